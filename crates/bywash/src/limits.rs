@@ -26,6 +26,9 @@ pub(crate) const MAX_PART_BYTES: u64 = 5 << 30;
 /// Blocks that wait to be written to the disk tier, about 160 bytes each beside those that were evicted. Further ones
 /// stay in memory only.
 pub(crate) const MAX_QUEUED_WRITES: usize = 16 << 10;
+/// Blocks in memory of which the disk tier knows since when they are there, half a KiB each. Further ones are not written again
+/// when their copies on the disk make room for others.
+pub(crate) const MAX_RESIDENTS: usize = 64 << 10;
 
 /// Maximum bytes of the table of known objects (version, validator, headers) in an engine: a thirty-second of the
 /// memory ceiling, within [`MAX_KNOWN_BYTES`]. An object with a short key and no headers takes about 0.7 KiB.

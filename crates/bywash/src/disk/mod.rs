@@ -6,6 +6,7 @@
 //! never found. The disk fails no read: what it cannot return, the origin does.
 
 mod read;
+mod residents;
 mod verify;
 mod version;
 mod write_queue;
@@ -16,15 +17,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState, VersionKey};
-use bywash_mem::{BlockKey, BlockPool, Load, Reservation, Share};
+use bywash_mem::{BlockKey, BlockOptions, BlockPool, Keep, Load, Reservation, Share};
 use object_store::path::Path;
 use parking_lot::Mutex;
 
 use crate::error::EngineError;
-use crate::limits::MAX_QUEUED_WRITES;
+use crate::limits::{MAX_QUEUED_WRITES, MAX_RESIDENTS};
 use crate::spill::SpillRouter;
 use crate::stats::DiskStats;
 use read::{ReadTimes, SpareFrames};
+use residents::RESIDENT_MEMORY;
 pub use verify::DiskVerification;
 pub(crate) use verify::StopSignal;
 pub(crate) use version::DiskVersion;
@@ -42,6 +44,8 @@ const INDEX_MEMORY_DIVISOR: u64 = 32;
 const INDEX_CEILING_DIVISOR: u64 = 4;
 /// Fraction of the memory for frames that the reader threads keep.
 const SPARE_FRAMES_DIVISOR: u64 = 16;
+/// Minimum blocks in memory of which the tier knows since when they are there: objects are smaller than blocks.
+const MIN_RESIDENTS: u64 = 1024;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 8;
 
@@ -97,7 +101,9 @@ impl DiskTier {
         let tier = Tier::open(&tier, rand::random());
         let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
         tier.set_daily_writes(options.daily_writes);
-        let bytes = tier.index_memory() + MAX_QUEUED_WRITES as u64 * QUEUED_WRITE_MEMORY;
+        let residents = (memory / block_size).clamp(MIN_RESIDENTS, MAX_RESIDENTS as u64);
+        let queue = MAX_QUEUED_WRITES as u64 * QUEUED_WRITE_MEMORY;
+        let bytes = tier.index_memory() + queue + residents * RESIDENT_MEMORY;
         let charge = pool.try_reserve(Share::Upload, bytes).ok_or_else(|| {
             invalid(format!(
                 "the index takes {bytes} bytes, which the memory of {memory} does not leave; raise the memory, or give the disk tier less"
@@ -115,7 +121,7 @@ impl DiskTier {
             bucket: options.path.display().to_string(),
             source,
         };
-        let queue = WriteQueue::start(&tier, pool).map_err(io)?;
+        let queue = WriteQueue::start(&tier, pool, residents as usize).map_err(io)?;
         let readers = Readers::start(&tier, READER_THREADS).map_err(io)?;
         spill.set_disk(Arc::<WriteQueue>::clone(&queue));
         Ok(Self {
@@ -138,7 +144,21 @@ impl DiskTier {
 
     /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
     /// time, as it was.
-    pub(crate) async fn read(&self, version: &DiskVersion, mut load: Load) -> Load {
+    pub(crate) async fn read(&self, version: &Arc<DiskVersion>, load: Load) -> Load {
+        let (key, bytes) = (load.key(), load.remaining() as u64);
+        let mut load = self.read_unnoted(version, load).await;
+        if load.remaining() == 0 {
+            // Its eviction is noted.
+            load.set_options(BlockOptions {
+                keep: Keep::Spill,
+                ..load.options()
+            });
+            self.queue.loaded(version, key, bytes);
+        }
+        load
+    }
+
+    async fn read_unnoted(&self, version: &DiskVersion, mut load: Load) -> Load {
         if let Some(block) = self.queue.spilled(load.key()) {
             load.write(block.bytes());
             return load;
@@ -155,6 +175,7 @@ impl DiskTier {
 
     /// Has a block of `bytes` written that was just loaded from the origin and is in memory, if it is worth it.
     pub(crate) fn keep(&self, version: &Arc<DiskVersion>, key: BlockKey, bytes: usize) {
+        self.queue.loaded(version, key, bytes as u64);
         if self.tier.wants(version.key, key.block, bytes as u32) {
             self.queue.push(version, key);
         }

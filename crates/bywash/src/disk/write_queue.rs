@@ -15,6 +15,7 @@ use bywash_mem::{BlockKey, BlockPool, OwnedPin, Spill, Spilled};
 use foldhash::fast::RandomState;
 use parking_lot::{Condvar, Mutex};
 
+use super::residents::Residents;
 use super::version::DiskVersion;
 use crate::limits::MAX_QUEUED_WRITES;
 
@@ -64,6 +65,7 @@ pub(super) struct WriteQueue {
     state: Mutex<State>,
     changed: Condvar,
     max_spilled: u64,
+    residents: Residents,
 }
 
 /// Bytes of a block that is being written.
@@ -92,12 +94,20 @@ enum Work {
     /// Writes a batch that begins with this block.
     Write(BlockKey),
     ReleaseMarks,
+    /// Looks for blocks in steady use that are not on the disk.
+    WriteSettled,
+    End,
 }
 
 impl WriteQueue {
     /// Starts the writer.
-    pub(super) fn start(tier: &Arc<Tier>, pool: &Arc<BlockPool>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        tier: &Arc<Tier>,
+        pool: &Arc<BlockPool>,
+        max_residents: usize,
+    ) -> io::Result<Arc<Self>> {
         let queue = Arc::new(Self {
+            residents: Residents::new(pool.budget().limit(), max_residents),
             state: Mutex::default(),
             changed: Condvar::new(),
             max_spilled: (pool.budget().limit() / SPILLED_MEMORY_DIVISOR).min(SPILLED_BYTES),
@@ -113,16 +123,23 @@ impl WriteQueue {
         Ok(queue)
     }
 
-    /// Queues a block that was loaded, unless the queue is full.
-    pub(super) fn push(&self, version: &Arc<DiskVersion>, key: BlockKey) {
+    /// Notes a block that came into memory, from wherever.
+    pub(super) fn loaded(&self, version: &Arc<DiskVersion>, key: BlockKey, bytes: u64) {
+        if self.residents.loaded(version, key, bytes) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Queues a block that is in memory, unless the queue is full. Returns whether it is queued.
+    pub(super) fn push(&self, version: &Arc<DiskVersion>, key: BlockKey) -> bool {
         let mut state = self.state.lock();
         // A block that was evicted and loaded again has the same bytes.
         if state.waiting.contains_key(&key) {
-            return;
+            return true;
         }
         if state.order.len() >= MAX_QUEUED_WRITES || state.close_at.is_some() {
             state.declined += 1;
-            return;
+            return false;
         }
         let waiting = Waiting {
             version: Arc::clone(version),
@@ -132,6 +149,7 @@ impl WriteQueue {
         state.order.push_back(key);
         drop(state);
         self.changed.notify_all();
+        true
     }
 
     /// Returns a block that was evicted and waits to be written.
@@ -142,6 +160,7 @@ impl WriteQueue {
     /// Drops the queued blocks of a version. Looks at all of the queue: for operators and for versions that failed
     /// their check, not for requests.
     pub(super) fn forget(&self, version: &DiskVersion) {
+        self.residents.forget(version);
         let mut state = self.state.lock();
         let mut freed = 0;
         state.waiting.retain(|_, waiting| {
@@ -189,21 +208,24 @@ impl WriteQueue {
         self.changed.notify_all();
     }
 
-    /// Waits for work. `None` at the end.
-    fn wait(&self) -> Option<Work> {
+    /// Waits for work, or for the end of `epoch`.
+    fn wait(&self, epoch: u64) -> Work {
         let mut state = self.state.lock();
         loop {
             if state.close_at.is_some_and(|at| Instant::now() >= at) {
-                return None;
+                return Work::End;
             }
             if let Some(key) = state.order.pop_front() {
-                return Some(Work::Write(key));
+                return Work::Write(key);
             }
             if std::mem::take(&mut state.marks_due) {
-                return Some(Work::ReleaseMarks);
+                return Work::ReleaseMarks;
             }
             if state.close_at.is_some() {
-                return None;
+                return Work::End;
+            }
+            if self.residents.epoch() > epoch {
+                return Work::WriteSettled;
             }
             self.changed.wait(&mut state);
         }
@@ -248,6 +270,7 @@ impl WriteQueue {
 impl Spill for WriteQueue {
     /// Takes a block that is queued and was not written yet.
     fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        self.residents.evicted(block.key());
         let mut state = self.state.lock();
         let bytes = block.bytes().len() as u64;
         let room = state.spilled_bytes + bytes <= self.max_spilled && state.close_at.is_none();
@@ -276,14 +299,24 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        while let Some(work) = self.queue.wait() {
-            if let Work::Write(first) = work {
-                let Some(pool) = self.pool.upgrade() else {
-                    break;
-                };
-                self.write_batch(first, &pool);
+        let (mut epoch, mut recycled) = (0, 0);
+        loop {
+            let work = self.queue.wait(epoch);
+            let Some(pool) = self.pool.upgrade() else {
+                break;
+            };
+            match work {
+                Work::Write(first) => self.write_batch(first, &pool),
+                Work::ReleaseMarks => {}
+                Work::WriteSettled => epoch = self.queue.residents.epoch(),
+                Work::End => break,
             }
             self.tier.release_marks();
+            let now_recycled = self.tier.stats().recycled_segments;
+            if now_recycled > recycled || matches!(work, Work::WriteSettled) {
+                recycled = now_recycled;
+                self.queue_settled(&pool);
+            }
         }
         if let Err(error) = self.tier.close() {
             tracing::warn!(%error, "the disk tier could not seal its last segment; the next start reads it by batches");
@@ -294,6 +327,15 @@ impl Writer {
         state.ended = true;
         drop(state);
         self.queue.changed.notify_all();
+    }
+
+    /// Queues blocks in steady use whose copies on the disk made room for others, or that never had one.
+    fn queue_settled(&self, pool: &BlockPool) {
+        self.queue.residents.for_each_settled(|version, key| {
+            pool.contains(key)
+                && self.tier.wants_settled(version.key, key.block)
+                && self.queue.push(version, key)
+        });
     }
 
     /// Writes a block and as many of the next as a batch has room for.
@@ -366,6 +408,7 @@ mod tests {
             state: Mutex::default(),
             changed: Condvar::new(),
             max_spilled,
+            residents: Residents::new(1 << 20, 16),
         }
     }
 

@@ -407,3 +407,61 @@ async fn blocks_beyond_the_daily_writes_are_declined_and_explained() {
     // A 24th at once, a batch more, and what became free meanwhile.
     assert!(stats.written_bytes < 6 << 20, "{stats:?}");
 }
+
+/// Copies a tier's folder as a kill at this moment leaves it.
+fn killed(folder: &FsPath) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(folder).unwrap().flatten() {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    copy
+}
+
+#[tokio::test]
+async fn blocks_in_steady_use_are_on_the_disk_after_it_was_written_over_and_a_kill() {
+    const HOT: usize = 4 << 20;
+    const OBJECT: usize = 2 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let hot = Path::from("hot");
+    let data = pattern(0, HOT);
+    origin.objects.put(&hot, data.clone().into()).await.unwrap();
+    let size = 80 << 20;
+    let cold: Vec<_> = (0..200).map(|n| Path::from(format!("cold/{n}"))).collect();
+    for (index, path) in cold.iter().enumerate() {
+        let payload = pattern(index + 1, OBJECT).into();
+        origin.objects.put(path, payload).await.unwrap();
+    }
+    let first = engine(folder.path(), size);
+    let bucket = mount(&first, &origin);
+    for _ in 0..3 {
+        assert!(read(&bucket, &hot).await == data);
+    }
+    let written = async |engine: &Engine| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while disk(engine).queued_blocks > 0 {
+            assert!(Instant::now() < deadline, "{:?}", disk(engine));
+            tokio::task::yield_now().await;
+        }
+    };
+    // Five disks of others, each window of them often enough to be written; the hot blocks never leave the memory.
+    for window in cold.chunks(20) {
+        for _ in 0..3 {
+            for path in window {
+                read(&bucket, path).await;
+                assert!(read(&bucket, &hot).await == data);
+                written(&first).await;
+            }
+        }
+    }
+    let stats = disk(&first);
+    assert!(stats.written_block_bytes > 4 * size, "{stats:?}");
+    let object = |bucket: &Bucket| bucket.cached("hot")[0].clone();
+    assert_eq!(object(&bucket).resident_blocks, 64);
+    let copy = killed(folder.path());
+    let second = engine(copy.path(), size);
+    let bucket = mount(&second, &origin);
+    bucket.head(&hot).await.unwrap();
+    // At least 99 of 100.
+    assert!(object(&bucket).disk_blocks >= 64, "{:?}", object(&bucket));
+}
