@@ -285,7 +285,7 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
 ];
 
 /// Counters of downloads to files.
-const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 6] = [
+const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 5] = [
     (
         "bywash_file_downloads_finished_total",
         "Files downloaded and durable.",
@@ -295,11 +295,6 @@ const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 6] = [
         "bywash_file_downloads_finished_bytes_total",
         "Bytes of these files.",
         |s| s.finished_bytes,
-    ),
-    (
-        "bywash_file_downloads_finished_milliseconds_total",
-        "Time from the beginnings of their downloads until they were durable.",
-        |s| s.finished_ms,
     ),
     (
         "bywash_file_downloads_retried_total",
@@ -383,6 +378,13 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);
     counters(&mut text, &FILE_DOWNLOAD_COUNTERS, &stats.file_downloads);
+    seconds(
+        &mut text,
+        "bywash_file_downloads_finished_seconds_total",
+        "counter",
+        "Time from the beginnings of their downloads until they were durable.",
+        stats.file_downloads.finished_ms,
+    );
     gauges(&mut text, &FILE_DOWNLOADS, &stats.file_downloads);
     if let Some(stats) = &stats.disk {
         disk::write(&mut text, stats);
@@ -492,6 +494,12 @@ fn families_of<T>(text: &mut String, kind: &str, families: &[Family<T>], values:
         head(text, name, kind, help);
         sample(text, name, &[], read(values));
     }
+}
+
+/// Writes a time in the unit of Prometheus.
+fn seconds(text: &mut String, name: &str, kind: &str, help: &str, milliseconds: u64) {
+    head(text, name, kind, help);
+    sample(text, name, &[], milliseconds as f64 / 1e3);
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -61,6 +61,7 @@ fn writes_each_counter_under_its_name() {
     stats.budget.limit = 9;
     stats.file_downloads.finished = 16;
     stats.file_downloads.waiting_bytes = 17;
+    stats.file_downloads.finished_ms = 18;
     let text = rendered(&stats);
     for line in [
         "bywash_requests_total{bucket=\"data\"} 1",
@@ -81,6 +82,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_budget_limit_bytes 9",
         "bywash_file_downloads_finished_total 16",
         "bywash_file_downloads_waiting_bytes 17",
+        "bywash_file_downloads_finished_seconds_total 0.018",
         "bywash_endpoint_requests_total 1",
         "bywash_series_refused_lines_total 0",
         "bywash_endpoint_responses_total{status=\"206\"} 1",
@@ -137,6 +139,11 @@ fn every_sample_follows_its_help_and_type() {
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             family = help.split(' ').next().unwrap_or_default();
+            // As promtool does: times are in seconds.
+            assert!(
+                !family.contains("milli") && !family.contains("nano"),
+                "{family}"
+            );
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             assert_eq!(kind.split(' ').next(), Some(family));
         } else {
