@@ -5,10 +5,11 @@
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
 //! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `origins` the errors by bucket |
-//! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
+//! | `GET /cache`, `GET /cache/why` | what is in memory and on the disk tier, and why an object is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
+//! | `POST /cache/verify` | reads the disk tier and drops damaged blocks, with the key |
 //! | `POST /cache/fetch` | downloads an object to a file below the folder that the operator allowed, with the key |
-//! | `GET /cache/limit`, `POST /cache/limit` | the memory limit, and its change, with the key |
+//! | `GET /cache/limit`, `POST /cache/limit` | the limits of memory and disk tier, and their change, with the key |
 //! | `GET /` | the page, with the key |
 //! | `POST /actions/...` | its buttons, from the page itself only |
 //! | `POST /write`, `POST /api/v2/write` | values by the Influx line protocol, with the key |
