@@ -73,7 +73,7 @@ pub use verify::Verify;
 pub use write::PutStreamOptions;
 pub use write_cache::WriteCache;
 
-/// The README's example, compiled and run with the tests.
+/// The README's examples, compiled and run with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

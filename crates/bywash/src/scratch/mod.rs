@@ -101,6 +101,25 @@ pub struct ScratchStats {
 /// are removed with the last handle, block and buffer, and at the next start if the process was killed.
 ///
 /// An eviction writes in the thread that needs the memory, of whatever request. So the folder belongs on a disk that does not hang.
+///
+/// ```
+/// use bywash::{Engine, ScratchOptions};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = std::env::temp_dir().join(format!("scratch-{}", std::process::id()));
+/// let engine = Engine::builder().memory(256 << 20).build()?;
+/// let scratch = engine.scratch(&ScratchOptions::new(&folder, 10 << 30))?; // at most 10 GiB of temporary files
+///
+/// let mut buffer = scratch.allocate(1 << 20).await?; // pinned, and writable by its holder only
+/// buffer[..4].copy_from_slice(b"rows");
+/// let block = buffer.unpin(); // may be evicted from now on
+/// assert_eq!(block.pin().await?[..4], *b"rows");
+/// drop((block, scratch)); // the last handle removes the files
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Scratch {
     store: Arc<Store>,
