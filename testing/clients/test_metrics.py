@@ -31,9 +31,9 @@ def work(server, prefix=""):
 
 
 @pytest.fixture
-def server(start):
-    """A server after some work."""
-    server = start()
+def server(start, tmp_path):
+    """A server with a disk tier, after some work."""
+    server = start("--disk", f"{tmp_path}/tier:512MiB")
     server.s3.create_bucket(Bucket="shop")
     work(server)
     return server
