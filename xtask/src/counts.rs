@@ -14,7 +14,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds what one output line says, if it is a closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; ..`
+    /// Adds the counts of one output line, if it is a closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; ..`
     /// of cargo test, or `== 1 failed, 12 passed, 2 skipped in 3.21s ==` of pytest (the rule is left out with `-q`).
     /// A line `skipped: REASON` of the siege is part of a case that this machine cannot run.
     pub(crate) fn add_line(&mut self, line: &str) {

@@ -30,7 +30,7 @@ pub(crate) enum Stage {
     Unit,
     /// Model checks of the memory core.
     Loom,
-    /// Storms on the memory core, on schedules drawn by shuttle.
+    /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
     /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone and s3fs against the released binary.
     Clients,
@@ -232,7 +232,7 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
     .run_counted(counts)
 }
 
-/// Real clients talk to the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
+/// Runs real clients against the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
 fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
     counts.left_out.extend(tools.left_out());

@@ -41,7 +41,7 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs the stress tests of the memory core, drawn uploads, or the series engine, for long.
+    /// Runs long stress tests of the memory core, of random uploads, or of the series engine.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
@@ -61,7 +61,7 @@ enum Task {
         /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
         #[arg(long, default_value_t = 0.4)]
         scale: f64,
-        /// Seed; the default is drawn anew each time.
+        /// Seed; the default is another one each time.
         #[arg(long)]
         seed: Option<u64>,
     },

@@ -54,13 +54,13 @@ pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Fa
     shuttle(Some((schedules, seed))).run()
 }
 
-/// A seed that nobody named.
+/// Returns a seed for a run without `--seed`.
 fn drawn() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.as_secs())
 }
 
-/// Drawn uploads, from a first seed on, then uploads whose server or copy is killed, then so many objects on a part of the disk.
+/// Runs random uploads from a first seed on, then uploads whose server or copy is killed, then a load of `objects` on a part of the disk.
 pub(crate) fn soak_uploads(
     uploads: u64,
     kills: u64,

@@ -11,11 +11,11 @@ use crate::counts::Counts;
 /// Why a task ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command ran and said no.
+    /// The command ran and failed.
     Exit { command: String, status: String },
     /// The command could not be started, or a file could not be read or written.
     Io { what: String, error: io::Error },
-    /// Something the gate needs is missing, or not what it should be; the text says what to do.
+    /// A requirement of the gate is missing or wrong; the text names the remedy.
     Missing(String),
     /// A stage failed; the text is the line that repeats it.
     Stage {
@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Maps an I/O error to a [`Failure`] that says what was being done.
+/// Maps an I/O error to a [`Failure`] that names the operation.
 pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
     |error| Failure::Io {
         what: what.into(),

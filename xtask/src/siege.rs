@@ -8,13 +8,13 @@ use crate::run::{Failure, Step, root};
 /// Distinct objects of the gate's siege; the verb's own default is ten times as many.
 const GATE_KEYS: u64 = 100_000;
 
-/// What `cargo xtask siege` takes.
+/// Arguments of `cargo xtask siege`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// What the attack is drawn from
+    /// Seed of the attack
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Go round all cases, each time from the next seed, for so long
+    /// Repeat all cases for this long, each round from the next seed
     #[arg(long)]
     minutes: Option<u64>,
     /// Distinct objects of the cases on tables, from which other counts follow [default: 1,000,000]
@@ -41,7 +41,7 @@ fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
 }
 
-/// The siege of the verb: as large and as long as asked for.
+/// Runs the siege of the verb, with the size and duration of its arguments.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut words = vec![format!("--seed={}", args.seed)];
     let minutes = args.minutes.map(|minutes| format!("--minutes={minutes}"));
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     attack(args.binary.clone(), &words, &mut Counts::default())
 }
 
-/// The siege of the gate: every case once, small, from the same seed each time.
+/// Runs the siege of the gate: every case once, small, from the same seed each time.
 pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
     let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
     attack(None, &words, counts)

@@ -186,7 +186,7 @@ fn azurite(cache: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// versitygw, built anew when the version changes, by this machine's Go or one installed for it. It is a second server of S3 beside
-/// moto: without Go's modules the gate goes on and says so.
+/// moto: without Go's modules the gate continues and reports it as left out.
 fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     if let Some(given) = std::env::var_os("BYWASH_VERSITYGW") {
         return Ok(Some(given.into()));
@@ -221,7 +221,7 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// The folder of Prometheus and promtool, unpacked from Debian's package: installing that would start a server. Without the
-/// package the gate goes on and says so.
+/// package the gate continues and reports it as left out.
 fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     if let Some(given) = std::env::var_os("BYWASH_PROMETHEUS") {
         return Ok(Some(given.into()));
@@ -252,7 +252,7 @@ fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(None)
 }
 
-/// A library that steps a program's clock, for the siege's case `clock-steps`. Without it the siege goes on and names the case as
+/// A library that steps a program's clock, for the siege's case `clock-steps`. Without it the siege continues and reports the case as
 /// skipped.
 fn faketime() {
     // Where Debian puts it, on each architecture.
@@ -304,7 +304,7 @@ fn flights(cache: &Path) -> Result<PathBuf, Failure> {
     Ok(file)
 }
 
-/// Installs Debian packages when `works` says no: as root by apt-get, else one line says what to install.
+/// Installs Debian packages if `works` returns false: as root by apt-get, otherwise fails with what to install.
 fn need(what: &str, works: impl Fn() -> bool, packages: &[&str]) -> Result<(), Failure> {
     if works() {
         return Ok(());
