@@ -6,7 +6,7 @@ const LINE: usize = 64;
 /// Asks the processor to load the cache line at an address. A hint: it reads nothing that the program observes, and the address
 /// need not be valid.
 #[inline(always)]
-pub fn prefetch_line(address: usize) {
+pub(crate) fn prefetch_line(address: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that the program observes, and faults at no address.
     unsafe {
@@ -17,11 +17,25 @@ pub fn prefetch_line(address: usize) {
     let _ = address;
 }
 
-/// Prefetches all cache lines of a value: see [`prefetch_line`].
+/// Asks the processor to load the cache line at an address for a write: no other core keeps a copy. A plain prefetch of a line that
+/// another core wrote last gets a shared copy, and the write then waits for a second message to that core. Otherwise as
+/// [`prefetch_line`].
 #[inline(always)]
-pub fn prefetch_value<T>(value: &T) {
+pub fn prefetch_line_for_write(address: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as in `prefetch_line`. Each 64-bit x86 processor decodes this opcode; those without the feature take it for a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
+/// Prefetches all cache lines of a value for a write: see [`prefetch_line_for_write`].
+#[inline(always)]
+pub fn prefetch_value_for_write<T>(value: &T) {
     let start = std::ptr::from_ref(value).addr();
-    for line in (0..size_of::<T>()).step_by(LINE) {
-        prefetch_line(start.wrapping_add(line));
+    for line in (start / LINE * LINE..start + size_of::<T>()).step_by(LINE) {
+        prefetch_line_for_write(line);
     }
 }

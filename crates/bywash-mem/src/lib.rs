@@ -48,7 +48,7 @@ pub use buffer::{
     BlockSlice, FreezeError, Overlap, Segments, TailReader, WriteAtBuffer, WriteAtError,
     WriteAtOptions, WriteClaim,
 };
-pub use cpu_prefetch::{prefetch_line, prefetch_value};
+pub use cpu_prefetch::{prefetch_line_for_write, prefetch_value_for_write};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
 pub use frames::{
     Budget, Frame, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait, Share,

@@ -165,10 +165,10 @@ impl Catalog {
 
     /// Prefetches series that are about to be written. More than [`LOOKUP_BATCH`] would evict the first.
     #[inline]
-    pub(crate) fn prefetch(&self, handles: impl Iterator<Item = SeriesHandle>) {
-        handles
-            .filter_map(|handle| self.series(handle))
-            .for_each(Series::prefetch);
+    pub(crate) fn prefetch(&self, handles: impl Iterator<Item = SeriesHandle> + Clone) {
+        let series = handles.filter_map(|handle| self.series(handle));
+        series.clone().for_each(Series::prefetch);
+        series.for_each(Series::prefetch_next);
     }
 
     /// Returns source and metric.

@@ -13,6 +13,7 @@ use object_store::ObjectStore;
 use crate::background::BackgroundWorker;
 use crate::backpressure::Backpressure;
 use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
+use crate::grouping::{Grouping, MAX_GROUPED_ROWS, group_by_series};
 use crate::manifest::DataFiles;
 use crate::memtable::{MemoryReservation, Memtable, Series};
 use crate::options::SeriesOptions;
@@ -22,10 +23,10 @@ use crate::wal::{
     FileSystemStorage, Kind, LogFolder, LogStorage, Position, Wal, put_name_entry, put_rows,
 };
 use crate::write_batch::WriteBatch;
-use crate::{Ack, Point, Row, SeriesError};
+use crate::{Ack, Row, SeriesError};
 
 /// Max rows of a log frame: some 100 KiB.
-const ROWS_PER_FRAME: usize = 4096;
+const ROWS_PER_FRAME: usize = MAX_GROUPED_ROWS;
 
 /// A database of series. A cheap handle; clones share one database.
 #[derive(Debug, Clone)]
@@ -259,6 +260,8 @@ impl SeriesDb {
 thread_local! {
     /// Buffer for the log frame under construction, reused between batches: at most some 128 KiB.
     static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Rows of the frame under construction by series, reused between batches.
+    static GROUPING: RefCell<Grouping> = const { RefCell::new(Grouping::new()) };
 }
 
 impl Shared {
@@ -305,23 +308,28 @@ impl Shared {
         let began = Instant::now();
         let mut stored = 0;
         let mut position = None;
-        while stored < rows.len() {
-            let end = (stored + ROWS_PER_FRAME).min(rows.len());
-            // Relaxed: a writer that misses an update writes one more batch.
-            let full = self.log_full.load(Ordering::Relaxed);
-            let (count, at) = if full {
-                (0, None)
-            } else {
-                self.try_write(&rows[stored..end])?
-            };
-            if count == 0 {
-                self.backpressure
-                    .wait(stored, began, self.options.write_timeout)?;
+        GROUPING.with_borrow_mut(|grouping| {
+            for frame in rows.chunks(ROWS_PER_FRAME) {
+                let mut rows = group_by_series(frame, grouping);
+                while !rows.is_empty() {
+                    // Relaxed: a writer that misses an update writes one more batch.
+                    let full = self.log_full.load(Ordering::Relaxed);
+                    let (count, at) = if full {
+                        (0, None)
+                    } else {
+                        self.try_write(rows)?
+                    };
+                    if count == 0 {
+                        self.backpressure
+                            .wait(stored, began, self.options.write_timeout)?;
+                    }
+                    rows = &rows[count..];
+                    stored += count;
+                    position = at.or(position);
+                }
             }
-            stored += count;
-            position = at.or(position);
-        }
-        Ok(position)
+            Ok(position)
+        })
     }
 
     /// Writes as many leading rows as memory allows. Returns their number and their position in the log.
@@ -371,9 +379,6 @@ impl Shared {
             }
             let handle = run[0].0;
             let series = catalog.series(handle).expect("checked before");
-            let points = run
-                .iter()
-                .map(|&(_, timestamp, value)| Point { timestamp, value });
             let mut guard = series.lock(generation);
             let write_seq = guard.write_seq();
             if write_seq == 0
@@ -383,7 +388,7 @@ impl Shared {
                 // appends first.
                 self.log_name(wal, generation, series)?;
             }
-            let written = guard.write(*width, memory, points);
+            let written = guard.write(*width, memory, run);
             if written > 0 && self.wal.is_some() {
                 guard.advance_write_seq();
                 drop(guard);

@@ -15,6 +15,7 @@ mod error;
 mod flush;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod grouping;
 mod limits;
 mod manifest;
 mod memtable;

@@ -346,17 +346,23 @@ impl<'a> ReplayWriter<'a> {
         points: &[Point],
     ) -> Result<(), SeriesError> {
         let memtable = self.memtable;
-        let kept = points
-            .iter()
-            .copied()
-            .filter(|point| !self.is_flushed(generation, point.timestamp));
-        let mut expected = 0;
-        let kept = kept.inspect(|_| expected += 1);
-        let written = guard.write(memtable.width, &memtable.memory, kept);
+        let mut is_flushed = |point: &Point| self.is_flushed(generation, point.timestamp);
+        let kept: Vec<Point>;
+        let points = if points.iter().any(&mut is_flushed) {
+            kept = points
+                .iter()
+                .copied()
+                .filter(|point| !is_flushed(point))
+                .collect();
+            &kept[..]
+        } else {
+            points
+        };
+        let written = guard.write(memtable.width, &memtable.memory, points);
         guard.advance_write_seq();
         drop(guard);
         self.rows += written as u64;
-        if written < expected {
+        if written < points.len() {
             return Err(SeriesError::LogTooLarge {
                 limit: memtable.memory.limit(),
             });

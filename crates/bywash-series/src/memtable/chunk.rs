@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::reservation::MemoryReservation;
 use crate::Point;
+use crate::catalog::SeriesHandle;
+use crate::partition::PartitionWidth;
 
 /// Points of a full block: 2 KiB. A reader copies at most this much of the block being filled.
 const POINTS_PER_BLOCK: usize = 128;
@@ -18,40 +20,59 @@ const POINT_BYTES: usize = size_of::<Point>();
 /// Bytes of a full block besides its points: counters, vector, list entry.
 const BLOCK_OVERHEAD: usize = 64;
 
-/// Immutable points by ascending timestamp, without duplicates.
+/// A row of a known series.
+pub(crate) trait AsPoint {
+    fn point(&self) -> Point;
+}
+
+impl AsPoint for Point {
+    #[inline(always)]
+    fn point(&self) -> Point {
+        *self
+    }
+}
+
+impl AsPoint for (SeriesHandle, i64, f64) {
+    #[inline(always)]
+    fn point(&self) -> Point {
+        Point {
+            timestamp: self.1,
+            value: self.2,
+        }
+    }
+}
+
+/// Immutable points.
 pub(crate) type Block = Arc<Vec<Point>>;
 
-/// Rows by ascending timestamp. A late row is inserted if its position is among the last rows, which covers
-/// concurrent writers. Other late rows are kept apart.
-///
-/// Late rows kept apart are newer than the sorted row of the same timestamp: rows are only inserted near the end, and
-/// the end never moves back. So they win over sorted rows, and the last of them wins among themselves.
+/// Rows in the order of their writes. As long as they ascend, a row that is late by little is put in its place, and a
+/// reader takes them as they are. Otherwise a reader sorts its copy, so that a late row costs a writer no more than
+/// another: concurrent writers of one series, of which one is ahead, write late rows only.
 #[derive(Debug)]
 pub(super) struct MemtableChunk {
     /// Generation of the rows; 0 for the chunk that accepts none.
     pub(super) generation: u64,
     /// Last timestamp of the partition.
     pub(super) to: i64,
-    /// Last timestamp in sorted order.
+    /// Latest timestamp of the rows.
     last: i64,
+    /// Whether the timestamps of the rows ascend, without duplicates.
+    ascending: bool,
     /// The block being filled.
     tail: Vec<Point>,
-    /// What most small chunks do not need.
-    overflow: Option<Box<Overflow>>,
+    /// Boxed, for most small chunks have none.
+    full: Option<Box<FullBlocks>>,
 }
 
 #[derive(Debug, Default)]
-struct Overflow {
-    full: Vec<Block>,
-    late: Vec<Point>,
-}
+struct FullBlocks(Vec<Block>);
 
 /// A copy of a chunk taken under its lock, sorted later without it.
 #[derive(Debug)]
 pub(super) struct UnsortedChunk {
     blocks: Vec<Block>,
     tail: Vec<Point>,
-    late: Vec<Point>,
+    ascending: bool,
 }
 
 impl MemtableChunk {
@@ -61,8 +82,9 @@ impl MemtableChunk {
             generation: 0,
             to: i64::MIN,
             last: i64::MAX,
+            ascending: true,
             tail: Vec::new(),
-            overflow: None,
+            full: None,
         }
     }
 
@@ -76,29 +98,31 @@ impl MemtableChunk {
     }
 
     pub(super) fn is_empty(&self) -> bool {
+        // A full block is followed by the row that needed the next one.
         self.tail.is_empty()
-            && self
-                .overflow
-                .as_ref()
-                .is_none_or(|overflow| overflow.full.is_empty())
     }
 
     pub(super) fn is(&self, generation: u64, to: i64) -> bool {
         self.generation == generation && self.to == to
     }
 
+    fn full(&self) -> &[Block] {
+        self.full.as_ref().map_or(&[], |full| &full.0)
+    }
+
     /// Earliest and latest timestamp. The chunk must not be empty.
     pub(super) fn bounds(&self) -> (i64, i64) {
-        let overflow = self.overflow.as_ref();
-        let first = overflow
-            .and_then(|overflow| overflow.full.first()?.first())
-            .or(self.tail.first());
-        let late = overflow.into_iter().flat_map(|overflow| &overflow.late);
-        let earliest = first
-            .into_iter()
-            .chain(late)
-            .map(|point| point.timestamp)
-            .min();
+        let mut timestamps = self
+            .full()
+            .iter()
+            .flat_map(|block| block.iter())
+            .chain(&self.tail)
+            .map(|point| point.timestamp);
+        let earliest = if self.ascending {
+            timestamps.next()
+        } else {
+            timestamps.min()
+        };
         (earliest.unwrap_or(self.last), self.last)
     }
 
@@ -108,24 +132,16 @@ impl MemtableChunk {
         if range.contains(&self.last) && !self.is_empty() {
             return true;
         }
-        let (full, late) = self
-            .overflow
-            .as_ref()
-            .map_or((&[][..], &[][..]), |overflow| {
-                (&overflow.full[..], &overflow.late[..])
-            });
         let inside = |point: &Point| range.contains(&point.timestamp);
         let in_block = |block: &[Point]| match (block.first(), block.last()) {
             (Some(first), Some(last)) => {
-                range.contains(&first.timestamp)
-                    || range.contains(&last.timestamp)
-                    || first.timestamp < *range.start()
-                        && *range.end() < last.timestamp
-                        && block.iter().any(inside)
+                let between = first.timestamp < *range.start() && *range.end() < last.timestamp;
+                let at_end = inside(first) || inside(last);
+                at_end || (between || !self.ascending) && block.iter().any(inside)
             }
             _ => false,
         };
-        in_block(&self.tail) || full.iter().any(|block| in_block(block)) || late.iter().any(inside)
+        in_block(&self.tail) || self.full().iter().any(|block| in_block(block))
     }
 
     /// Address of the next row in order, unless that row needs an allocation.
@@ -140,98 +156,121 @@ impl MemtableChunk {
         self.generation == generation && timestamp > self.last && timestamp <= self.to
     }
 
-    /// Appends a row for which [`Self::is_next`] holds. Returns false if there is no memory.
+    /// Whether a row is surely of this chunk, decided without a division.
     #[inline(always)]
-    pub(super) fn push_next(&mut self, point: Point, memory: &MemoryReservation) -> bool {
-        if self.tail.len() == self.tail.capacity() && !self.grow(memory) {
-            return false;
+    pub(super) fn accepts(&self, generation: u64, timestamp: i64, width: PartitionWidth) -> bool {
+        // The last partition may end before its width does.
+        let whole = self.to < i64::MAX;
+        self.generation == generation
+            && whole
+            && timestamp <= self.to
+            && self.to.abs_diff(timestamp) < width.nanos().unsigned_abs()
+    }
+
+    /// Appends the leading rows that ascend within the partition, at most to the end of the block being filled. The first
+    /// must be the next one, see [`Self::is_next`]. Returns their number: 0 if there is no memory.
+    #[inline(always)]
+    pub(super) fn push_ascending(
+        &mut self,
+        rows: &[impl AsPoint],
+        memory: &MemoryReservation,
+    ) -> usize {
+        if !self.has_room(memory) {
+            return 0;
         }
-        self.tail.push(point);
-        self.last = point.timestamp;
-        true
+        let free = (self.tail.capacity() - self.tail.len()).min(rows.len());
+        let mut last = self.last;
+        let mut count = 0;
+        for row in &rows[..free] {
+            let timestamp = row.point().timestamp;
+            if timestamp <= last || timestamp > self.to {
+                break;
+            }
+            last = timestamp;
+            count += 1;
+        }
+        self.tail.extend(rows[..count].iter().map(AsPoint::point));
+        self.last = last;
+        count
     }
 
     /// Adds a row of the chunk's partition and generation. Returns false if there is no memory.
+    #[inline]
     pub(super) fn push(&mut self, point: Point, memory: &MemoryReservation) -> bool {
-        if point.timestamp > self.last || self.is_empty() {
-            return self.push_next(point, memory);
-        }
         if let Some(at) = self.insert_position(point.timestamp) {
             if self.tail[at].timestamp == point.timestamp {
                 self.tail[at] = point;
                 return true;
             }
             if self.tail.len() < POINTS_PER_BLOCK {
-                if self.tail.len() == self.tail.capacity() && !self.grow(memory) {
-                    return false;
+                let stored = self.has_room(memory);
+                if stored {
+                    self.tail.insert(at, point);
                 }
-                self.tail.insert(at, point);
-                return true;
+                return stored;
             }
         }
-        let late = &mut self.overflow.get_or_insert_default().late;
-        if late.len() == late.capacity() {
-            let overflow = late.capacity().max(INITIAL_POINTS);
-            if !memory.try_charge((overflow * POINT_BYTES) as u64) {
-                return false;
-            }
-            late.reserve_exact(overflow);
+        let is_last = self.is_empty() || point.timestamp > self.last;
+        if !self.has_room(memory) {
+            return false;
         }
-        late.push(point);
+        self.ascending &= is_last;
+        if is_last {
+            self.last = point.timestamp;
+        }
+        self.tail.push(point);
         true
     }
 
-    /// Returns the position of a late row if it is among the last of the block being filled.
+    /// Returns the position of a late row that has its place among the last of the block being filled.
+    #[inline]
     fn insert_position(&self, timestamp: i64) -> Option<usize> {
+        if !self.ascending || timestamp > self.last {
+            return None;
+        }
         let from = self.tail.len().saturating_sub(INSERT_WINDOW);
         let last = &self.tail[from..];
         let among = last.first()?.timestamp <= timestamp;
         among.then(|| from + last.partition_point(|there| there.timestamp < timestamp))
     }
 
+    /// Makes room for a row. Returns false if there is no memory.
+    #[inline(always)]
+    fn has_room(&mut self, memory: &MemoryReservation) -> bool {
+        self.tail.len() < self.tail.capacity() || self.grow(memory)
+    }
+
     #[cold]
     fn grow(&mut self, memory: &MemoryReservation) -> bool {
         let held = self.tail.capacity();
         if held < POINTS_PER_BLOCK {
-            let overflow = held.clamp(INITIAL_POINTS, POINTS_PER_BLOCK - held);
-            if !memory.try_charge((overflow * POINT_BYTES) as u64) {
+            let more = held.clamp(INITIAL_POINTS, POINTS_PER_BLOCK - held);
+            if !memory.try_charge((more * POINT_BYTES) as u64) {
                 return false;
             }
-            self.tail.reserve_exact(overflow);
+            self.tail.reserve_exact(more);
             return true;
         }
         if !memory.try_charge((POINTS_PER_BLOCK * POINT_BYTES + BLOCK_OVERHEAD) as u64) {
             return false;
         }
         let full = std::mem::replace(&mut self.tail, Vec::with_capacity(POINTS_PER_BLOCK));
-        self.overflow
-            .get_or_insert_default()
-            .full
-            .push(Arc::new(full));
+        self.full.get_or_insert_default().0.push(Arc::new(full));
         true
     }
 
     /// Bytes charged for the rows.
     pub(super) fn bytes(&self) -> u64 {
-        let overflow = self.overflow.as_ref().map_or(0, |overflow| {
-            overflow.full.len() * (POINTS_PER_BLOCK * POINT_BYTES + BLOCK_OVERHEAD)
-                + overflow.late.capacity() * POINT_BYTES
-        });
-        (self.tail.capacity() * POINT_BYTES + overflow) as u64
+        let full = self.full().len() * (POINTS_PER_BLOCK * POINT_BYTES + BLOCK_OVERHEAD);
+        (self.tail.capacity() * POINT_BYTES + full) as u64
     }
 
-    /// Copies what may still change, at most a block and the late rows. Full blocks are shared.
+    /// Copies what may still change, at most a block. Full blocks are shared.
     pub(super) fn snapshot(&self) -> UnsortedChunk {
-        let (blocks, late) = self
-            .overflow
-            .as_ref()
-            .map_or_else(Default::default, |overflow| {
-                (overflow.full.clone(), overflow.late.clone())
-            });
         UnsortedChunk {
-            blocks,
+            blocks: self.full().to_vec(),
             tail: self.tail.clone(),
-            late,
+            ascending: self.ascending,
         }
     }
 }
@@ -240,25 +279,14 @@ impl UnsortedChunk {
     /// All points by ascending timestamp, without duplicates.
     pub(super) fn into_sorted(self) -> Vec<Block> {
         let mut blocks = self.blocks;
-        blocks.push(Arc::new(self.tail));
-        if self.late.is_empty() {
+        if self.ascending {
+            blocks.push(Arc::new(self.tail));
             return blocks;
         }
-        let late = dedup_keeping_last(self.late);
-        let count = blocks.iter().map(|block| block.len()).sum::<usize>() + late.len();
-        let mut merged = Vec::with_capacity(count);
-        let mut late = late.into_iter().peekable();
-        for point in blocks.iter().flat_map(|block| block.iter()) {
-            while let Some(earlier) = late.next_if(|late| late.timestamp < point.timestamp) {
-                merged.push(earlier);
-            }
-            merged.push(
-                late.next_if(|late| late.timestamp == point.timestamp)
-                    .unwrap_or(*point),
-            );
-        }
-        merged.extend(late);
-        vec![Arc::new(merged)]
+        let full = blocks.iter().flat_map(|block| block.iter()).copied();
+        let mut points: Vec<Point> = full.collect();
+        points.extend(self.tail);
+        vec![Arc::new(dedup_keeping_last(points))]
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bywash_mem::{prefetch_line, prefetch_value};
+use bywash_mem::{prefetch_line_for_write, prefetch_value_for_write};
 use parking_lot::Mutex;
 
 use super::PartitionKey;
 use super::bounds::Bounds;
-use super::chunk::{Block, MemtableChunk, UnsortedChunk};
+use super::chunk::{AsPoint, Block, MemtableChunk, UnsortedChunk};
 use super::reservation::MemoryReservation;
-use crate::Point;
 use crate::catalog::SeriesHandle;
 use crate::partition::PartitionWidth;
 
@@ -82,13 +81,18 @@ impl Series {
         }
     }
 
-    /// Prefetches the cache lines a writer will touch next. Otherwise each write waits for both misses: taking a lock
+    /// Prefetches the cache lines a writer will change next. Otherwise each write waits for both misses: taking a lock
     /// orders it after earlier writes.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch_value(self);
+        prefetch_value_for_write(self);
+    }
+
+    /// Prefetches the place of the next row: once [`Self::prefetch`] has had time to load its address.
+    #[inline]
+    pub(crate) fn prefetch_next(&self) {
         // Relaxed: a hint.
-        prefetch_line(self.next.load(Ordering::Relaxed));
+        prefetch_line_for_write(self.next.load(Ordering::Relaxed));
     }
 
     /// Locks the series for a writer of this generation.
@@ -102,8 +106,7 @@ impl Series {
         }
     }
 
-    /// Copies all rows in memory of these partitions. Writers are blocked while at most a block and the late rows are
-    /// copied.
+    /// Copies all rows in memory of these partitions. Writers are blocked while at most a block is copied.
     pub(super) fn runs(
         &self,
         width: PartitionWidth,
@@ -235,24 +238,30 @@ impl SeriesGuard<'_> {
         &mut self,
         width: PartitionWidth,
         memory: &MemoryReservation,
-        rows: impl Iterator<Item = Point>,
+        rows: &[impl AsPoint],
     ) -> usize {
         let points = &mut *self.points;
         let mut written = 0;
         let (mut earliest, mut latest) = self.bounds.get();
-        for point in rows {
-            let stored = if points.current.is_next(self.generation, point.timestamp) {
-                points.current.push_next(point, memory)
+        while let Some(first) = rows.get(written).map(AsPoint::point) {
+            let stored = if points.current.is_next(self.generation, first.timestamp) {
+                points.current.push_ascending(&rows[written..], memory)
             } else {
-                points.select_chunk(self.generation, point.timestamp, width);
-                points.current.push(point, memory)
+                if !points
+                    .current
+                    .accepts(self.generation, first.timestamp, width)
+                {
+                    points.select_chunk(self.generation, first.timestamp, width);
+                }
+                usize::from(points.current.push(first, memory))
             };
-            if !stored {
+            if stored == 0 {
                 break;
             }
-            earliest = earliest.min(point.timestamp);
-            latest = latest.max(point.timestamp);
-            written += 1;
+            written += stored;
+            // Rows of one step ascend.
+            earliest = earliest.min(first.timestamp);
+            latest = latest.max(rows[written - 1].point().timestamp);
         }
         self.bounds.set((earliest, latest));
         // Relaxed: a hint.

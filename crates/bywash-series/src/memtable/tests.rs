@@ -22,12 +22,13 @@ fn memtable(limit: u64) -> Memtable {
 fn write(memtable: &Memtable, generation: u64, rows: &[(i64, f64)]) -> usize {
     let handle = memtable.catalog.handle("host", "cpu", &memtable.memory);
     let series = memtable.catalog.series(handle.unwrap()).unwrap();
-    let points = rows
+    let points: Vec<Point> = rows
         .iter()
-        .map(|&(timestamp, value)| Point { timestamp, value });
+        .map(|&(timestamp, value)| Point { timestamp, value })
+        .collect();
     series
         .lock(generation)
-        .write(memtable.width, &memtable.memory, points)
+        .write(memtable.width, &memtable.memory, &points)
 }
 
 /// Partition, generation and points.

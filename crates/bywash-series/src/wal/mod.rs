@@ -16,8 +16,9 @@ mod segment;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[cfg(test)]
 pub(crate) use self::disk::LogFile;
@@ -31,6 +32,10 @@ pub(crate) use self::segment::{list, path_of};
 use crate::SeriesError;
 use crate::limits::{MAX_FRAME_BYTES, MAX_PENDING_LOG_BYTES};
 
+/// Rounds in which a writer watches for the end of another's write before it sleeps: some ten microseconds, a few times what
+/// a small write takes, and about what it takes to wake a thread.
+const SPINS: u32 = 400;
+
 /// Pending bytes from which a writer under `Ack::Memory` writes the log itself.
 const WRITE_BEHIND_BYTES: u64 = 256 << 10;
 
@@ -42,6 +47,8 @@ pub(crate) struct Wal {
     state: Mutex<LogState>,
     /// Bytes were written, or the log failed.
     progress: Condvar,
+    /// Writes that ended. Written by leaders, watched by waiters before they sleep.
+    ended_writes: AtomicU64,
 }
 
 /// Position in the log: bytes of frames since it was opened.
@@ -111,6 +118,7 @@ impl Wal {
             folder,
             segment_bytes,
             progress: Condvar::new(),
+            ended_writes: AtomicU64::new(0),
         }
     }
 
@@ -133,6 +141,7 @@ impl Wal {
     /// Blocks until the log is written, or synced, up to this position.
     pub(crate) fn commit(&self, position: Position, sync: bool) -> Result<(), SeriesError> {
         let mut state = self.state.lock();
+        let mut has_spun = sync;
         loop {
             let done = if sync { state.synced } else { state.written };
             if done >= position {
@@ -140,7 +149,11 @@ impl Wal {
             }
             state.check()?;
             let Some(mut writer) = state.writer.take() else {
-                self.progress.wait(&mut state);
+                if std::mem::replace(&mut has_spun, true) {
+                    self.progress.wait(&mut state);
+                } else {
+                    self.spin_until_write_ends(&mut state);
+                }
                 continue;
             };
             let writes = std::mem::take(&mut state.pending);
@@ -149,6 +162,8 @@ impl Wal {
             state.pending_bytes = 0;
             drop(state);
             let outcome = writer.write(&writes, sync);
+            // Relaxed: only tells waiters to look under the lock.
+            self.ended_writes.fetch_add(1, Ordering::Relaxed);
             state = self.state.lock();
             state.writer = Some(writer);
             state.writing = None;
@@ -163,6 +178,21 @@ impl Wal {
             }
             self.progress.notify_all();
         }
+    }
+
+    /// Releases the lock for a moment, at most until the write in progress ends.
+    fn spin_until_write_ends(&self, state: &mut MutexGuard<'_, LogState>) {
+        // Relaxed: a hint. A missed end costs the rest of the rounds.
+        let ended = || self.ended_writes.load(Ordering::Relaxed);
+        let before = ended();
+        MutexGuard::unlocked(state, || {
+            for _ in 0..SPINS {
+                if ended() != before {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        });
     }
 
     /// Writes pending frames if there are many: for writers that do not wait for the log.
