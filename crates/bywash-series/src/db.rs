@@ -13,7 +13,7 @@ use object_store::ObjectStore;
 use crate::background::BackgroundWorker;
 use crate::backpressure::Backpressure;
 use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
-use crate::grouping::{Grouping, MAX_GROUPED_ROWS, group_by_series};
+use crate::grouping::{GROUPED_ROWS, Grouping, group_by_series};
 use crate::manifest::DataFiles;
 use crate::memtable::{MemoryReservation, Memtable, Series};
 use crate::options::SeriesOptions;
@@ -26,7 +26,7 @@ use crate::write_batch::WriteBatch;
 use crate::{Ack, Row, SeriesError};
 
 /// Max rows of a log frame: some 100 KiB.
-const ROWS_PER_FRAME: usize = MAX_GROUPED_ROWS;
+const ROWS_PER_FRAME: usize = GROUPED_ROWS;
 
 /// A database of series. A cheap handle; clones share one database.
 #[derive(Debug, Clone)]

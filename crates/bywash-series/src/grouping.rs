@@ -10,7 +10,7 @@ type HandledRow = (SeriesHandle, i64, f64);
 /// Min rows of a batch that is worth the grouping.
 const MIN_ROWS: usize = 32;
 /// Max rows grouped at once: their positions fit in `u16`, and the rows in a second-level cache.
-pub(crate) const MAX_GROUPED_ROWS: usize = 4096;
+pub(crate) const GROUPED_ROWS: usize = 4096;
 /// Buckets, a power of two: as many counters as fit in a quarter of a first-level cache.
 const BUCKETS: usize = 4096;
 
@@ -36,7 +36,7 @@ pub(crate) fn group_by_series<'a>(
     rows: &'a [HandledRow],
     grouping: &'a mut Grouping,
 ) -> &'a [HandledRow] {
-    debug_assert!(rows.len() <= MAX_GROUPED_ROWS, "cut before");
+    debug_assert!(rows.len() <= GROUPED_ROWS, "cut before");
     if rows.len() < MIN_ROWS {
         return rows;
     }
@@ -79,7 +79,7 @@ mod tests {
     proptest! {
         #[test]
         fn grouped_rows_are_the_same_and_in_order_within_a_series(
-            ids in prop::collection::vec(0_u32..200, 0..=MAX_GROUPED_ROWS),
+            ids in prop::collection::vec(0_u32..200, 0..=GROUPED_ROWS),
             spread in prop::sample::select(vec![1_u32, 37, 4096]),
         ) {
             let rows: Vec<HandledRow> = (0..)
