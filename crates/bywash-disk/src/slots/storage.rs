@@ -28,7 +28,7 @@ pub(crate) trait SlotStorage: Send + Sync + fmt::Debug {
 
 /// An open slot file.
 pub(crate) trait SlotFile: Send + Sync + fmt::Debug {
-    /// Allocates a range on the disk, and makes the file long enough for it: a full disk fails here.
+    /// Allocates a range on the disk: a full disk fails here, unless the file system allocates only what is written.
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()>;
     /// Fills the buffer from `offset` on.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
@@ -72,6 +72,15 @@ impl SlotFolder {
     }
 }
 
+/// Returns the outcome of an allocation. A file system that cannot allocate does so when the range is written, which makes the file long
+/// enough, too: to set a length that was read before could cut off what another thread has written since.
+fn outcome(allocated: Result<(), Errno>) -> io::Result<()> {
+    match allocated {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        allocated => allocated.map_err(io::Error::from),
+    }
+}
+
 fn is_slot_file(name: &str) -> bool {
     let number = name.strip_prefix(NAME.0);
     let number = number.and_then(|rest| rest.strip_suffix(NAME.1));
@@ -103,14 +112,8 @@ impl SlotStorage for SlotFolder {
 
 impl SlotFile for File {
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(self, FallocateFlags::empty(), offset, bytes) {
-            // The file system cannot: the range is allocated when it is written.
-            Err(Errno::OPNOTSUPP) => {
-                let length = self.metadata()?.len().max(offset + bytes);
-                self.set_len(length)
-            }
-            allocated => allocated.map_err(io::Error::from),
-        }
+        let allocated = rustix::fs::fallocate(self, FallocateFlags::empty(), offset, bytes);
+        outcome(allocated)
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
@@ -128,5 +131,37 @@ impl SlotFile for File {
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
         self.set_len(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::thread;
+
+    use super::*;
+
+    const SLOT: usize = 4096;
+
+    /// Both threads lengthen the file, one slot after the other.
+    #[test]
+    fn slots_of_threads_on_a_file_system_that_cannot_allocate_stay() {
+        let file = tempfile::tempfile().unwrap();
+        thread::scope(|scope| {
+            for thread in 0..2 {
+                let file = &file;
+                scope.spawn(move || {
+                    for slot in (thread..20_000).step_by(2) {
+                        let offset = (slot * SLOT) as u64;
+                        outcome(Err(Errno::OPNOTSUPP)).unwrap();
+                        SlotFile::write(file, &[7; SLOT], offset).unwrap();
+                    }
+                });
+            }
+        });
+        let mut bytes = vec![0; 20_000 * SLOT];
+        SlotFile::read(&file, &mut bytes, 0).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 7));
     }
 }
