@@ -3,7 +3,8 @@
 //! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the newest segment; when the folder
 //! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
 //! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
-//! it works again. Layers, each importing only from those before it: `format` the bytes, `marks` and `storage` files, `health` what is
+//! it works again. Layers, each importing only from those before it: `sync` the
+//! locks of models, `format` the bytes, `erasures` of versions, `marks` and `storage` files, `health` what is
 //! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole,
 //! `readers` its threads. Beside them, `slots` are temporary files for blocks that have no other copy.
 
@@ -11,6 +12,7 @@
 
 mod admission;
 mod clock;
+mod erasures;
 mod error;
 mod format;
 #[cfg(any(test, fuzzing))]
@@ -27,6 +29,7 @@ mod segment;
 mod slots;
 mod stats;
 mod storage;
+mod sync;
 mod tier;
 mod versions;
 
@@ -37,7 +40,7 @@ pub use health::{TierState, TierStatus};
 pub use readers::{ReadJob, Readers};
 pub use slots::{Slot, SlotError, SlotFiles, SlotOptions, SlotStats};
 pub use stats::TierStats;
-pub use tier::{Declined, Tier, TierOptions, Verification};
+pub use tier::{Batch, Declined, Tier, TierOptions, Verification};
 
 /// One version of an object, cut into blocks of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]

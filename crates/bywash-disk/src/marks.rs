@@ -59,18 +59,18 @@ impl Marks {
         self.slots.keys().copied()
     }
 
-    /// Marks a version, if it is not marked yet.
-    pub(crate) fn add(&mut self, version: VersionKey) -> io::Result<()> {
+    /// Marks a version, if it is not marked yet. Returns whether it is marked: there may be no slot.
+    pub(crate) fn add(&mut self, version: VersionKey) -> io::Result<bool> {
         if self.slots.contains_key(&version) {
-            return Ok(());
+            return Ok(true);
         }
         let Some(slot) = self.free.last().copied() else {
-            return Err(io::Error::other("too many versions are being compared"));
+            return Ok(false);
         };
         self.write(slot, &version.0)?;
         self.free.pop();
         self.slots.insert(version, slot);
-        Ok(())
+        Ok(true)
     }
 
     /// Removes the marks of the versions that `keep` does not select.

@@ -33,7 +33,7 @@ pub struct TierStats {
     pub failed_writes: u64,
     /// Blocks declined because they, or names of theirs, were too large.
     pub declined_large: u64,
-    /// Blocks declined because the tier was read-only or off.
+    /// Blocks declined because the tier was read-only or off, or too many versions were being compared with their digests.
     pub declined_state: u64,
     /// Blocks declined because all segments were being read.
     pub declined_segments: u64,

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::VersionRecord;
 use crate::admission::{Lookups, REMEMBERED_MEMORY, WriteBudget};
 use crate::clock::Clock;
+use crate::erasures::Erasures;
 use crate::error::{DiskError, disk_error};
 use crate::format::{NameHash, PAGE, Summary, VersionKey};
 use crate::health::{Health, TierStatus};
@@ -28,12 +29,16 @@ use crate::recovery;
 use crate::segment::Segment;
 use crate::stats::{Counters, TierStats};
 use crate::storage::{Folder, Storage};
+use crate::sync::{self, Counted};
 use crate::versions::{VERSION_MEMORY, Versions};
 use checks::Checks;
 use segments::{Segments, max_segments};
 pub use verify::Verification;
-pub use write::Declined;
-use write::{Erasures, Writer};
+use write::Writer;
+pub use write::{Batch, Declined};
+
+/// Generations left out when segments were not read at a start: more than segments were ever begun in between.
+const UNREAD_GENERATIONS: u64 = 1 << 32;
 
 /// Settings of a tier.
 #[derive(Debug, Clone)]
@@ -66,7 +71,7 @@ pub struct Tier {
     segments: Mutex<Segments>,
     /// Held while bytes are written.
     writer: Mutex<Writer>,
-    erasures: Mutex<Erasures>,
+    erasures: Erasures,
     checks: Mutex<Checks>,
     health: Health,
     lookups: Lookups,
@@ -120,7 +125,7 @@ impl Tier {
             pages: options.segment_size / PAGE as u32,
             index: Index::new(fits(blocks)),
             versions: Mutex::new(Versions::with_capacity(fits(blocks))),
-            erasures: Mutex::default(),
+            erasures: Erasures::default(),
             checks: Mutex::default(),
             segments: Mutex::new(Segments::new(max_segments)),
             writer: Mutex::new(Writer::new()),

@@ -194,7 +194,8 @@ impl Bucket {
         }
     }
 
-    /// Drops the known objects with keys that begin with `prefix`, and their blocks. Reads in progress continue.
+    /// Drops the known objects with keys that begin with `prefix`, and their blocks. Reads in progress continue. Blocks until the disk
+    /// tier has a record of it, at most five seconds.
     #[must_use]
     pub fn drop_cached(&self, prefix: &str) -> CacheChange {
         let shared = self.shared();
@@ -203,6 +204,10 @@ impl Bucket {
             dropped.objects += 1;
             dropped.bytes += describe(shared, &known).resident_bytes;
             shared.drop_blocks(&known.version);
+        }
+        let disk = shared.engine.disk.as_ref();
+        if disk.is_some_and(|disk| dropped.objects > 0 && !disk.wait_for_erasures()) {
+            tracing::warn!("what was dropped may be on the disk tier again after a crash");
         }
         dropped
     }

@@ -47,17 +47,16 @@ impl Tier {
             return;
         };
         let kept = |version: &VersionKey| {
-            self.checks.lock().contains_key(version)
-                || self.erasures.lock().pending.contains(version)
+            self.checks.lock().contains_key(version) || self.erasures.is_pending(version)
         };
         // A mark that stays costs the blocks after a restart, no more.
         let _ = marks.retain(kept);
     }
 
-    /// Marks those versions of `blocks` that are being compared.
-    pub(super) fn mark(&self, writer: &mut Writer, blocks: &[Block<'_>]) -> io::Result<()> {
+    /// Marks those versions of `blocks` that are being compared. Returns whether there was room for all.
+    pub(super) fn mark(&self, writer: &mut Writer, blocks: &[Block<'_>]) -> io::Result<bool> {
         let Some(marks) = &mut writer.marks else {
-            return Ok(());
+            return Ok(true);
         };
         let checked: Vec<_> = {
             let checks = self.checks.lock();
@@ -66,15 +65,14 @@ impl Tier {
                 .filter(|version| checks.contains_key(version))
                 .collect()
         };
-        for version in &checked {
-            marks.add(*version)?;
-        }
-        let mut checks = self.checks.lock();
-        for version in &checked {
-            if let Some(check) = checks.get_mut(version) {
+        for version in checked {
+            if !marks.add(version)? {
+                return Ok(false);
+            }
+            if let Some(check) = self.checks.lock().get_mut(&version) {
                 check.marked = true;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

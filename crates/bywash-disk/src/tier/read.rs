@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Tier;
+use super::segments::hold;
 use crate::format::{NameHash, VersionKey};
 use crate::index::Place;
 use crate::limits::MAX_READ_TIME;
@@ -45,12 +46,26 @@ impl Tier {
     #[must_use]
     pub fn read(&self, version: VersionKey, block: u32, buffer: &mut [u8]) -> Option<u32> {
         let number = self.versions.lock().find(version)?;
-        if self.length(version, block).is_none() || !self.health.begin_read() {
+        self.read_numbered(version, number, block, buffer)
+    }
+
+    /// As [`Self::read`], with the number that the version had a moment ago.
+    pub(super) fn read_numbered(
+        &self,
+        version: VersionKey,
+        number: u32,
+        block: u32,
+        buffer: &mut [u8],
+    ) -> Option<u32> {
+        if self.index.find(number, block, |_| ()).is_none() || !self.health.begin_read() {
             return None;
         }
-        let (segment, place) = self.index.find_to_read(number, block, |place| {
-            Some((self.segments.lock().get(place.segment)?, place))
-        })??;
+        let (segment, place) = hold(&self.index, &self.segments, number, block)?;
+        // The number may have been released and given to another version since it was found. While the segment is held, its blocks
+        // stay as they are.
+        if self.versions.lock().find(version) != Some(number) {
+            return None;
+        }
         let read = self.read_held(&segment, (version, number, block), place, buffer);
         if read != BlockRead::Exact {
             return None;
@@ -127,14 +142,11 @@ impl Tier {
         }
     }
 
-    /// Makes all blocks of a version unfindable, those being written too: now and, once more blocks were written, after a restart.
-    /// Returns whether there were any.
-    pub fn erase(&self, version: VersionKey) -> bool {
-        let mut erasures = self.erasures.lock();
-        let erased = self.versions.lock().erase(version) | erasures.writing.contains(&version);
-        if erased {
-            erasures.pending.push(version);
-        }
-        erased
+    /// Makes all blocks of a version unfindable, those of open batches too. Has no I/O: [`Self::record_erasures`], or a batch that is
+    /// begun later, makes it last beyond the process.
+    pub fn erase(&self, version: VersionKey) {
+        self.erasures.erase(version, || {
+            self.versions.lock().erase(version);
+        });
     }
 }

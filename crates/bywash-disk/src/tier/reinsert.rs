@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Tier;
 use super::write::{Declined, Writer};
+use crate::erasures::OpenBatch;
 use crate::format::{Entry, VersionKey, pages_of};
 use crate::recovery::contents;
 use crate::segment::{ReadOutcome, Segment};
@@ -26,15 +27,15 @@ struct Kept<'a> {
 impl Tier {
     /// Appends to the current segment what was read in the segment that is used again next, if so many pages would begin the last
     /// quarter of the current one. Done once a segment. If the disk fails, there is no current segment afterwards.
-    pub(super) fn reinsert_if_due(&self, writer: &mut Writer, pages: u32) {
+    pub(super) fn reinsert_if_due(&self, writer: &mut Writer, open: &OpenBatch<'_>, pages: u32) {
         let current = writer.current.as_ref();
         let free = current.map_or(0, |current| current.free_pages());
         if free.saturating_sub(pages) <= self.pages / SHARE_DIVISOR {
-            self.reinsert(writer);
+            self.reinsert(writer, open);
         }
     }
 
-    fn reinsert(&self, writer: &mut Writer) {
+    fn reinsert(&self, writer: &mut Writer, open: &OpenBatch<'_>) {
         let done = std::mem::replace(&mut writer.reinserted, true);
         if done || writer.current.is_none() || self.may_create(writer) {
             return;
@@ -61,7 +62,7 @@ impl Tier {
                 continue;
             }
             if batch_pages + pages > BATCH_PAGES {
-                if !self.append_kept(writer, &std::mem::take(&mut batch)) {
+                if !self.append_kept(writer, open, &std::mem::take(&mut batch)) {
                     return;
                 }
                 (batch_pages, free) = (0, free - 1);
@@ -75,7 +76,7 @@ impl Tier {
                 });
             }
         }
-        self.append_kept(writer, &batch);
+        self.append_kept(writer, open, &batch);
     }
 
     fn next_victim(&self, writer: &Writer) -> Option<std::sync::Arc<Segment>> {
@@ -105,7 +106,7 @@ impl Tier {
     }
 
     /// Appends blocks, and returns whether there may be more.
-    fn append_kept(&self, writer: &mut Writer, kept: &[Kept<'_>]) -> bool {
+    fn append_kept(&self, writer: &mut Writer, open: &OpenBatch<'_>, kept: &[Kept<'_>]) -> bool {
         if kept.is_empty() {
             return true;
         }
@@ -118,7 +119,7 @@ impl Tier {
                 bytes: &kept.payload.as_ref()[..kept.entry.length as usize],
             })
             .collect();
-        let appended = self.enter_all(&blocks, |erased| {
+        let appended = self.enter_all(open, &blocks, |erased| {
             let places = self.append_to_current(writer, &blocks, erased)?;
             places.ok_or(Declined::TooLarge)
         });

@@ -9,8 +9,10 @@ use super::Tier;
 use super::write::{Declined, Writer};
 use crate::DiskError;
 use crate::format::PAGE;
+use crate::index::{Index, Place};
 use crate::segment::{Segment, SegmentWriter};
 use crate::storage::SegmentFile;
+use crate::sync::{Counted, Mutex, Step, skipped};
 
 /// Bytes of the folder itself and of its small files.
 const FOLDER_BYTES: u64 = 64 << 10;
@@ -94,10 +96,43 @@ impl Segments {
     }
 
     /// Returns the file of a segment that no reader holds.
-    fn unread(&mut self, number: u32) -> Option<Arc<dyn SegmentFile>> {
-        let segment = self.all[number as usize].as_mut().and_then(Arc::get_mut);
+    fn without_reader(&mut self, number: u32) -> Option<Arc<dyn SegmentFile>> {
+        let segment = self.all[number as usize].as_mut();
+        let segment = segment.and_then(Counted::get_mut);
         segment.map(|segment| Arc::clone(&segment.file))
     }
+}
+
+/// Returns the segment and the place of a block for a reader: while it holds the segment, that is not used again. Marks the block as
+/// read.
+pub(super) fn hold(
+    index: &Index,
+    segments: &Mutex<Segments>,
+    version: u32,
+    block: u32,
+) -> Option<(Counted<Segment>, Place)> {
+    // The segment is taken while the entry cannot be removed.
+    index.find_to_read(version, block, |place| {
+        Some((segments.lock().get(place.segment)?, place))
+    })?
+}
+
+/// Has `remove_entries` remove the blocks of a segment from the index, and returns its file if no reader holds the segment.
+pub(super) fn release(
+    segments: &Mutex<Segments>,
+    number: u32,
+    remove_entries: impl FnOnce(),
+) -> Option<Arc<dyn SegmentFile>> {
+    let file = segments.lock().without_reader(number)?;
+    if !skipped(Step::Entries) {
+        remove_entries();
+    }
+    if skipped(Step::Readers) {
+        return Some(file);
+    }
+    // Readers take segments while their entries cannot be removed, and the entries are gone: without a reader now, there is none
+    // later.
+    segments.lock().without_reader(number)
 }
 
 impl Tier {
@@ -234,12 +269,7 @@ impl Tier {
     fn recycle(&self) -> Result<(u32, Arc<dyn SegmentFile>), Declined> {
         let oldest = self.segments.lock().oldest_first(None);
         for number in oldest {
-            if self.segments.lock().unread(number).is_none() {
-                continue;
-            }
-            self.remove_blocks(number);
-            // Readers take segments under this lock, and the entries are gone: without a reader now, there is none later.
-            let Some(file) = self.segments.lock().unread(number) else {
+            let Some(file) = release(&self.segments, number, || self.remove_blocks(number)) else {
                 continue;
             };
             let recycled = &self.counters.recycled_segments;

@@ -187,12 +187,32 @@ fn smaller_index_after_a_restart_has_the_newest_blocks() {
     assert!(check(&tier, 1, 199) && !check(&tier, 1, 0));
 }
 
+/// The figures of `docs/decisions/0022-versions-on-the-disk-tier.md`.
+#[test]
+fn index_takes_about_a_hundred_bytes_a_block() {
+    for shift in [16, 17] {
+        let blocks = 1_u64 << shift;
+        let options = TierOptions {
+            size: blocks << 20,
+            segment_size: 64 << 20,
+            block_size: 1 << 20,
+            index_memory: 0,
+            max_index_memory: 100 * blocks,
+            ..options(4)
+        };
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
+        let tier = Tier::over(storage, FOLDER, &options, Clock::start()).unwrap();
+        let bytes = tier.index_memory() / blocks;
+        assert!((90..=110).contains(&bytes), "{bytes} bytes a block");
+    }
+}
+
 #[test]
 fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
     let storage = Arc::default();
     let tier = open(&storage, 8);
     write(&tier, &[(1, 0), (2, 0)]).unwrap();
-    assert!(tier.erase(VersionKey::of(&record(1))));
+    tier.erase(VersionKey::of(&record(1)));
     tier.write(&[]).unwrap();
     let erased = |tier: &Tier| {
         assert!(!check(tier, 1, 0));
@@ -208,6 +228,23 @@ fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
     assert!(check(&tier, 1, 0));
     drop(tier);
     assert!(check(&open(&storage, 8), 1, 0));
+}
+
+#[test]
+fn erased_versions_stay_erased_after_a_clean_end_without_another_write() {
+    for sealed in [false, true] {
+        let storage = Arc::default();
+        let tier = open(&storage, 8);
+        write(&tier, &[(1, 0), (2, 0)]).unwrap();
+        if sealed {
+            tier.close().unwrap();
+        }
+        tier.erase(VersionKey::of(&record(1)));
+        tier.close().unwrap();
+        drop(tier);
+        let tier = open(&storage, 8);
+        assert!(!check(&tier, 1, 0) && check(&tier, 2, 0));
+    }
 }
 
 #[test]

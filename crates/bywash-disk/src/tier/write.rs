@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use super::{Tier, name_of};
 use crate::Block;
+use crate::erasures::OpenBatch;
 use crate::format::{PAGE, VersionKey, pages_of};
 use crate::index::Place;
 use crate::limits::MAX_TEXT_BYTES;
 use crate::marks::Marks;
 use crate::segment::SegmentWriter;
+
+/// Pages of a segment, times this fraction of a page, are the erasures of a batch: with 20 bytes each a 25th of the segment.
+const ERASURES_DIVISOR: usize = 512;
 
 /// Why nothing was written.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub enum Declined {
     NoSegment,
     /// The disk failed lately; nothing was tried.
     NotWritable,
+    /// Too many versions are being compared with their digests to mark another one.
+    TooManyChecks,
     /// The bytes of this day were written already.
     DailyWrites,
     /// The disk failed; nothing of the blocks is found.
@@ -61,44 +67,62 @@ impl Writer {
     }
 }
 
-/// Versions erased while blocks are written.
-#[derive(Debug, Default)]
-pub(super) struct Erasures {
-    /// Erased versions that no batch on the disk names yet.
-    pub(super) pending: Vec<VersionKey>,
-    /// Versions of the blocks being written.
-    pub(super) writing: Vec<VersionKey>,
+/// Blocks on their way to the disk: those of versions that are erased since this was begun are not found afterwards.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    tier: &'a Tier,
+    open: OpenBatch<'a>,
+}
+
+impl Batch<'_> {
+    /// Writes blocks that were looked up since the batch was begun. Blocks until the system has the bytes.
+    ///
+    /// # Errors
+    /// None of the blocks is found afterwards.
+    pub fn write(self, blocks: &[Block<'_>]) -> Result<(), Declined> {
+        let Self { tier, open } = self;
+        let written = tier.write_batch(&open, blocks);
+        if let Err(declined) = &written {
+            tier.count_declined(declined, blocks.len() as u64);
+        }
+        // No try while the disk fails.
+        if !matches!(written, Err(Declined::NotWritable)) {
+            tier.remove_surplus();
+        }
+        written
+    }
 }
 
 impl Tier {
-    /// Writes blocks. Blocks until the system has the bytes.
+    /// Begins a batch. Call this before its blocks are looked up: an erasure in between must not be missed.
+    #[must_use]
+    pub fn begin_batch(&self) -> Batch<'_> {
+        Batch {
+            tier: self,
+            open: self.erasures.open(),
+        }
+    }
+
+    /// As [`Batch::write`], for blocks that the caller has at hand.
     ///
     /// # Errors
     /// None of the blocks is found afterwards.
     pub fn write(&self, blocks: &[Block<'_>]) -> Result<(), Declined> {
-        let written = self.write_batch(blocks);
-        if let Err(declined) = &written {
-            self.count_declined(declined, blocks.len() as u64);
-        }
-        // No try while the disk fails.
-        if !matches!(written, Err(Declined::NotWritable)) {
-            self.remove_surplus();
-        }
-        written
+        self.begin_batch().write(blocks)
     }
 
     fn count_declined(&self, declined: &Declined, blocks: u64) {
         let counter = match declined {
             Declined::TooLarge => &self.counters.declined_large,
             Declined::NoSegment => &self.counters.declined_segments,
-            Declined::NotWritable => &self.counters.declined_state,
+            Declined::NotWritable | Declined::TooManyChecks => &self.counters.declined_state,
             Declined::DailyWrites => &self.counters.declined_rate,
             Declined::Failed(_) => &self.counters.failed_writes,
         };
         counter.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    fn write_batch(&self, blocks: &[Block<'_>]) -> Result<(), Declined> {
+    fn write_batch(&self, open: &OpenBatch<'_>, blocks: &[Block<'_>]) -> Result<(), Declined> {
         for Block { record, bytes, .. } in blocks {
             let texts = [&record.url, &record.object, &record.validator];
             let max = self.pages as usize * PAGE;
@@ -116,14 +140,42 @@ impl Tier {
         if !self.health.begin_write() {
             return Err(Declined::NotWritable);
         }
-        if let Err(error) = self.mark(&mut writer, blocks) {
-            self.health.write_failed(format!("cannot mark: {error}"));
-            return Err(Declined::Failed(error));
+        match self.mark(&mut writer, blocks) {
+            Ok(true) => {}
+            Ok(false) => return Err(Declined::TooManyChecks),
+            Err(error) => {
+                self.health.write_failed(format!("cannot mark: {error}"));
+                return Err(Declined::Failed(error));
+            }
         }
         self.free_index(writer.number(), blocks.len());
         let pages = blocks.iter().map(|block| pages_of(block.bytes.len())).sum();
-        self.reinsert_if_due(&mut writer, pages);
-        let appended = self.enter_all(blocks, |erased| self.append(&mut writer, blocks, erased));
+        self.reinsert_if_due(&mut writer, open, pages);
+        self.append_judged(&mut writer, open, blocks)?;
+        let counters = &self.counters;
+        let bytes: u64 = blocks.iter().map(|block| block.bytes.len() as u64).sum();
+        let count = blocks.len() as u64;
+        counters.blocks_written.fetch_add(count, Ordering::Relaxed);
+        counters.block_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Appends blocks with the pending erasures, enters them into the index, and judges the disk by the outcome.
+    fn append_judged(
+        &self,
+        writer: &mut Writer,
+        open: &OpenBatch<'_>,
+        blocks: &[Block<'_>],
+    ) -> Result<(), Declined> {
+        let mut append = |blocks: &[Block<'_>]| {
+            self.enter_all(open, blocks, |erased| self.append(writer, blocks, erased))
+        };
+        let mut appended = Ok(());
+        // More erasures than a batch takes beside its blocks are written before it.
+        while appended.is_ok() && self.erasures.pending_count() > self.max_erasures() {
+            appended = append(&[]);
+        }
+        let appended = appended.and_then(|()| append(blocks));
         match &appended {
             Ok(()) => self.health.write_succeeded(),
             Err(Declined::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -134,43 +186,62 @@ impl Tier {
             }
             Err(_) => {}
         }
-        self.note_room(&writer);
-        appended?;
-        let counters = &self.counters;
-        let bytes: u64 = blocks.iter().map(|block| block.bytes.len() as u64).sum();
-        let count = blocks.len() as u64;
-        counters.blocks_written.fetch_add(count, Ordering::Relaxed);
-        counters.block_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        self.note_room(writer);
+        appended
     }
 
-    /// Has `append` write blocks with the pending erasures, and enters those blocks that were not erased meanwhile.
+    /// Returns the erasures that a batch takes: a small part of a segment.
+    fn max_erasures(&self) -> usize {
+        self.pages as usize * (PAGE / ERASURES_DIVISOR)
+    }
+
+    /// Has `append` write blocks with the pending erasures, and enters those blocks that were not erased since the batch was begun.
     pub(super) fn enter_all(
         &self,
+        open: &OpenBatch<'_>,
         blocks: &[Block<'_>],
         append: impl FnOnce(&[VersionKey]) -> Result<Vec<Place>, Declined>,
     ) -> Result<(), Declined> {
-        let erased = {
-            let mut erasures = self.erasures.lock();
-            erasures.writing = blocks.iter().map(|block| block.version).collect();
-            std::mem::take(&mut erasures.pending)
-        };
-        let appended = append(&erased);
-        let mut erasures = self.erasures.lock();
-        erasures.writing.clear();
-        match appended {
+        let erased = open.take_pending(self.max_erasures());
+        match append(&erased) {
             Ok(places) => {
-                for (block, place) in blocks.iter().zip(places) {
-                    if !erasures.pending.contains(&block.version) {
-                        self.enter(block.version, name_of(block.record), block.number, place);
-                    }
-                }
+                open.enter(blocks.iter().map(|block| block.version), |position| {
+                    let block = &blocks[position];
+                    let name = name_of(block.record);
+                    self.enter(block.version, name, block.number, places[position]);
+                });
                 Ok(())
             }
             Err(declined) => {
-                erasures.pending.extend(erased);
+                open.put_back(erased);
                 Err(declined)
             }
+        }
+    }
+
+    /// Writes the erasures of which the disk has no record yet: without this they last as soon as blocks are written. If that fails
+    /// they are marked, as far as there is room. Blocks on the disk.
+    ///
+    /// # Errors
+    /// Erasures without a record or a mark are lost if the process is killed before it writes blocks.
+    pub fn record_erasures(&self) -> Result<(), Declined> {
+        if self.erasures.pending_count() == 0 {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock();
+        let recorded = if self.health.begin_write() {
+            self.append_judged(&mut writer, &self.erasures.open(), &[])
+        } else {
+            Err(Declined::NotWritable)
+        };
+        let Some(marks) = writer.marks.as_mut().filter(|_| recorded.is_err()) else {
+            return recorded;
+        };
+        let pending = self.erasures.pending();
+        let mut marked = pending.into_iter().map(|version| marks.add(version));
+        match marked.all(|marked| matches!(marked, Ok(true))) {
+            true => Ok(()),
+            false => recorded,
         }
     }
 
@@ -233,12 +304,17 @@ impl Tier {
         self.write_budget.charge(bytes, self.now());
     }
 
-    /// Seals the newest segment, so that the next start reads one footer for all of it.
+    /// Writes the pending erasures and seals the newest segment, so that the next start reads one footer for all of it.
     ///
     /// # Errors
     /// The disk failed; what was written is still found, and recovered batch by batch.
     pub fn close(&self) -> io::Result<()> {
+        let recorded = self.record_erasures();
         let current = self.writer.lock().current.take();
-        current.map_or(Ok(()), |current| self.seal(current))
+        current.map_or(Ok(()), |current| self.seal(current))?;
+        match recorded {
+            Err(Declined::Failed(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 }

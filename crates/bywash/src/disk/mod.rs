@@ -48,6 +48,8 @@ const SPARE_FRAMES_DIVISOR: u64 = 16;
 const MIN_RESIDENTS: u64 = 1024;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 8;
+/// Max time that a caller waits for the record of what it dropped.
+const ERASURE_TIME: Duration = Duration::from_secs(5);
 
 /// Settings of a disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,10 +209,16 @@ impl DiskTier {
         }
     }
 
-    /// Removes the blocks of a version, those queued included. Returns whether there were any on the disk.
-    pub(crate) fn erase(&self, version: &DiskVersion) -> bool {
+    /// Removes the blocks of a version, those queued included. Has no I/O: the writer records it on the disk.
+    pub(crate) fn erase(&self, version: &DiskVersion) {
         self.queue.forget(version);
-        self.tier.erase(version.key)
+        self.tier.erase(version.key);
+        self.queue.record_erasures();
+    }
+
+    /// Waits until what was erased stays so after a crash. Blocks. Returns `false` if the disk fails or takes too long.
+    pub(crate) fn wait_for_erasures(&self) -> bool {
+        self.queue.wait_for_erasures(ERASURE_TIME)
     }
 
     /// Changes the maximum bytes on the disk. Removes the oldest blocks if it is lower.

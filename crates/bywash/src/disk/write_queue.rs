@@ -44,6 +44,10 @@ struct State {
     declined: u64,
     /// The tier has marks to release.
     marks_due: bool,
+    /// Erasures so far; how many of them the writer has tried to record on the disk, and how many are there.
+    erasures: u64,
+    tried_erasures: u64,
+    recorded_erasures: u64,
     /// When to give up the rest; set by the end of the engine.
     close_at: Option<Instant>,
     /// The writer has ended, and so many blocks were left.
@@ -94,6 +98,8 @@ enum Work {
     /// Writes a batch that begins with this block.
     Write(BlockKey),
     ReleaseMarks,
+    /// Records as many erasures on the disk.
+    RecordErasures(u64),
     /// Looks for blocks in steady use that are not on the disk.
     WriteSettled,
     End,
@@ -208,12 +214,36 @@ impl WriteQueue {
         self.changed.notify_all();
     }
 
+    /// Has the writer record what was erased in the tier, before further blocks.
+    pub(super) fn record_erasures(&self) {
+        self.state.lock().erasures += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the disk has a record of all erasures so far, or the writer has ended. Returns `false` if it takes longer than
+    /// `max_wait`, or fails.
+    pub(super) fn wait_for_erasures(&self, max_wait: Duration) -> bool {
+        let until = Instant::now() + max_wait;
+        let mut state = self.state.lock();
+        let wanted = state.erasures;
+        while state.recorded_erasures < wanted && !state.ended {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        state.recorded_erasures >= wanted
+    }
+
     /// Waits for work, or for the end of `epoch`.
     fn wait(&self, epoch: u64) -> Work {
         let mut state = self.state.lock();
         loop {
             if state.close_at.is_some_and(|at| Instant::now() >= at) {
                 return Work::End;
+            }
+            if state.erasures > state.tried_erasures {
+                state.tried_erasures = state.erasures;
+                return Work::RecordErasures(state.erasures);
             }
             if let Some(key) = state.order.pop_front() {
                 return Work::Write(key);
@@ -308,6 +338,7 @@ impl Writer {
             match work {
                 Work::Write(first) => self.write_batch(first, &pool),
                 Work::ReleaseMarks => {}
+                Work::RecordErasures(erasures) => self.record_erasures(erasures),
                 Work::WriteSettled => epoch = self.queue.residents.epoch(),
                 Work::End => break,
             }
@@ -318,10 +349,15 @@ impl Writer {
                 self.queue_settled(&pool);
             }
         }
-        if let Err(error) = self.tier.close() {
+        let erasures = self.queue.state.lock().erasures;
+        let closed = self.tier.close();
+        if let Err(error) = &closed {
             tracing::warn!(%error, "the disk tier could not seal its last segment; the next start reads it by batches");
         }
         let mut state = self.queue.state.lock();
+        if closed.is_ok() {
+            state.recorded_erasures = erasures;
+        }
         state.left = std::mem::take(&mut state.waiting).len();
         state.spilled_bytes = 0;
         state.ended = true;
@@ -338,8 +374,23 @@ impl Writer {
         });
     }
 
+    /// Records what was erased until there were so many erasures.
+    fn record_erasures(&self, erasures: u64) {
+        if let Err(declined) = self.tier.record_erasures() {
+            tracing::warn!(
+                ?declined,
+                "objects dropped from the cache may be on the disk tier again after a crash"
+            );
+            return;
+        }
+        self.queue.state.lock().recorded_erasures = erasures;
+        self.queue.changed.notify_all();
+    }
+
     /// Writes a block and as many of the next as a batch has room for.
     fn write_batch(&self, first: BlockKey, pool: &BlockPool) {
+        // Before the blocks are looked up: an erasure in between must not be missed.
+        let batch = self.tier.begin_batch();
         let (mut entries, mut bytes) = (Vec::new(), 0);
         let mut next = Some(first);
         while let Some(key) = next {
@@ -356,7 +407,7 @@ impl Writer {
         if blocks.is_empty() {
             return;
         }
-        let written = self.tier.write(&blocks);
+        let written = batch.write(&blocks);
         drop(blocks);
         if let Err(declined) = written {
             tracing::debug!(

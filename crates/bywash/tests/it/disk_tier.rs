@@ -256,6 +256,35 @@ async fn dropped_objects_are_dropped_from_the_disk() {
     assert_eq!(data_requests(&engine), 2);
 }
 
+/// A drop returns when the disk has a record of it.
+#[tokio::test]
+async fn dropped_objects_are_not_on_the_disk_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let engine = engine(folder.path(), 512 << 20);
+    let bucket = mount(&engine, &origin);
+    for (seed, key) in ["dropped/a", "dropped/b", "kept"].into_iter().enumerate() {
+        let (path, data) = (Path::from(key), pattern(seed, 3 * BLOCK));
+        origin
+            .objects
+            .put(&path, data.clone().into())
+            .await
+            .unwrap();
+        assert!(read(&bucket, &path).await == data);
+    }
+    while disk(&engine).written_blocks < 9 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(bucket.drop_cached("dropped/").objects, 2);
+    let copy = killed(folder.path());
+    let again = engine_with(DiskOptions {
+        path: copy.path().to_owned(),
+        size: 512 << 20,
+        daily_writes: None,
+    });
+    assert_eq!(disk(&again).blocks, 3);
+}
+
 #[tokio::test]
 async fn local_origins_do_not_use_the_disk_tier() {
     let folder = tempfile::tempdir().unwrap();
