@@ -17,6 +17,7 @@ use crate::storage::{SegmentFile, Storage};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
+    Open,
     Allocate,
     Discard,
     Truncate,
@@ -69,8 +70,8 @@ struct State {
     torn: bool,
     /// Writes until one is lost.
     lose: Option<u32>,
-    /// Calls that do not return.
-    stalled: Option<Operation>,
+    /// Calls that do not return, after so many others that do.
+    stalled: Option<(Operation, u32)>,
     /// How many of them wait.
     waiting: usize,
 }
@@ -146,7 +147,12 @@ impl MemoryStorage {
 
     /// Reads, or writes, do not return until the disk is healed.
     pub(crate) fn stall(&self, operation: Operation) {
-        self.state().stalled = Some(operation);
+        self.stall_after(operation, 0);
+    }
+
+    /// As [`Self::stall`], after so many others that return.
+    pub(crate) fn stall_after(&self, operation: Operation, calls: u32) {
+        self.state().stalled = Some((operation, calls));
     }
 
     /// Waits until so many calls do not return.
@@ -160,10 +166,16 @@ impl MemoryStorage {
     /// Begins a call, when it is not stalled.
     fn begin(&self, operation: Operation) -> MutexGuard<'_, State> {
         let mut state = self.state();
-        if state.stalled == Some(operation) {
+        if let Some((stalled, after @ 1..)) = &mut state.stalled
+            && *stalled == operation
+        {
+            *after -= 1;
+            return state;
+        }
+        if state.stalled == Some((operation, 0)) {
             state.waiting += 1;
             self.0.1.notify_all();
-            while state.stalled == Some(operation) {
+            while state.stalled == Some((operation, 0)) {
                 self.0.1.wait(&mut state);
             }
             state.waiting -= 1;
@@ -251,7 +263,9 @@ impl Storage for MemoryStorage {
     }
 
     fn open(&self, segment: u32) -> io::Result<(Arc<dyn SegmentFile>, u64)> {
-        let content = Arc::clone(&self.state().segments[&segment]);
+        let mut state = self.state();
+        state.call(Operation::Open, segment)?;
+        let content = Arc::clone(&state.segments[&segment]);
         let length = content.lock().len() as u64;
         Ok((self.file(segment, content), length))
     }

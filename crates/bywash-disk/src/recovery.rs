@@ -1,36 +1,47 @@
 //! What the segments of a folder have, read from their footers. Payloads are not read: each read checks its own.
 
 use std::io;
-use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
 use crate::format::{Entry, FOOTER, Header, PAGE, Seal, Summary};
 use crate::segment::Segment;
 use crate::storage::{Pages, SegmentFile, Storage};
+use crate::sync::Counted;
 
 /// Threads that read many segments: one read waits for the disk at a time, several keep it busy.
 const THREADS: usize = 4;
 /// Segments whose contents are in memory at once.
 pub(crate) const SEGMENTS_AT_ONCE: usize = 16;
 
-/// Opens all segments of this folder, oldest first. Second, the numbers of files that are none, of another size, or cannot be
-/// read.
-pub(crate) fn segments(
-    storage: &dyn Storage,
-    folder: [u8; 16],
-    pages: u32,
-) -> io::Result<(Vec<Arc<Segment>>, Vec<u32>)> {
+/// The files of a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Segments of this folder, oldest first.
+    pub(crate) segments: Vec<Counted<Segment>>,
+    /// Numbers of files that are none, or of another size.
+    pub(crate) unusable: Vec<u32>,
+    /// Numbers of files that the system did not open or read, and one of its errors: they may be segments.
+    pub(crate) unread: Vec<u32>,
+    pub(crate) error: Option<io::Error>,
+}
+
+/// Opens all segments of this folder.
+pub(crate) fn segments(storage: &dyn Storage, folder: [u8; 16], pages: u32) -> io::Result<Found> {
     let numbers = storage.list()?;
     let opened = in_threads(&numbers, |&number| open(storage, folder, pages, number));
-    let (mut segments, mut unusable) = (Vec::new(), Vec::new());
+    let mut found = Found::default();
     for (number, opened) in numbers.into_iter().zip(opened) {
         match opened {
-            Ok(Some(segment)) => segments.push(Arc::new(segment)),
-            Ok(None) | Err(_) => unusable.push(number),
+            Ok(Some(segment)) => found.segments.push(Counted::new(segment)),
+            Ok(None) => found.unusable.push(number),
+            Err(error) => {
+                found.unread.push(number);
+                found.error = Some(error);
+            }
         }
     }
-    segments.sort_by_key(|segment| segment.generation);
-    Ok((segments, unusable))
+    found.segments.sort_by_key(|segment| segment.generation);
+    Ok(found)
 }
 
 /// Calls `run` for each item, and returns the results in their order.
@@ -70,7 +81,10 @@ fn open(
 }
 
 /// Reads what each segment has: its footer alone, or the summaries of its batches.
-pub(crate) fn contents_of(segments: &[Arc<Segment>], pages: u32) -> Vec<io::Result<Vec<Summary>>> {
+pub(crate) fn contents_of(
+    segments: &[Counted<Segment>],
+    pages: u32,
+) -> Vec<io::Result<Vec<Summary>>> {
     in_threads(segments, |segment| contents(segment, pages))
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Block;
 use crate::format::{Entry, Erasure, FOOTER, Header, PAGE, Seal, Summary, VersionKey, pages_of};
 use crate::index::Place;
 use crate::limits::MAX_FAILED_READS;
 use crate::storage::{Pages, SegmentFile};
+use crate::sync::{AtomicU32, Counted, Ordering};
 
 /// A segment as its readers hold it. Used again only when no reader holds it.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl<'a> Pieces<'a> {
 /// The newest segment, open for appends.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
-    pub(crate) segment: Arc<Segment>,
+    pub(crate) segment: Counted<Segment>,
     pages: u32,
     next_page: u32,
     next_batch: u32,
@@ -137,7 +137,11 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     /// Begins a segment of so many pages: whatever it had is void.
-    pub(crate) fn begin(segment: Arc<Segment>, folder: [u8; 16], pages: u32) -> io::Result<Self> {
+    pub(crate) fn begin(
+        segment: Counted<Segment>,
+        folder: [u8; 16],
+        pages: u32,
+    ) -> io::Result<Self> {
         let header = Header {
             folder,
             generation: segment.generation,

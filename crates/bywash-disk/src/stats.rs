@@ -11,6 +11,9 @@ pub struct TierStats {
     pub versions: u64,
     /// Segments that exist.
     pub segments: u64,
+    /// Segments among them that the system did not open or read at the start. Their blocks are not found, and they are the next to be
+    /// used again once there is no room for further ones.
+    pub unread_segments: u64,
     /// Reads with the bytes that were written.
     pub hits: u64,
     /// Reads that found other bytes: damage, or a segment used again meanwhile.

@@ -19,8 +19,12 @@ use crate::{DiskError, disk_error};
 pub(crate) const LOCK: &str = "lock";
 /// File with the format's version and the folder's id.
 const FORMAT: &str = "format";
-/// First line of [`FORMAT`] of folders that this version reads.
-const FORMAT_LINE: &str = "bywash disk tier 1";
+/// Name of [`FORMAT`] that is not whole yet.
+const STAGED_FORMAT: &str = "format.new";
+/// First line of [`FORMAT`]. Then follow the folder's id and the bytes of its segments.
+const FORMAT_LINE: &str = "bywash disk tier 2";
+/// First line of folders without the bytes of their segments.
+const FORMER_FORMAT_LINE: &str = "bywash disk tier 1";
 /// Extension of segments.
 const SEGMENT: &str = "seg";
 
@@ -124,6 +128,8 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Identity of the folder: segments of another folder are foreign.
     pub(crate) id: [u8; 16],
+    /// Bytes of a segment.
+    pub(crate) segment_size: u32,
     /// Dropping it releases the lock.
     _lock: File,
 }
@@ -134,47 +140,83 @@ impl Folder {
     /// # Errors
     /// The folder is in use, has foreign files, belongs to another user or was written by a newer version; or a file operation
     /// failed.
-    pub(crate) fn open(path: PathBuf, new_id: [u8; 16]) -> Result<Self, DiskError> {
+    pub(crate) fn open(
+        path: PathBuf,
+        new_id: [u8; 16],
+        new_segment_size: u32,
+    ) -> Result<Self, DiskError> {
         let lock = open_locked(&path)?;
         if let Some(name) = foreign_file(&path)? {
             return Err(DiskError::ForeignFile { path, name });
         }
-        let id = Self::format(&path, new_id)?;
-        Ok(Self {
+        let mut folder = Self {
             path,
-            id,
+            id: new_id,
+            segment_size: new_segment_size,
             _lock: lock,
-        })
+        };
+        folder.read_format()?;
+        Ok(folder)
     }
 
-    /// Reads the folder's id, or gives a new folder one.
-    fn format(folder: &Path, new_id: [u8; 16]) -> Result<[u8; 16], DiskError> {
-        let path = folder.join(FORMAT);
+    /// Reads the folder's id and the size of its segments, or gives it these.
+    fn read_format(&mut self) -> Result<(), DiskError> {
+        let path = self.path.join(FORMAT);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let hex: String = new_id.iter().map(|byte| format!("{byte:02x}")).collect();
-                let staged = folder.join("format.new");
-                let write = || {
-                    let mut file = File::create(&staged)?;
-                    writeln!(file, "{FORMAT_LINE}\n{hex}")?;
-                    file.sync_all()?;
-                    fs::rename(&staged, &path)?;
-                    File::open(folder)?.sync_all()
-                };
-                write().map_err(disk_error("write", &path))?;
-                return Ok(new_id);
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.write_format(),
             Err(error) => return Err(disk_error("read", &path)(error)),
         };
-        let (line, id) = text.split_once('\n').unwrap_or((&text, ""));
-        match (line == FORMAT_LINE, parse_id(id.trim())) {
-            (true, Some(id)) => Ok(id),
+        let mut lines = text.lines();
+        let line = lines.next().unwrap_or_default();
+        let id = parse_id(lines.next().unwrap_or_default());
+        let segment_size = lines.next().and_then(parse_segment_size);
+        match (line, id, segment_size) {
+            (FORMAT_LINE, Some(id), Some(segment_size)) => {
+                (self.id, self.segment_size) = (id, segment_size);
+                Ok(())
+            }
+            (FORMER_FORMAT_LINE, Some(id), _) => {
+                self.id = id;
+                if let Some(size) = self.size_of_a_segment()? {
+                    self.segment_size = size;
+                }
+                self.write_format()
+            }
             _ => Err(DiskError::UnknownFormat {
                 path,
                 found: line.chars().take(80).collect(),
             }),
         }
+    }
+
+    /// Returns the bytes of one of the segments.
+    fn size_of_a_segment(&self) -> Result<Option<u32>, DiskError> {
+        let numbers = self.list().map_err(disk_error("list", &self.path))?;
+        let lengths = numbers.into_iter().filter_map(|number| {
+            let length = fs::metadata(self.path_of(number)).ok()?.len();
+            parse_segment_size(&length.to_string())
+        });
+        Ok(lengths.max())
+    }
+
+    /// Gives the folder segments of another size. Those that it has become unusable.
+    pub(crate) fn set_segment_size(&mut self, bytes: u32) -> Result<(), DiskError> {
+        self.segment_size = bytes;
+        self.write_format()
+    }
+
+    fn write_format(&self) -> Result<(), DiskError> {
+        let hex: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (path, staged) = (self.path.join(FORMAT), self.path.join(STAGED_FORMAT));
+        let write = || {
+            let mut file = File::create(&staged)?;
+            writeln!(file, "{FORMAT_LINE}\n{hex}\n{}", self.segment_size)?;
+            file.sync_all()?;
+            fs::rename(&staged, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(disk_error("write", &path))
     }
 
     fn path_of(&self, segment: u32) -> PathBuf {
@@ -297,7 +339,7 @@ fn foreign_file(folder: &Path) -> Result<Option<String>, DiskError> {
     for entry in entries {
         let name = entry.map_err(disk_error("list", folder))?.file_name();
         let name = name.to_string_lossy();
-        let known = [LOCK, FORMAT, MARKS, "format.new"].contains(&&*name);
+        let known = [LOCK, FORMAT, MARKS, STAGED_FORMAT].contains(&&*name);
         if !known && segment_number(&name).is_none() {
             return Ok(Some(name.into_owned()));
         }
@@ -310,6 +352,12 @@ fn parse_id(hex: &str) -> Option<[u8; 16]> {
     (hex.len() == 32).then(|| value.to_be_bytes())
 }
 
+/// Parses the bytes of a segment: whole pages.
+fn parse_segment_size(text: &str) -> Option<u32> {
+    let bytes: u32 = text.parse().ok()?;
+    (bytes > 0 && bytes.is_multiple_of(PAGE as u32)).then_some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -319,7 +367,7 @@ mod tests {
     #[test]
     fn segments_are_written_in_more_pieces_than_one_call_takes() {
         let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::open(directory.path().join("tier"), [1; 16]).unwrap();
+        let folder = Folder::open(directory.path().join("tier"), [1; 16], 4096).unwrap();
         let count = 2 * MAX_PIECES + 1;
         let file = folder.create(0, (count * PAGE) as u64).unwrap();
         let mut all = Pages::zeroed(u32::try_from(count).unwrap());
@@ -337,23 +385,21 @@ mod tests {
     fn folder_in_use_of_another_format_or_with_foreign_files_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tier");
-        let folder = Folder::open(path.clone(), [1; 16]).unwrap();
-        assert!(matches!(
-            Folder::open(path.clone(), [2; 16]),
-            Err(DiskError::Locked { .. })
-        ));
+        let open = |id| Folder::open(path.clone(), [id; 16], u32::from(id) * 4096);
+        let folder = open(1).unwrap();
+        assert!(matches!(open(2), Err(DiskError::Locked { .. })));
         drop(folder);
-        let again = Folder::open(path.clone(), [2; 16]).unwrap();
-        assert_eq!(again.id, [1; 16], "the folder keeps its id");
+        let again = open(2).unwrap();
+        // The folder keeps its id and the size of its segments.
+        assert_eq!((again.id, again.segment_size), ([1; 16], 4096));
         drop(again);
         fs::write(path.join("notes.txt"), "mine").unwrap();
-        let refused = Folder::open(path.clone(), [2; 16]).unwrap_err();
+        let refused = open(2).unwrap_err();
         assert!(refused.to_string().contains("notes.txt"), "{refused}");
         fs::remove_file(path.join("notes.txt")).unwrap();
-        fs::write(path.join(FORMAT), "bywash disk tier 2\n").unwrap();
-        assert!(matches!(
-            Folder::open(path, [2; 16]),
-            Err(DiskError::UnknownFormat { .. })
-        ));
+        for unknown in ["bywash disk tier 3\n", "bywash disk tier 2\n12\n4096\n"] {
+            fs::write(path.join(FORMAT), unknown).unwrap();
+            assert!(matches!(open(2), Err(DiskError::UnknownFormat { .. })));
+        }
     }
 }

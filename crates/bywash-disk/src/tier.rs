@@ -32,7 +32,7 @@ use crate::storage::{Folder, Storage};
 use crate::sync::{self, Counted};
 use crate::versions::{VERSION_MEMORY, Versions};
 use checks::Checks;
-use segments::{Segments, max_segments};
+use segments::{Segments, keeps_segments, max_segments};
 pub use verify::Verification;
 use write::Writer;
 pub use write::{Batch, Declined};
@@ -47,7 +47,8 @@ pub struct TierOptions {
     pub path: PathBuf,
     /// Max bytes on the disk, all files together.
     pub size: u64,
-    /// Bytes of a segment: a multiple of 4 KiB.
+    /// Bytes of a segment of a new folder: a multiple of 4 KiB. A folder with segments of another size keeps theirs, unless `size`
+    /// has no room for four of them.
     pub segment_size: u32,
     /// Bytes of most blocks: the index has room for at least as many as fit.
     pub block_size: u32,
@@ -68,7 +69,7 @@ pub struct Tier {
     versions: Mutex<Versions>,
     /// A reader takes a segment while it holds the lock of the index' shard, so a segment whose entries were removed gets no
     /// new readers.
-    segments: Mutex<Segments>,
+    segments: sync::Mutex<Segments>,
     /// Held while bytes are written.
     writer: Mutex<Writer>,
     erasures: Erasures,
@@ -87,9 +88,15 @@ impl Tier {
     /// # Errors
     /// The folder cannot be used, or the sizes do not fit each other.
     pub fn open(options: &TierOptions, new_id: [u8; 16]) -> Result<Self, DiskError> {
-        let folder = Folder::open(options.path.clone(), new_id)?;
+        let mut folder = Folder::open(options.path.clone(), new_id, options.segment_size)?;
         let id = folder.id;
-        let tier = Self::over(Arc::new(folder), id, options, Clock::start())?;
+        let mut options = options.clone();
+        if keeps_segments(options.size, u64::from(folder.segment_size)) {
+            options.segment_size = folder.segment_size;
+        } else {
+            folder.set_segment_size(options.segment_size)?;
+        }
+        let tier = Self::over(Arc::new(folder), id, &options, Clock::start())?;
         let marks = Marks::open(&options.path);
         let marks = marks.map_err(disk_error("open the marks of", &options.path))?;
         for version in marks.versions() {
@@ -127,7 +134,7 @@ impl Tier {
             versions: Mutex::new(Versions::with_capacity(fits(blocks))),
             erasures: Erasures::default(),
             checks: Mutex::default(),
-            segments: Mutex::new(Segments::new(max_segments)),
+            segments: sync::Mutex::new(Segments::new(max_segments)),
             writer: Mutex::new(Writer::new()),
             health: Health::new(clock),
             lookups: Lookups::new(fits(blocks)),
@@ -142,12 +149,18 @@ impl Tier {
     }
 
     fn recover(&mut self) -> io::Result<()> {
-        let (mut segments, unusable) = recovery::segments(&*self.storage, self.folder, self.pages)?;
-        for number in unusable {
+        let found = recovery::segments(&*self.storage, self.folder, self.pages)?;
+        let (mut segments, mut unread, mut error) = (found.segments, found.unread, found.error);
+        for number in found.unusable {
             self.storage.remove(number)?;
         }
-        // Fewer segments than before: the oldest go.
-        let surplus = segments.len().saturating_sub(self.segments.get_mut().max);
+        // Fewer segments than before: those that were not read go, then the oldest.
+        let max = self.segments.get_mut().max;
+        let surplus = (segments.len() + unread.len()).saturating_sub(max);
+        for number in unread.drain(..surplus.min(unread.len())) {
+            self.storage.remove(number)?;
+        }
+        let surplus = segments.len().saturating_sub(max);
         for segment in segments.drain(..surplus) {
             self.storage.remove(segment.number)?;
         }
@@ -155,16 +168,29 @@ impl Tier {
             let contents = recovery::contents_of(segments, self.pages);
             for (segment, contents) in segments.iter().zip(contents) {
                 self.writer.get_mut().generation = segment.generation + 1;
-                let Ok(summaries) = contents else {
-                    self.storage.remove(segment.number)?;
-                    continue;
+                let summaries = match contents {
+                    Ok(summaries) => summaries,
+                    Err(failed) => {
+                        unread.push(segment.number);
+                        error = Some(failed);
+                        continue;
+                    }
                 };
                 // Less memory than before: the oldest blocks go.
                 let blocks = summaries.iter().map(|summary| summary.entries.len());
                 self.free_index(None, blocks.sum());
                 self.apply(segment, &summaries);
-                self.segments.get_mut().insert(Arc::clone(segment));
+                self.segments.get_mut().insert(Counted::clone(segment));
             }
+        }
+        if let Some(error) = error.filter(|_| !unread.is_empty()) {
+            let count = unread.len();
+            self.health.note(format!(
+                "cannot read {count} segments at the start: {error}"
+            ));
+            // Whatever generations they have, those of later segments are higher at the next start.
+            self.writer.get_mut().generation += UNREAD_GENERATIONS;
+            self.segments.get_mut().unread = unread;
         }
         self.note_room(&self.writer.lock());
         Ok(())
@@ -219,6 +245,10 @@ impl Tier {
     pub fn stats(&self) -> TierStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
+        let (segments, unread_segments) = {
+            let segments = self.segments.lock();
+            (segments.count() as u64, segments.unread.len() as u64)
+        };
         let (versions, erased) = {
             let versions = self.versions.lock();
             (versions.len() as u64, versions.erased_blocks())
@@ -227,7 +257,8 @@ impl Tier {
             // Between two changes of the tables there may be fewer.
             blocks: (self.index.len() as u64).saturating_sub(erased),
             versions,
-            segments: self.segments.lock().count() as u64,
+            segments,
+            unread_segments,
             hits: load(&counters.hits),
             hit_bytes: load(&counters.hit_bytes),
             blocks_written: load(&counters.blocks_written),

@@ -10,6 +10,7 @@ use crate::format::{Entry, VersionKey, pages_of};
 use crate::recovery::contents;
 use crate::segment::{ReadOutcome, Segment};
 use crate::storage::Pages;
+use crate::sync::Counted;
 use crate::{Block, VersionRecord};
 
 /// The part of a segment for such blocks. Each block is written 1 / (1 - 1/4) times on average at most.
@@ -79,8 +80,11 @@ impl Tier {
         self.append_kept(writer, open, &batch);
     }
 
-    fn next_victim(&self, writer: &Writer) -> Option<std::sync::Arc<Segment>> {
+    fn next_victim(&self, writer: &Writer) -> Option<Counted<Segment>> {
         let segments = self.segments.lock();
+        if !segments.unread.is_empty() {
+            return None;
+        }
         let oldest = segments.oldest_first(writer.number());
         let victim = segments.get(*oldest.first()?)?;
         (!victim.is_given_up()).then_some(victim)

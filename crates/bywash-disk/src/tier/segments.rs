@@ -23,6 +23,14 @@ const MIN_SEGMENTS: usize = 2;
 /// Time between tries to create a segment when the file system is full.
 const CREATE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Segments of a folder's former size that make it keep them: with fewer, using one again would cost too much of the tier.
+const MIN_KEPT_SEGMENTS: usize = 4;
+
+/// Returns whether a folder with segments of `segment_size` keeps them when the tier has `size` bytes.
+pub(super) fn keeps_segments(size: u64, segment_size: u64) -> bool {
+    max_segments(size, segment_size).is_ok_and(|segments| segments >= MIN_KEPT_SEGMENTS)
+}
+
 /// Returns the number of segments that fit.
 pub(super) fn max_segments(size: u64, segment_size: u64) -> Result<usize, DiskError> {
     let segment = segment_size + SEGMENT_FILE_BYTES;
@@ -42,7 +50,9 @@ pub(super) fn size_of(segments: usize, segment_size: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Segments {
     pub(super) max: usize,
-    all: Vec<Option<Arc<Segment>>>,
+    all: Vec<Option<Counted<Segment>>>,
+    /// Numbers of files that were not read at the start.
+    pub(super) unread: Vec<u32>,
 }
 
 impl Segments {
@@ -50,14 +60,15 @@ impl Segments {
         Self {
             max,
             all: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<Arc<Segment>> {
+    pub(super) fn get(&self, number: u32) -> Option<Counted<Segment>> {
         self.all.get(number as usize)?.clone()
     }
 
-    pub(super) fn insert(&mut self, segment: Arc<Segment>) {
+    pub(super) fn insert(&mut self, segment: Counted<Segment>) {
         let number = segment.number as usize;
         if self.all.len() <= number {
             self.all.resize(number + 1, None);
@@ -69,8 +80,9 @@ impl Segments {
         self.all[number as usize] = None;
     }
 
+    /// Returns the number of files.
     pub(super) fn count(&self) -> usize {
-        self.all.iter().flatten().count()
+        self.all.iter().flatten().count() + self.unread.len()
     }
 
     /// Returns whether a segment has no blocks, so that using it again costs none.
@@ -80,8 +92,12 @@ impl Segments {
     }
 
     fn unused_number(&self) -> u32 {
-        let free = self.all.iter().position(Option::is_none);
-        u32::try_from(free.unwrap_or(self.all.len())).expect("fewer files than 2^32")
+        let is_used = |number: &u32| {
+            let segment = self.all.get(*number as usize);
+            segment.is_some_and(Option::is_some) || self.unread.contains(number)
+        };
+        let mut unused = (0..u32::MAX).filter(|number| !is_used(number));
+        unused.next().expect("fewer files than 2^32")
     }
 
     /// Returns the numbers of all segments but `current`: those without blocks, then the oldest first.
@@ -179,20 +195,31 @@ impl Tier {
         }
     }
 
-    /// Removes the oldest segment but the current one, and returns whether that succeeded.
+    /// Removes a segment that was not read, or else the oldest but the current one, and returns whether that succeeded.
     fn remove_oldest(&self, writer: &Writer) -> bool {
         let current = writer.number();
-        let Some(&number) = self.segments.lock().oldest_first(current).first() else {
+        let (unread, oldest) = {
+            let segments = self.segments.lock();
+            let oldest = segments.oldest_first(current).first().copied();
+            (segments.unread.last().copied(), oldest)
+        };
+        let Some(number) = unread.or(oldest) else {
             return false;
         };
-        self.remove_blocks(number);
+        if unread.is_none() {
+            self.remove_blocks(number);
+        }
         if let Err(error) = self.storage.remove(number) {
             // It is still there, and counts.
             let error = format!("cannot remove segment {number}: {error}");
             self.health.write_failed(error);
             return false;
         }
-        self.segments.lock().remove(number);
+        let mut segments = self.segments.lock();
+        match unread {
+            Some(_) => segments.unread.retain(|other| *other != number),
+            None => segments.remove(number),
+        }
         true
     }
 
@@ -223,9 +250,9 @@ impl Tier {
             Some(created) => created,
             None => self.recycle()?,
         };
-        let segment = Arc::new(Segment::new(number, writer.generation, file));
+        let segment = Counted::new(Segment::new(number, writer.generation, file));
         writer.generation += 1;
-        let begun = SegmentWriter::begin(Arc::clone(&segment), self.folder, self.pages);
+        let begun = SegmentWriter::begin(Counted::clone(&segment), self.folder, self.pages);
         if begun.is_err() {
             segment.give_up();
         }
@@ -265,8 +292,26 @@ impl Tier {
         }
     }
 
+    /// Creates a segment in place of one that was not read at the start; `None` if there is none, or that fails.
+    fn replace_unread(&self) -> Option<(u32, Arc<dyn SegmentFile>)> {
+        let number = self.segments.lock().unread.pop()?;
+        match self.storage.create(number, self.segment_size()) {
+            Ok(file) => Some((number, file)),
+            Err(error) => {
+                // It may still be there, and counts.
+                self.segments.lock().unread.push(number);
+                self.health
+                    .note(format!("cannot replace segment {number}: {error}"));
+                None
+            }
+        }
+    }
+
     /// Removes the blocks of the oldest segment without a reader, and returns its file.
     fn recycle(&self) -> Result<(u32, Arc<dyn SegmentFile>), Declined> {
+        if let Some(replaced) = self.replace_unread() {
+            return Ok(replaced);
+        }
         let oldest = self.segments.lock().oldest_first(None);
         for number in oldest {
             let Some(file) = release(&self.segments, number, || self.remove_blocks(number)) else {

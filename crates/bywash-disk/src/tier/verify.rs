@@ -1,13 +1,12 @@
 //! A pass over all blocks: each is read and compared with its checksum.
 
-use std::sync::Arc;
-
 use super::Tier;
 use super::read::BlockRead;
 use crate::format::{PAGE, VersionKey, pages_of};
 use crate::index::{Cell, FoundBlock};
 use crate::segment::Segment;
 use crate::storage::Pages;
+use crate::sync::Counted;
 
 /// Cells of the index that one step looks at, under the lock of their shard.
 const CELLS_AT_ONCE: usize = 1024;
@@ -68,7 +67,7 @@ impl Tier {
     }
 
     /// Returns the segment of a block, held, and the key of its version; `None` if the block is no longer there.
-    fn hold(&self, block: &FoundBlock) -> Option<(Arc<Segment>, VersionKey)> {
+    fn hold(&self, block: &FoundBlock) -> Option<(Counted<Segment>, VersionKey)> {
         let place = block.place;
         let held = || {
             let here = |now| (now == place).then(|| self.segments.lock().get(place.segment))?;

@@ -32,7 +32,7 @@ pub(crate) use verify::StopSignal;
 pub(crate) use version::DiskVersion;
 use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
 
-/// Bytes of a segment: large beside a block, small beside a disk.
+/// Bytes of a segment of a new folder: large beside a block, small beside a disk.
 const SEGMENT_BYTES: u32 = 64 << 20;
 /// Segments of a small tier are smaller, so that evicting one leaves most of it.
 const MIN_SEGMENTS: u64 = 16;
@@ -102,6 +102,14 @@ impl DiskTier {
         };
         let tier = Tier::open(&tier, rand::random());
         let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
+        let unread = tier.stats().unread_segments;
+        if unread > 0 {
+            tracing::warn!(
+                segments = unread,
+                error = tier.last_error(),
+                "segments of the disk tier could not be read; they are kept for the next start while there is room"
+            );
+        }
         tier.set_daily_writes(options.daily_writes);
         let residents = (memory / block_size).clamp(MIN_RESIDENTS, MAX_RESIDENTS as u64);
         let queue = MAX_QUEUED_WRITES as u64 * QUEUED_WRITE_MEMORY;

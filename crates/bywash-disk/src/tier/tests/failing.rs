@@ -249,3 +249,50 @@ fn reads_pass_by_while_all_readers_are_stuck() {
     assert!(read(3).recv().unwrap());
     assert_eq!(state(&tier), TierState::On);
 }
+
+/// Too few descriptors, or a disk that fails for a moment, at the start.
+#[test]
+fn segments_that_cannot_be_read_at_the_start_are_kept_within_the_size() {
+    for operation in [Operation::Open, Operation::Read] {
+        let storage: Arc<MemoryStorage> = Arc::default();
+        let tier = open(&storage, 8);
+        let mut number = 0;
+        while tier.stats().segments < 6 {
+            write(&tier, &[(1, number)]).unwrap();
+            number += 1;
+        }
+        tier.close().unwrap();
+        let found = |tier: &Tier| (0..number).filter(|&number| check(tier, 1, number)).count();
+        let all = found(&tier);
+        drop(tier);
+        for segment in [0, 5] {
+            storage.fail(Fault {
+                segment: Some(segment),
+                ..Fault::all(operation, Errno::MFILE)
+            });
+        }
+        let tier = open(&storage, 8);
+        assert!((1..all).contains(&found(&tier)), "{operation:?}");
+        write(&tier, &[(2, 0)]).unwrap();
+        tier.close().unwrap();
+        drop(tier);
+        storage.heal();
+        let tier = open(&storage, 8);
+        assert_eq!(found(&tier), all, "{operation:?}");
+        assert!(check(&tier, 2, 0));
+        drop(tier);
+        // They leave as soon as their room is needed.
+        storage.fail(Fault::all(operation, Errno::IO));
+        let tier = open(&storage, 8);
+        storage.heal();
+        for number in 0..200 {
+            write(&tier, &[(3, number)]).unwrap();
+            assert!(check(&tier, 3, number));
+            assert!(storage.allocated() <= u64::from(8 * SEGMENT));
+        }
+        drop(tier);
+        storage.fail(Fault::all(operation, Errno::IO));
+        drop(open(&storage, 3));
+        assert!(storage.allocated() <= u64::from(3 * SEGMENT));
+    }
+}

@@ -93,7 +93,7 @@ fn moved_folder_turns_off_when_it_must_grow_and_on_when_it_is_back() {
         directory.path().join("moved"),
     );
     let time = Arc::default();
-    let folder = Folder::open(path.clone(), FOLDER).unwrap();
+    let folder = Folder::open(path.clone(), FOLDER, SEGMENT).unwrap();
     let clock = Clock::Manual(Arc::clone(&time));
     let tier = Tier::over(Arc::new(folder), FOLDER, &options(4), clock).unwrap();
     write(&tier, &[(1, 0)]).unwrap();
@@ -214,4 +214,90 @@ fn blocks_of_a_version_under_comparison_are_not_found_after_a_kill() {
     drop(tier);
     let tier = open_folder(&path, 4).unwrap();
     assert_eq!(found(&tier), [true, true, false, true]);
+}
+
+#[test]
+fn another_size_keeps_the_segments_and_their_blocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tier");
+    let resized = |segments: u32, segment_size: u32| {
+        let options = TierOptions {
+            path: path.clone(),
+            size: size_of(segments as usize, u64::from(segment_size)),
+            segment_size,
+            ..options(segments)
+        };
+        Tier::open(&options, FOLDER).unwrap()
+    };
+    let tier = resized(8, SEGMENT);
+    for number in 0..20 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    tier.close().unwrap();
+    drop(tier);
+    for (segments, segment_size) in [(8, 2 * SEGMENT), (8, SEGMENT / 2), (8, SEGMENT)] {
+        let tier = resized(segments, segment_size);
+        assert!(check(&tier, 1, 19), "segments of {segment_size} bytes");
+        let size = size_of(segments as usize, u64::from(segment_size));
+        assert!(tier.size() <= size, "{} bytes of {size}", tier.size());
+    }
+}
+
+/// The segments of format 1 tell their size.
+#[test]
+fn folder_of_format_1_keeps_its_blocks_and_becomes_one_of_format_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tier");
+    let tier = open_folder(&path, 8).unwrap();
+    write(&tier, &[(1, 0)]).unwrap();
+    drop(tier);
+    let format = path.join("format");
+    let text = fs::read_to_string(&format).unwrap();
+    let id = text.lines().nth(1).unwrap();
+    fs::write(&format, format!("bywash disk tier 1\n{id}\n")).unwrap();
+    let options = TierOptions {
+        path,
+        segment_size: SEGMENT / 2,
+        ..options(8)
+    };
+    let tier = Tier::open(&options, FOLDER).unwrap();
+    assert!(check(&tier, 1, 0));
+    assert_eq!(fs::read_to_string(&format).unwrap(), text);
+}
+
+#[test]
+fn folder_whose_segments_are_too_large_for_the_size_begins_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tier");
+    let tier = open_folder(&path, 8).unwrap();
+    write(&tier, &[(1, 0)]).unwrap();
+    drop(tier);
+    let options = TierOptions {
+        path,
+        size: size_of(8, u64::from(SEGMENT / 4)),
+        segment_size: SEGMENT / 4,
+        ..options(8)
+    };
+    for again in [false, true] {
+        let tier = Tier::open(&options, FOLDER).unwrap();
+        assert!(!check(&tier, 1, 0) && check(&tier, 2, 0) == again);
+        write(&tier, &[(2, 0)]).unwrap();
+    }
+}
+
+#[test]
+fn more_versions_under_comparison_than_can_be_marked_leave_the_tier_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let tier = open_folder(&directory.path().join("tier"), 8).unwrap();
+    let version = |object| VersionKey::of(&record(object));
+    for object in 0..1025 {
+        tier.begin_check(version(object));
+        let _ = write(&tier, &[(object, 0)]);
+    }
+    assert_eq!(tier.state().state, TierState::On);
+    assert!(!tier.contains(version(1024), 0));
+    tier.end_check(version(7));
+    tier.release_marks();
+    write(&tier, &[(1024, 0)]).unwrap();
+    assert!(check(&tier, 1024, 0));
 }
