@@ -28,7 +28,7 @@ pub(crate) enum Stage {
     Deny,
     /// Unit, property, integration and documentation tests.
     Unit,
-    /// Model checks of the memory core.
+    /// Model checks of the memory core, and of the disk tier.
     Loom,
     /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
@@ -228,18 +228,14 @@ fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Fail
 
 /// Loom replaces the atomics by a `cfg`, so its build has a target folder of its own: the other one stays warm.
 fn loom(counts: &mut Counts) -> Result<(), Failure> {
-    Step::cargo([
-        "test",
-        "--quiet",
-        "--release",
-        "-p",
-        "bywash-mem",
-        "--target-dir",
-        "target/loom",
-    ])
-    .args(["--lib"])
-    .env("RUSTFLAGS", "--cfg loom")
-    .run_counted(counts)
+    let models = |package: &str| {
+        Step::cargo(["test", "--quiet", "--release", "-p", package])
+            .args(["--target-dir", "target/loom", "--lib"])
+            .env("RUSTFLAGS", "--cfg loom")
+    };
+    models("bywash-mem").run_counted(counts)?;
+    // Its other tests use the system's threads.
+    models("bywash-disk").args(["models"]).run_counted(counts)
 }
 
 /// Runs real clients against the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.

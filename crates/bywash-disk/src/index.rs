@@ -1,11 +1,9 @@
 //! Where each block is: a table of fixed size in shards, one lock a shard.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use hashbrown::HashTable;
-use parking_lot::Mutex;
 
 use crate::format;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Shards of the table, at most; at least half as many.
 const SHARDS: usize = 128;

@@ -21,7 +21,7 @@ mod health;
 mod index;
 mod limits;
 mod marks;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod memory_storage;
 mod readers;
 mod recovery;

@@ -10,7 +10,7 @@ mod compression;
 mod geometry;
 mod storage;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::io;
@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::format::crc32c;
 use compression::Compression;
 use geometry::SlotClass;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) use storage::SlotFile;
 use storage::SlotFolder;
 pub(crate) use storage::SlotStorage;

@@ -2,6 +2,8 @@
 
 mod admission;
 mod checks;
+#[cfg(all(test, loom))]
+mod models;
 mod read;
 mod reinsert;
 mod segments;
@@ -302,5 +304,5 @@ fn name_of(record: &VersionRecord) -> NameHash {
     NameHash::of(&record.url, &record.object)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
