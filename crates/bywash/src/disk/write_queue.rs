@@ -483,6 +483,65 @@ mod tests {
         assert_eq!(queue.stats().queued, 0);
     }
 
+    /// Loads a block into a frame that may take an eviction, and queues it. `None` if all of the memory is pinned.
+    fn load(
+        pool: &Arc<BlockPool>,
+        queue: &WriteQueue,
+        version: &Arc<DiskVersion>,
+        block: u32,
+    ) -> Option<OwnedPin> {
+        const BLOCK: usize = 4096;
+        let key = BlockKey {
+            store: 0,
+            object: 1,
+            block,
+        };
+        let frame = pool.try_frames(Share::Download, BLOCK, 1, 1)?.pop()?;
+        let Claim::Vacant(mut load) = pool.claim(key) else {
+            panic!("the block is in memory");
+        };
+        load.attach(frame, BLOCK);
+        load.write(&[7; BLOCK]);
+        load.set_options(BlockOptions {
+            keep: Keep::Spill,
+            ..load.options()
+        });
+        let pin = load.publish().unwrap();
+        queue.push(version, key);
+        Some(pin)
+    }
+
+    /// The memory is full, its blocks wait for a disk that does not return, and so many were evicted that no more may wait.
+    #[test]
+    fn full_queue_before_a_stuck_disk_holds_no_eviction_up() {
+        const MAX_SPILLED: u64 = 4 * 4096;
+        const MEMORY: u64 = 1 << 20;
+        let pool = BlockPool::new(PoolConfig::new(MEMORY)).unwrap();
+        let (queue, version) = (Arc::new(queue(MAX_SPILLED)), version());
+        assert!(pool.set_spill(Arc::<WriteQueue>::clone(&queue)));
+        thread::scope(|scope| {
+            for first in 0..4 {
+                let (pool, queue, version) = (&pool, &queue, &version);
+                scope.spawn(move || {
+                    for block in (first..4000).step_by(4) {
+                        let loaded = load(pool, queue, version, block);
+                        assert!(loaded.is_some(), "block {block} waits for the disk");
+                    }
+                });
+            }
+        });
+        let stats = queue.stats();
+        assert!(stats.spilled_bytes == MAX_SPILLED && stats.declined > 0);
+        // All of it pinned: no memory, at once, until a pin is released.
+        let next = |block| load(&pool, &queue, &version, block);
+        let mut pins: Vec<_> = (4000..8000).map_while(next).collect();
+        assert!(pins.len() < 300);
+        assert!(next(9000).is_none());
+        pins.pop();
+        assert!(next(9001).is_some());
+        assert!(pool.budget().held(Share::Download) <= MEMORY);
+    }
+
     #[test]
     fn block_that_was_evicted_and_loaded_again_is_counted_once() {
         const BLOCK: usize = 4096;

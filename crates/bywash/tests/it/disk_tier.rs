@@ -24,6 +24,15 @@ const MEMORY: u64 = 16 << 20;
 struct Durable {
     objects: MemoryStore,
     address: String,
+    /// What responses have in place of the store's own ETags.
+    e_tag: Option<ETag>,
+}
+
+/// A store's way with ETags.
+#[derive(Debug, Clone, Copy)]
+enum ETag {
+    Is(&'static str),
+    Absent,
 }
 
 impl fmt::Display for Durable {
@@ -47,7 +56,19 @@ impl Readable for Durable {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(path, options).await
+        let Some(e_tag) = self.e_tag else {
+            return self.objects.get_opts(path, options).await;
+        };
+        let options = GetOptions {
+            if_match: None,
+            ..options
+        };
+        let mut result = self.objects.get_opts(path, options).await?;
+        result.meta.e_tag = match e_tag {
+            ETag::Is(e_tag) => Some(e_tag.to_owned()),
+            ETag::Absent => None,
+        };
+        Ok(result)
     }
 
     fn list(
@@ -67,6 +88,7 @@ fn durable(address: &str) -> Durable {
     Durable {
         objects: MemoryStore::new(),
         address: address.to_owned(),
+        e_tag: None,
     }
 }
 
@@ -210,6 +232,49 @@ async fn version_that_changed_while_no_engine_ran_is_not_read_from_the_disk() {
     let third = engine(folder.path(), 512 << 20);
     assert!(read(&mount(&third, &other), &path).await == new);
     assert_eq!(disk(&third).hits, 0);
+}
+
+/// An object is replaced, and then as it was before, ETag and all, each time while no engine runs.
+#[tokio::test]
+async fn former_etag_that_is_back_finds_its_own_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut origin = durable("s3://data at one");
+    let path = Path::from("object");
+    for (seed, e_tag, hits) in [(1, "\"a\"", 0), (2, "\"b\"", 0), (1, "\"a\"", 5)] {
+        let data = pattern(seed, 5 * BLOCK);
+        origin
+            .objects
+            .put(&path, data.clone().into())
+            .await
+            .unwrap();
+        origin.e_tag = Some(ETag::Is(e_tag));
+        let engine = engine(folder.path(), 512 << 20);
+        assert!(read(&mount(&engine, &origin), &path).await == data);
+        assert_eq!(disk(&engine).hits, hits, "{e_tag}");
+        assert!(engine.close_disk(Duration::from_secs(60)).await);
+    }
+}
+
+/// Two writes within a second have one date: without ETags the disk could not tell them apart.
+#[tokio::test]
+async fn objects_without_etag_are_not_kept_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut origin = durable("s3://data at one");
+    origin.e_tag = Some(ETag::Absent);
+    let path = Path::from("object");
+    for seed in 0..2 {
+        let data = pattern(seed, 3 * BLOCK);
+        origin
+            .objects
+            .put(&path, data.clone().into())
+            .await
+            .unwrap();
+        let engine = engine(folder.path(), 512 << 20);
+        assert!(read(&mount(&engine, &origin), &path).await == data);
+        assert!(engine.close_disk(Duration::from_secs(60)).await);
+        let stats = disk(&engine);
+        assert_eq!((stats.written_blocks, stats.blocks, stats.hits), (0, 0, 0));
+    }
 }
 
 #[tokio::test]
