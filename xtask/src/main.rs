@@ -41,7 +41,7 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs long stress tests of the memory core, of random uploads, or of the series engine.
+    /// Runs long stress tests of the memory core, of random uploads, of the series engine, or of the disk tier.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
@@ -52,7 +52,7 @@ enum Task {
         /// Schedules of each kind of the stress tests on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
-        /// Kills of a server with open uploads over each kind of store, or of a process that writes series.
+        /// Kills of a server with open uploads over each kind of store, or of a process that writes series or a disk tier.
         #[arg(long, default_value_t = 100)]
         kills: u64,
         /// Objects of the large load on a folder.
@@ -136,6 +136,12 @@ fn main() -> ExitCode {
             seed,
             ..
         } => proofs::soak_series(ops.unwrap_or(1000), kills, seed),
+        Task::Soak {
+            what: proofs::Soaked::Disk,
+            kills,
+            seed,
+            ..
+        } => proofs::soak_disk(kills, seed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),

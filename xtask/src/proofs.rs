@@ -19,6 +19,8 @@ pub(crate) enum Soaked {
     Uploads,
     /// The series engine: its files, and processes that are killed.
     Series,
+    /// The disk tier: processes that are killed.
+    Disk,
 }
 
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
@@ -115,6 +117,18 @@ pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<()
         .args(["--target-dir", "target/soak", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
+        .run()
+}
+
+/// Kills of a process that uses a disk tier.
+pub(crate) fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let seed = seed.unwrap_or_else(drawn);
+    println!("seed {seed}: {kills} kills of a process");
+    Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-disk"])
+        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args(["killed_processes", "--", "--nocapture"])
+        .env("BYWASH_KILLS", kills.to_string())
+        .env("BYWASH_SEED", seed.to_string())
         .run()
 }
 

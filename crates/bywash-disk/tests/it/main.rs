@@ -1,0 +1,3 @@
+//! Tests on real folders with processes that are killed.
+
+mod kills;
