@@ -5,12 +5,13 @@
 //! compare the digest, sync the file, rename it, sync its folder. Downloads of one object take turns. Each copies the
 //! file of the one before it if that has the current version.
 
+mod copy;
 mod flights;
 mod patience;
 mod stats;
 
 use std::fs::{File, FileTimes};
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
@@ -27,11 +28,12 @@ use super::pieces::PieceByPiece;
 use super::ranged::is_version_change;
 use super::resolve::resolve;
 use crate::bucket::Bucket;
-use crate::content_digest::ContentDigest;
+use crate::content_digest::{ContentDigest, RunningDigest};
 use crate::error::EngineError;
 use crate::file_target::{FileTarget, checked, new_permissions};
 use crate::shared::BucketShared;
-use crate::staged_file::{StagedFile, digest, remove_leftovers};
+use crate::staged_file::{StagedFile, remove_leftovers};
+use copy::{Copied, CopyError, copy_piece};
 pub(crate) use flights::FileFlights;
 use flights::{Finished, Turn};
 use patience::Patience;
@@ -40,8 +42,8 @@ use stats::Progress;
 
 /// Default time that a full disk may take to have space again.
 const FULL_DISK_DEADLINE: Duration = Duration::from_secs(300);
-/// Bytes copied from file to file at a time, between which a copy can be cancelled.
-const COPIED_AT_ONCE_BYTES: u64 = 64 << 20;
+/// Algorithm of the digest that shows whether a file is as a download wrote it.
+const WRITTEN: ContentDigest = ContentDigest::Crc32c(0);
 
 /// Options of [`Bucket::download_to`].
 #[derive(Debug, Clone)]
@@ -79,12 +81,14 @@ pub struct DownloadedFile {
 
 impl Bucket {
     /// Downloads an object to the file `target`. When this returns, the file is complete, compared with its digest,
-    /// and durable; its modification time is that of the object. Until then, and after a failure or if the future is
-    /// dropped, `target` is as it was before.
+    /// and durable; its modification time is that of the object. Until then, and after a failure, `target` is as it was
+    /// before. If the future is dropped, so it is too, unless the file was complete and just being synced and named: that
+    /// goes on to its end.
     ///
     /// What is in memory or on the disk tier is not requested from the origin, and what is requested is cached.
-    /// Concurrent downloads of one version read it once. A full or read-only disk is waited for; other failures of the
-    /// file system are retried three times.
+    /// Concurrent downloads of one version read it once: each copies the file of the one before, and compares the copy
+    /// with what was written there. A full or read-only disk is waited for; other failures of the file system are
+    /// retried three times.
     ///
     /// # Errors
     /// Those of a read; [`EngineError::DigestMismatch`] if the bytes do not have the object's digest in a second attempt
@@ -185,11 +189,8 @@ impl FileJob {
 
     async fn attempt(&mut self, turn: &Turn) -> Result<ObjectMeta, Failure> {
         let (target, staged) = self.stage().await?;
-        let meta = match self.finished(turn).await? {
-            Some(finished) => {
-                self.copy(&finished, &staged).await?;
-                finished.meta
-            }
+        let (meta, written) = match self.copied(turn, &staged).await? {
+            Some(finished) => (finished.meta, finished.written),
             None => self.fetch(&staged).await?,
         };
         let (file, modified) = (staged.file().try_clone()?, meta.last_modified.into());
@@ -206,6 +207,7 @@ impl FileJob {
         turn.finish(Finished {
             meta: meta.clone(),
             file: Arc::new(file),
+            written,
         });
         Ok(meta)
     }
@@ -239,46 +241,65 @@ impl FileJob {
         Ok(now.version.matches(&finished.meta).then_some(finished))
     }
 
-    /// Copies a file in the kernel, where that is possible without reading it. It was compared with the digest that the
-    /// store states; a digest of this caller is compared with the copy.
-    async fn copy(&mut self, finished: &Finished, staged: &StagedFile) -> Result<(), Failure> {
-        let size = finished.meta.size;
-        self.progress.sized(size);
-        let (from, to) = (Arc::clone(&finished.file), staged.file().try_clone()?);
-        let to = Arc::new(to);
-        let mut offset = 0;
-        while offset < size {
-            let (from, to) = (Arc::clone(&from), Arc::clone(&to));
-            let copied = blocking(move || {
-                // This download's turn: no other moves the cursors.
-                (&*from).seek(io::SeekFrom::Start(offset))?;
-                (&*to).seek(io::SeekFrom::Start(offset))?;
-                io::copy(&mut (&*from).take(COPIED_AT_ONCE_BYTES), &mut &*to)
-            });
-            match copied.await? {
-                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                copied => offset += copied,
+    /// Copies the file of the download before this one, if it has the current version and is as it was written. Else
+    /// discards it, and leaves `staged` empty.
+    async fn copied(
+        &mut self,
+        turn: &Turn,
+        staged: &StagedFile,
+    ) -> Result<Option<Finished>, Failure> {
+        let Some(finished) = self.finished(turn).await? else {
+            return Ok(None);
+        };
+        match self.copy(&finished, staged).await {
+            Ok(()) => Ok(Some(finished)),
+            Err(CopyError::To(error)) => Err(error.into()),
+            Err(CopyError::Object(error)) => Err(error.into()),
+            Err(CopyError::From(reason)) => {
+                tracing::info!(object = %self.path, reason, "not copied from the download before, but read again");
+                turn.discard();
+                let file = staged.file().try_clone()?;
+                blocking(move || file.set_len(0)).await?;
+                Ok(None)
             }
         }
-        let Some(expected) = self.options.digest else {
-            return Ok(());
-        };
-        let got = blocking(move || digest(&to, &expected)).await?;
-        if got != expected {
-            self.bucket.counters.digest_mismatch();
-            let object = self.path.to_string();
-            let error = EngineError::DigestMismatch {
-                object,
-                expected,
-                got,
-            };
-            return Err(Failure::Object(error.into()));
-        }
-        Ok(())
     }
 
-    /// Writes the object to the file, as its bytes come.
-    async fn fetch(&mut self, staged: &StagedFile) -> Result<ObjectMeta, Failure> {
+    /// Copies a file and compares the copy with what the download before wrote, which was compared with the digest that
+    /// the store states, and with the digest of this caller.
+    async fn copy(&mut self, finished: &Finished, staged: &StagedFile) -> Result<(), CopyError> {
+        let size = finished.meta.size;
+        self.progress.sized(size);
+        let to = Arc::new(staged.file().try_clone().map_err(CopyError::To)?);
+        let mut copied = Copied::new(&finished.written, self.options.digest.as_ref());
+        while copied.bytes < size {
+            let (from, to) = (Arc::clone(&finished.file), Arc::clone(&to));
+            let piece = tokio::task::spawn_blocking(move || copy_piece(&from, &to, size, copied));
+            copied = piece
+                .await
+                .map_err(|error| CopyError::To(io::Error::other(error)))??;
+        }
+        let (written, given) = copied.digests();
+        if written != finished.written {
+            return Err(CopyError::From("it was changed"));
+        }
+        match (given, self.options.digest) {
+            (Some(got), Some(expected)) if got != expected => {
+                self.bucket.counters.digest_mismatch();
+                let object = self.path.to_string();
+                let error = EngineError::DigestMismatch {
+                    object,
+                    expected,
+                    got,
+                };
+                Err(CopyError::Object(error.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the object to the file, as its bytes come. Returns the digest of what was written.
+    async fn fetch(&mut self, staged: &StagedFile) -> Result<(ObjectMeta, ContentDigest), Failure> {
         let mut options = GetOptions::default();
         options.extensions.insert(PieceByPiece);
         options.extensions.insert(VerifyBody(self.options.digest));
@@ -289,8 +310,10 @@ impl FileJob {
         reserve(&file, meta.size).await?;
         let mut body = result.into_stream();
         let (mut offset, mut next) = (0, body.try_next().await?);
+        let mut digest = RunningDigest::like(&WRITTEN);
         while let Some(bytes) = next {
             let length = bytes.len() as u64;
+            digest.update(&bytes);
             let (written, then) = tokio::join!(
                 write(&file, offset, bytes, &mut self.patience),
                 body.try_next()
@@ -299,7 +322,7 @@ impl FileJob {
             next = then?;
             offset += length;
         }
-        Ok(meta)
+        Ok((meta, digest.finish()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Downloads to files: complete, durable and compared, or not there at all.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path as FsPath;
 use std::process::Command;
 use std::sync::Arc;
@@ -207,6 +207,36 @@ async fn a_copy_of_a_concurrent_download_is_compared_with_the_digest_of_its_own_
     both.0.unwrap();
     both.1.unwrap_err();
     assert_eq!(world.names(), ["one"]);
+}
+
+#[tokio::test]
+async fn a_file_that_its_owner_changed_is_not_copied() {
+    let length = 6 * BLOCK + 5;
+    let damages: [fn(&FsPath); 3] = [
+        |file| {
+            let file = std::fs::File::options().write(true).open(file).unwrap();
+            file.write_all_at(b"edited in place", 3 * BLOCK as u64)
+                .unwrap();
+        },
+        |file| std::fs::write(file, "truncated").unwrap(),
+        |file| std::fs::write(file, vec![7; 9 * BLOCK]).unwrap(),
+    ];
+    for damage in damages {
+        let world = World::new(length).await;
+        let (one, two) = tokio::join!(
+            async {
+                let fetched = world.fetch("one", options()).await;
+                // Before the other one, which waits for its turn, is polled again.
+                damage(&world.home.path().join("one"));
+                fetched
+            },
+            world.fetch("two", options())
+        );
+        one.unwrap();
+        two.unwrap();
+        world.assert_fetched("two");
+        assert_eq!(world.files().retried, 0, "it is read again at once");
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::content_digest::ContentDigest;
+
 /// Downloads to files in progress in a bucket, by object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileFlights(Arc<Mutex<HashMap<Path, Weak<Flight>>>>);
@@ -25,7 +27,10 @@ struct Flight {
 #[derive(Debug, Clone)]
 pub(super) struct Finished {
     pub(super) meta: ObjectMeta,
+    /// Its owner may change it.
     pub(super) file: Arc<File>,
+    /// Digest of what the download wrote.
+    pub(super) written: ContentDigest,
 }
 
 /// Membership of one download. The last one removes the entry.
