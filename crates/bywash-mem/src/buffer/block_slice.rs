@@ -25,6 +25,15 @@ impl BlockSlice {
             len,
         }
     }
+
+    /// Returns the frame and the number of its first bytes that this refers to.
+    ///
+    /// # Panics
+    /// If the bytes do not begin where the frame begins.
+    pub(crate) fn into_frame(self) -> (Counted<Frame>, usize) {
+        assert_eq!(self.start, 0, "bytes from the middle of a frame");
+        (self.frame, self.len)
+    }
 }
 
 impl Deref for BlockSlice {

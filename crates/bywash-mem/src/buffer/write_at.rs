@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::block_slice::BlockSlice;
 use super::core::{BufferCore, ClaimScope, Claimed, most_recently_used_first};
 use super::error::{FreezeError, WriteAtError};
 use super::layout::BufferLayout;
@@ -230,6 +231,15 @@ impl WriteAtBuffer {
             }
         }
         Ok(read)
+    }
+
+    /// Returns the written bytes from `offset` on without a copy, at most `max` and to the end of their frame. Returns `None` at or past
+    /// the end.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn slice(&self, offset: u64, max: usize) -> Result<Option<BlockSlice>, WriteAtError> {
+        self.core().slice(offset, max)
     }
 
     /// One past the last written byte, whether or not there are holes before it.

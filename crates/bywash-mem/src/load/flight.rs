@@ -8,6 +8,7 @@ use super::reader::BlockReader;
 use crate::block::{BlockCache, BlockContents, BlockOptions, FrameRef, OwnedPin};
 use crate::buffer::{BufferCore, WriteAtError};
 use crate::error::{FlightError, LoadError};
+use crate::frames::Frame;
 use crate::key::BlockKey;
 use crate::sync::{Counted, Event, EventListener, Mutex, Step, skipped};
 
@@ -152,12 +153,6 @@ impl Flight {
     ) -> OwnedPin {
         let (slot, read_on, has_listeners) = self.table.end_flight(self, || {
             let mut state = self.state.lock();
-            // One pin a waiter: none finds the block evicted before it wakes.
-            let handed_off = if skipped(Step::HandOff) {
-                0
-            } else {
-                state.waiters
-            };
             if state.readers == 0 {
                 // Not the last reference, because `buffer` is another; so nothing is released under the lock.
                 state.buffer = None;
@@ -170,18 +165,14 @@ impl Flight {
                 Ok(frame) => FrameRef::Owned(frame),
                 Err(frame) => FrameRef::Shared(frame),
             };
-            let slot = self.cache().publish(
-                BlockContents {
-                    start,
-                    len: len as u32,
-                    key: self.key,
-                    options,
-                    frame,
-                },
-                1 + handed_off,
-                state.erased,
-            );
-            state.outcome = FlightOutcome::Published(slot);
+            let contents = BlockContents {
+                start,
+                len: len as u32,
+                key: self.key,
+                options,
+                frame,
+            };
+            let slot = self.enter(&mut state, contents);
             (slot, read_on, state.has_listeners())
         });
         // Readers see the end only after the block is published.
@@ -190,6 +181,41 @@ impl Flight {
         }
         self.notify_if(has_listeners);
         self.table.pins().adopt(slot)
+    }
+
+    /// Publishes a block in a frame that others read, of a flight without a buffer, and hands each waiter its pin.
+    pub(super) fn publish_frame(
+        self: &Arc<Self>,
+        frame: Counted<Frame>,
+        len: usize,
+        options: BlockOptions,
+    ) -> OwnedPin {
+        let contents = BlockContents {
+            start: frame.start(),
+            len: len as u32,
+            key: self.key,
+            options,
+            frame: FrameRef::Shared(frame),
+        };
+        let (slot, has_listeners) = self.table.end_flight(self, || {
+            let mut state = self.state.lock();
+            let slot = self.enter(&mut state, contents);
+            (slot, state.has_listeners())
+        });
+        self.notify_if(has_listeners);
+        self.table.pins().adopt(slot)
+    }
+
+    /// Makes the block resident, with a pin for the caller and one a waiter: none finds it evicted before it wakes.
+    fn enter(&self, state: &mut FlightState, contents: BlockContents) -> u32 {
+        let handed_off = if skipped(Step::HandOff) {
+            0
+        } else {
+            state.waiters
+        };
+        let slot = self.cache().publish(contents, 1 + handed_off, state.erased);
+        state.outcome = FlightOutcome::Published(slot);
+        slot
     }
 
     /// Ends the flight without a block.

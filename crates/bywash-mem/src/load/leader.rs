@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::flight::Flight;
 use crate::block::{BlockOptions, OwnedPin};
-use crate::buffer::{BufferCore, WriteClaim};
+use crate::buffer::{BlockSlice, BufferCore, WriteClaim};
 use crate::error::{FlightError, Incomplete, LoadError};
 use crate::frames::{Frame, Share};
 use crate::key::BlockKey;
@@ -167,6 +167,18 @@ impl Load {
                 Err(incomplete)
             }
         }
+    }
+
+    /// Makes bytes of a buffer the block, in the frame where they are. Other slices of the frame stay readable, and eviction frees its
+    /// memory only after the last of them. Readers that joined look the block up again.
+    ///
+    /// # Panics
+    /// If a frame is attached already, or `bytes` does not begin where its frame begins.
+    pub fn publish_slice(mut self, bytes: BlockSlice) -> OwnedPin {
+        assert!(self.buffer.is_none(), "a load has one frame");
+        let (frame, len) = bytes.into_frame();
+        self.ended = true;
+        self.flight.publish_frame(frame, len, self.options)
     }
 
     /// Fails the load: waiters and readers get the error. The memory is released with the last reader's slice.

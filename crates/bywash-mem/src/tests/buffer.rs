@@ -10,7 +10,7 @@ use std::thread;
 
 use bytes::Buf;
 
-use super::{KIB, MIB, block_on, pool};
+use super::{KIB, MIB, block_on, key, pool, vacant};
 use crate::{
     BlockPool, FrameError, FreezeError, LoadError, Overlap, Share, WriteAtBuffer, WriteAtError,
     WriteAtOptions,
@@ -496,6 +496,39 @@ fn buffer_waits_for_memory_only_while_it_holds_none() {
     assert!([2 * 4096, 3 * 4096].contains(&held), "{held}");
     waited.write_at(0, &pattern(0..12_288)).unwrap();
     assert_eq!(pool.budget().held(DOWN), 3 * 4096);
+}
+
+#[test]
+fn frames_of_a_complete_buffer_become_blocks_without_a_copy() {
+    let pool = pool(MIB);
+    let buffer = paged(&pool, 10_000);
+    let bytes = pattern(0..10_000);
+    buffer.write_at(0, &bytes).unwrap();
+    let held = pool.budget().held(DOWN);
+    let parts = [0..4096, 4096..8192, 8192..10_000];
+    for (number, part) in (0..).zip(parts.clone()) {
+        let load = vacant(&pool, key(number));
+        let waiter = load.flight().join();
+        let slice = buffer
+            .slice(part.start as u64, MIB as usize)
+            .unwrap()
+            .unwrap();
+        let start = slice.as_ptr();
+        let pin = load.publish_slice(slice);
+        assert_eq!((pin.as_ptr(), &pin[..]), (start, &bytes[part]));
+        assert_eq!(block_on(waiter.wait()).unwrap().as_ptr(), start);
+    }
+    assert!(buffer.slice(10_000, 1).unwrap().is_none());
+    let segments = buffer.freeze(10_000).unwrap();
+    assert_eq!(pool.budget().held(DOWN), held, "no frame was added");
+    drop(buffer);
+    // Readers of the buffer keep what is evicted.
+    for number in 0..3 {
+        assert!(pool.erase(key(number)));
+    }
+    assert_eq!(pool.budget().held(DOWN), held);
+    assert_eq!(segments.into_contiguous(), bytes);
+    assert_eq!(pool.budget().held(DOWN), 0);
 }
 
 #[test]
