@@ -36,6 +36,19 @@ pub enum EngineError {
         /// The object.
         object: String,
     },
+    /// The object is larger than the memory that downloads may have.
+    #[error(
+        "download {object}: its {length} bytes do not fit the memory: {reason}; download it to a file, read it as a stream, or raise the \
+         memory limit"
+    )]
+    ExceedsMemory {
+        /// The object.
+        object: String,
+        /// Bytes requested of it.
+        length: u64,
+        /// What would fit.
+        reason: String,
+    },
     /// The origin could not be reached, or kept failing until the retry deadline.
     #[error("{operation} {object}: the origin failed until the retry deadline: {source}")]
     OriginUnavailable {

@@ -20,8 +20,8 @@ use crate::origin::health::OriginHealth;
 use crate::origin::interface::{Capability, Origin};
 use crate::origin::metered::Metered;
 use crate::read::{
-    AbandonedMemory, FileDownloads, FileFlights, FlightResult, LatencyWindow, Loans,
-    ReadaheadBudget, SequentialDetector, SingleFlight,
+    AbandonedMemory, DownloadFlights, FileDownloads, FileFlights, FlightResult, LatencyWindow,
+    Loans, ReadaheadBudget, SequentialDetector, SingleFlight,
 };
 use crate::retry::{BucketRetry, RetryPolicy};
 use crate::spill::SpillRouter;
@@ -176,6 +176,8 @@ pub(crate) struct BucketShared {
     pub(crate) versions: Versions,
     /// Requests in flight for the version of an object.
     pub(crate) flights: Arc<SingleFlight<Arc<FlightResult>>>,
+    /// Downloads of whole objects into memory in progress.
+    pub(crate) downloads: DownloadFlights,
     /// Downloads to files in progress.
     pub(crate) file_flights: FileFlights,
     pub(crate) sequential: SequentialDetector,
@@ -222,6 +224,7 @@ impl BucketShared {
                 consistency.max_age(),
             ),
             flights: Arc::default(),
+            downloads: DownloadFlights::default(),
             file_flights: FileFlights::default(),
             sequential: SequentialDetector::default(),
             latencies: LatencyWindow::default(),

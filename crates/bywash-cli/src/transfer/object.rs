@@ -166,6 +166,7 @@ async fn download(
         range: Some(GetRange::Bounded(range)),
         parallel: 1,
         digest: None,
+        cached: false,
     };
     bucket.download(path, options).await
 }

@@ -1,11 +1,16 @@
 //! Downloads a whole object, or a range of it, into one buffer by parallel ranged GETs.
 //!
 //! The first GET is unconditional and returns version and length; all others are bound to that version. Blocks of it
-//! that are in memory at the start of a part are not requested. Each byte is copied once, from the received piece to
-//! its place. The buffer's claims record what has arrived: a GET that fails
+//! that are in memory or on the disk tier when a part reaches them are not requested. Each byte is copied once, from the
+//! received piece to its place. The buffer's claims record what has arrived: a GET that fails
 //! releases the rest of its claim, and the retry claims exactly that.
+//!
+//! When all bytes are there, and have the object's digest, the frames of the buffer become blocks as they are. Concurrent
+//! downloads of one whole version share one buffer ([`flights`]).
 
+mod flights;
 mod job;
+mod version;
 
 use std::ops::Range;
 use std::pin::pin;
@@ -14,23 +19,22 @@ use std::task::Poll;
 
 use bywash_mem::{FrameError, Segments, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 use object_store::path::Path;
-use object_store::{
-    Attributes, Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result,
-};
+use object_store::{Attributes, Error, GetRange, ObjectMeta, Result};
 use tokio::task::JoinSet;
 
 use super::digest_check::{is_digest_mismatch, is_requested, stated_digest};
-use super::ranged::{self, checked_range, is_version_change};
-use super::resolve;
-use super::shared_error::load_error;
+use super::ranged::{checked_range, is_version_change};
+use super::shared_error::clone_error;
 use crate::bucket::Bucket;
 use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
-use crate::retry::{is_out_of_range, with_retries};
 use crate::shared::BucketShared;
 use crate::versions::Version;
+pub(crate) use flights::DownloadFlights;
+use flights::{DownloadFlight, RunningDownload};
 use job::{DownloadJob, close};
+use version::{cached, first_response, get_unconditional, is_current};
 
 /// Default length of one ranged GET: long enough that the cost of a request is small.
 const PART_BYTES: u64 = 8 << 20;
@@ -49,6 +53,9 @@ pub struct DownloadOptions {
     /// Digest that the object must have; needs a download of all of it. Default: the one that the store states, if
     /// [`crate::EngineBuilder::verify`] does not turn it off.
     pub digest: Option<ContentDigest>,
+    /// Whether the whole blocks of the range stay in memory for later reads, like those of a read, and go to the disk
+    /// tier. Default: yes.
+    pub cached: bool,
 }
 
 impl Default for DownloadOptions {
@@ -58,21 +65,22 @@ impl Default for DownloadOptions {
             part_size: PART_BYTES,
             parallel: PARALLEL,
             digest: None,
+            cached: true,
         }
     }
 }
 
 /// A download in progress into one buffer: see [`crate::Bucket::download`].
 ///
-/// It progresses by itself, with or without readers. Dropping it cancels it and releases all memory but that which
-/// readers still hold.
+/// It progresses by itself, with or without readers. Concurrent downloads of one whole version are one. When the last of
+/// them is dropped, it is cancelled, and all memory is released but that which readers still hold.
 #[derive(Debug)]
 pub struct Download {
-    meta: ObjectMeta,
-    attributes: Attributes,
-    range: Range<u64>,
-    buffer: WriteAtBuffer,
-    workers: JoinSet<()>,
+    running: Arc<RunningDownload>,
+    /// What other callers join.
+    _flight: Option<Arc<DownloadFlight>>,
+    /// Another caller began it.
+    is_joined: bool,
     /// What a second attempt needs, after bytes with another digest than the object's.
     again: (Arc<BucketShared>, DownloadOptions),
 }
@@ -81,35 +89,35 @@ impl Download {
     /// Returns the metadata of the version being downloaded.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
-        &self.meta
+        &self.running.version.meta
     }
 
     /// Returns content headers and user metadata of that version.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
-        &self.attributes
+        &self.running.version.attributes
     }
 
     /// Returns the range being downloaded.
     #[must_use]
     pub fn range(&self) -> &Range<u64> {
-        &self.range
+        &self.running.range
     }
 
     /// Returns the number of bytes received without a gap, from the start of the range.
     #[must_use]
     pub fn contiguous(&self) -> u64 {
-        self.buffer.contiguous()
+        self.running.buffer.contiguous()
     }
 
     /// Returns a reader of the range from its start, as it arrives. It fails when the download does, even with bytes
     /// left to read. If the object has a digest, the reader ends only after all bytes were compared with it.
     #[must_use]
     pub fn reader(&self) -> AsyncTailReader {
-        self.buffer.reader(0).into()
+        self.running.buffer.reader(0).into()
     }
 
-    /// Waits for all bytes. Dropping the future cancels the download.
+    /// Waits for all bytes. Dropping the future drops the download.
     ///
     /// # Errors
     /// The error of the download; no bytes are returned then. [`EngineError::VersionChanged`] if the object changed
@@ -117,11 +125,11 @@ impl Download {
     /// [`EngineError::OriginUnavailable`] if retries went on until the deadline), [`EngineError::DigestMismatch`] if the
     /// bytes do not have the object's digest in a second download either.
     pub async fn finish(self) -> Result<Segments> {
-        let (then, again) = (self.meta.clone(), self.again.clone());
         match self.ended().await {
             Err(error) if is_digest_mismatch(&error) => {
-                let (bucket, options) = again;
-                let second = try_begin(&bucket, &then.location, &options).await?;
+                let (bucket, options) = &self.again;
+                let then = self.meta();
+                let second = try_begin(bucket, &then.location, options).await?;
                 let now = second.meta();
                 if (now.size, &now.e_tag) != (then.size, &then.e_tag) {
                     let object = then.location.to_string();
@@ -133,16 +141,18 @@ impl Download {
         }
     }
 
-    /// Waits for the end of this attempt.
-    async fn ended(mut self) -> Result<Segments> {
-        while let Some(ended) = self.workers.join_next().await {
-            if let Err(source) = ended {
-                self.buffer
-                    .fail(load_error(Arc::new(Error::JoinError { source })));
-            }
+    /// Waits for the end of this attempt, and returns the bytes.
+    async fn ended(&self) -> Result<Segments> {
+        let running = &self.running;
+        let length = running.range.end - running.range.start;
+        // Past the last byte there is nothing to read, so this waits for the end of the buffer. Its error is that below.
+        let _ = running.buffer.reader(length).next(1).await;
+        let segments = close(&running.buffer, &running.version.meta.location, length)?;
+        if self.is_joined {
+            // The download itself counts them once.
+            self.again.0.counters.bytes(length);
         }
-        let length = self.range.end - self.range.start;
-        close(&self.buffer, &self.meta.location, length)
+        Ok(segments)
     }
 }
 
@@ -151,13 +161,15 @@ impl Bucket {
     /// byte is copied once. Returns when version and length are known and memory for all of it is reserved, after
     /// waiting for that in line.
     ///
-    /// Takes blocks that are in memory from there, without a request if it has all of them, and leaves none there: meant
-    /// for objects that are used once and whole. Bytes can be read as they arrive
-    /// ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
+    /// Takes blocks that are in memory or on the disk tier from there, without a request if it finds all of them, and
+    /// leaves its own there, once all bytes were compared with the object's digest, if it has one. Concurrent downloads
+    /// of one whole version are one, in one buffer; each of them can be dropped without the others. Bytes can be read as
+    /// they arrive ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
     ///
     /// # Errors
-    /// Those of a read; [`EngineError::InvalidSetting`] if the object can never fit the memory, or if the options have
-    /// a digest and a range that is not the whole object.
+    /// Those of a read; [`EngineError::ExceedsMemory`] at once if the object can never fit the memory, which
+    /// [`Bucket::download_to`] writes to a file; [`EngineError::InvalidSetting`] if the options have a digest and a
+    /// range that is not the whole object.
     pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {
         begin(self.shared(), path, options).await
     }
@@ -182,10 +194,49 @@ async fn try_begin(
     path: &Path,
     options: &DownloadOptions,
 ) -> Result<Download> {
+    let download = |running, flight, is_joined| Download {
+        running,
+        _flight: flight,
+        is_joined,
+        again: (Arc::clone(bucket), options.clone()),
+    };
+    // Parts are not shared.
+    if options.range.is_some() || !options.cached {
+        return Ok(download(run(bucket, path, options).await?, None, false));
+    }
+    loop {
+        let flight = bucket.downloads.join(path, options.digest);
+        let mut is_first = false;
+        let running = flight.running(async {
+            is_first = true;
+            run(bucket, path, options).await
+        });
+        match running.await {
+            Ok(running) => {
+                if is_first || is_current(bucket, &running.version).await? {
+                    return Ok(download(running, Some(flight), !is_first));
+                }
+                bucket.downloads.forget(&flight);
+            }
+            // The request was perhaps sent before the object was written.
+            Err(error) if !is_first && matches!(*error, Error::NotFound { .. }) => {
+                return Ok(download(run(bucket, path, options).await?, None, false));
+            }
+            Err(error) => return Err(clone_error(&error)),
+        }
+    }
+}
+
+/// Begins a download: finds version and length, reserves the memory and starts the workers.
+async fn run(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: &DownloadOptions,
+) -> Result<Arc<RunningDownload>> {
     let part_size = options.part_size.max(1);
-    let (version, first) = match resident(bucket, path, options) {
+    let (version, first) = match cached(bucket, path, options.range.as_ref()) {
         Some(version) => (version, None),
-        None => first_response(bucket, path, options).await?,
+        None => first_response(bucket, path, options.range.as_ref(), part_size).await?,
     };
     let file = version.file();
     if let Some(first) = &first {
@@ -208,10 +259,10 @@ async fn try_begin(
         None if conditional || part.is_empty() => None,
         None => Some(get_unconditional(bucket, &version, part).await?),
     };
-    let (meta, attributes) = (version.meta.clone(), version.attributes.clone());
-    let whole = range == (0..meta.size);
+    let whole = range == (0..version.meta.size);
     let verified = digest.is_some() || (whole && is_requested(bucket, &version));
-    let job = DownloadJob::new(bucket, version, &buffer, &range, part_size, verified);
+    let settings = (part_size, verified, options.cached);
+    let job = DownloadJob::new(bucket, Arc::clone(&version), &buffer, &range, settings);
     let mut workers = JoinSet::new();
     if verified {
         workers.spawn(Arc::clone(&job).verify(digest));
@@ -220,17 +271,15 @@ async fn try_begin(
     for _ in 0..parallel.min(parts) {
         workers.spawn(Arc::clone(&job).work(job.next_part(), first.take()));
     }
-    if length == 0 && !verified {
-        close(&buffer, path, 0)?;
-    }
-    Ok(Download {
-        meta,
-        attributes,
+    let mut task = JoinSet::new();
+    task.spawn(Arc::clone(&job).run(workers));
+    Ok(Arc::new(RunningDownload {
+        version,
         range,
         buffer,
-        workers,
-        again: (Arc::clone(bucket), options.clone()),
-    })
+        failed: job.failed().clone(),
+        _task: task,
+    }))
 }
 
 /// Returns the digest that the bytes of `range` must have, if one is known.
@@ -256,92 +305,6 @@ fn digest(
         Some(digest) => Ok(Some(digest)),
         None => Ok(stated_digest(bucket, version).filter(|_| whole)),
     }
-}
-
-/// Returns the known version if it is fresh and all of its blocks in the range are in memory.
-fn resident(bucket: &BucketShared, path: &Path, options: &DownloadOptions) -> Option<Arc<Version>> {
-    let (version, is_fresh) = bucket.versions.get(path, bucket.consistency.max_age())?;
-    let range = checked_range(&version, options.range.as_ref()).ok()?;
-    let (size, pool) = (bucket.block_size, &bucket.engine.pool);
-    let mut blocks = (range.start / size) as u32..range.end.div_ceil(size) as u32;
-    let usable = is_fresh && version.cacheable() && !blocks.is_empty();
-    let all = usable && blocks.all(|block| pool.contains(version.key(block)));
-    all.then_some(version)
-}
-
-/// Returns the current version, and the response if it carries the first part.
-async fn first_response(
-    bucket: &Arc<BucketShared>,
-    path: &Path,
-    options: &DownloadOptions,
-) -> Result<(Arc<Version>, Option<GetResult>)> {
-    let start = match &options.range {
-        None => 0,
-        Some(GetRange::Bounded(range)) => range.start,
-        Some(GetRange::Offset(start)) => *start,
-        // Its start depends on the length.
-        Some(GetRange::Suffix(_)) => return Ok((head(bucket, path).await?, None)),
-    };
-    let end = start.saturating_add(options.part_size.max(1));
-    let end = match &options.range {
-        Some(GetRange::Bounded(range)) => end.min(range.end),
-        _ => end,
-    };
-    let stamp = bucket.versions.stamp(path);
-    let result = get(bucket, path, start..end).await;
-    match result {
-        Ok(result) => {
-            let meta = resolve::at(path, result.meta.clone());
-            let attributes = result.attributes.clone();
-            let version = bucket.versions.record(stamp, meta, attributes);
-            version.learn_digest(&result);
-            Ok((version, Some(result)))
-        }
-        // An empty object, or a range beyond the end: only a HEAD returns the length.
-        Err(error) if is_out_of_range(&error) => Ok((head(bucket, path).await?, None)),
-        Err(error) => {
-            if matches!(error, Error::NotFound { .. }) {
-                bucket.versions.record_absent(stamp, path);
-            }
-            Err(error)
-        }
-    }
-}
-
-async fn head(bucket: &Arc<BucketShared>, path: &Path) -> Result<Arc<Version>> {
-    let opened = resolve::head(bucket, path).await?;
-    Ok(Arc::clone(&opened.version))
-}
-
-/// Sends an unconditional ranged GET.
-async fn get(bucket: &Arc<BucketShared>, path: &Path, range: Range<u64>) -> Result<GetResult> {
-    let options = GetOptions {
-        range: Some(GetRange::Bounded(range)),
-        ..GetOptions::default()
-    };
-    with_retries(bucket.retry(), "download", path, || {
-        bucket.counters.origin_data_request();
-        bucket.origin.get_opts(path, options.clone())
-    })
-    .await
-}
-
-/// Sends one more GET for an object without a validator; checks its length only.
-async fn get_unconditional(
-    bucket: &Arc<BucketShared>,
-    version: &Version,
-    part: Range<u64>,
-) -> Result<GetResult> {
-    let path = &version.meta.location;
-    let result = get(bucket, path, part.clone()).await?;
-    if result.meta.size != version.meta.size {
-        return Err(ranged::changed(version));
-    }
-    if result.range != part {
-        let detail = format!("requested {part:?}, received {:?}", result.range);
-        return Err(ranged::bad_response(version, detail));
-    }
-    Ok(result)
 }
 
 /// Reserves a buffer for the whole range: a download cannot end with less, and must not wait for more while it holds
@@ -372,9 +335,10 @@ async fn buffer(bucket: &BucketShared, path: &Path, length: u64) -> Result<Write
     };
     made.map_err(|error| match error {
         WriteAtError::Frames(error @ FrameError::TooLarge { .. }) => {
-            let reason = format!("download of {path}, {length} bytes: {error}");
-            EngineError::InvalidSetting {
-                setting: "memory",
+            let (object, reason) = (path.to_string(), error.to_string());
+            EngineError::ExceedsMemory {
+                object,
+                length,
                 reason,
             }
             .into()

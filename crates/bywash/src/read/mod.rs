@@ -41,6 +41,7 @@ mod to_file;
 mod written;
 
 pub(crate) use abandoned::AbandonedMemory;
+pub(crate) use download::DownloadFlights;
 pub use download::{Download, DownloadOptions};
 pub(crate) use get::get;
 pub(crate) use latencies::LatencyWindow;

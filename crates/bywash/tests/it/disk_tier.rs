@@ -559,3 +559,29 @@ async fn blocks_in_steady_use_are_on_the_disk_after_it_was_written_over_and_a_ki
     // At least 99 of 100.
     assert!(object(&bucket).disk_blocks >= 64, "{:?}", object(&bucket));
 }
+
+#[tokio::test]
+async fn what_was_downloaded_is_on_the_disk_and_a_download_takes_it_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at downloads");
+    let (path, body) = (Path::from("object"), pattern(5, 40 * BLOCK + 9));
+    let payload = body.clone().into();
+    origin.objects.put(&path, payload).await.unwrap();
+    let first = engine(folder.path(), 256 << 20);
+    let bucket = mount(&first, &origin);
+    let options = bywash::DownloadOptions::default;
+    let download = bucket.download(&path, options()).await.unwrap();
+    assert!(download.finish().await.unwrap().into_contiguous() == body);
+    assert!(first.close_disk(Duration::from_secs(60)).await);
+    assert_eq!(disk(&first).blocks, 41);
+    drop((bucket, first));
+
+    let second = engine(folder.path(), 256 << 20);
+    let bucket = mount(&second, &origin);
+    for _ in 0..2 {
+        let download = bucket.download(&path, options()).await.unwrap();
+        assert!(download.finish().await.unwrap().into_contiguous() == body);
+    }
+    assert_eq!(data_requests(&second), 0);
+    assert!(disk(&second).hits > 0, "{:?}", disk(&second));
+}

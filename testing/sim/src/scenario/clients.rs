@@ -157,6 +157,7 @@ pub(super) async fn read(run: Arc<RunContext>, mut rng: StdRng) {
                 part_size,
                 parallel: rng.random_range(1..5),
                 digest: None,
+                cached: true,
             };
             run.findings.lock().report.downloads += 1;
             observe_download(&run.bucket, &run.oracle, &path, download, consume).await

@@ -3,13 +3,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bywash_mem::{FreezeError, Segments, WriteAtBuffer, WriteAtError, WriteClaim};
+use bywash_mem::{
+    BlockOptions, Claim, FreezeError, Keep, OwnedPin, Segments, Share, WriteAtBuffer, WriteAtError,
+    WriteClaim,
+};
 use object_store::path::Path;
 use object_store::{Error, GetResult, Result};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::block_kind::BlockKind;
 use crate::content_digest::ContentDigest;
+use crate::disk::DiskVersion;
 use crate::error::EngineError;
 use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
@@ -31,6 +37,10 @@ pub(super) struct DownloadJob {
     part_size: u64,
     /// The bytes are compared with a digest before the buffer is closed.
     verified: bool,
+    /// Whole blocks of the range stay in memory.
+    cached: bool,
+    /// The version on the disk tier.
+    stored: Option<Arc<DiskVersion>>,
     parts: Mutex<PartsLeft>,
     /// Stops the other workers when one has failed.
     failed: CancellationToken,
@@ -50,12 +60,14 @@ impl DownloadJob {
         version: Arc<Version>,
         buffer: &WriteAtBuffer,
         range: &Range<u64>,
-        part_size: u64,
-        verified: bool,
+        (part_size, verified, cached): (u64, bool, bool),
     ) -> Arc<Self> {
+        let stored = bucket.disk_version(&version);
         Arc::new(Self {
             bucket: Arc::clone(bucket),
             _file: version.file(),
+            stored: stored.map(|(_, stored)| stored),
+            cached,
             version,
             buffer: buffer.clone(),
             range: range.clone(),
@@ -67,6 +79,24 @@ impl DownloadJob {
             }),
             failed: CancellationToken::new(),
         })
+    }
+
+    /// Returns the token that is cancelled at a failure.
+    pub(super) fn failed(&self) -> &CancellationToken {
+        &self.failed
+    }
+
+    /// Waits for the workers. Whatever they did, the buffer has ended then.
+    pub(super) async fn run(self: Arc<Self>, mut workers: JoinSet<()>) {
+        while let Some(ended) = workers.join_next().await {
+            if let Err(source) = ended {
+                self.fail(Error::JoinError { source });
+            }
+        }
+        let closed = close(&self.buffer, &self.version.meta.location, self.length());
+        if let Err(error) = closed {
+            self.fail(error);
+        }
     }
 
     pub(super) fn next_part(&self) -> Option<Range<u64>> {
@@ -94,10 +124,54 @@ impl DownloadJob {
 
     /// Closes the complete buffer, which ends its followers even if no caller takes the segments.
     fn close(&self) -> Result<()> {
+        if self.cached && self.version.cacheable() {
+            self.publish();
+        }
         let length = self.length();
         close(&self.buffer, &self.version.meta.location, length)?;
         self.bucket.counters.bytes(length);
         Ok(())
+    }
+
+    /// Makes whole blocks of the complete buffer resident, in the frames where they are, and has the disk tier keep them.
+    fn publish(&self) {
+        let (size, version) = (self.bucket.block_size, &self.version);
+        // The frames begin where the range does.
+        if !self.range.start.is_multiple_of(size) {
+            return;
+        }
+        let to_end = self.range.end == version.meta.size;
+        let end = match to_end {
+            true => version.blocks(size),
+            false => (self.range.end / size) as u32,
+        };
+        let blocks = (self.range.start / size) as u32..end;
+        let kind = BlockKind::of_read(version, size, &blocks, to_end);
+        let disk = self.bucket.engine.disk.as_ref().zip(self.stored.as_ref());
+        for block in blocks {
+            let key = version.key(block);
+            let Claim::Vacant(mut load) = self.bucket.engine.pool.claim(key) else {
+                continue;
+            };
+            let length = version.block_len(block, size);
+            let offset = u64::from(block) * size - self.range.start;
+            let Ok(Some(bytes)) = self.buffer.slice(offset, length) else {
+                return;
+            };
+            load.set_options(BlockOptions {
+                keep: if disk.is_some() {
+                    Keep::Spill
+                } else {
+                    kind.options().keep
+                },
+                ..kind.options()
+            });
+            version.cost.block();
+            drop(load.publish_slice(bytes));
+            if let Some((disk, stored)) = disk {
+                disk.keep(stored, key, length);
+            }
+        }
     }
 
     fn length(&self) -> u64 {
@@ -177,32 +251,58 @@ impl DownloadJob {
                 claim,
             };
             let first = first.take();
-            if first.is_none() && self.copy_resident(&mut sink).await? {
+            if first.is_none() && self.copy_cached(&mut sink).await? {
                 continue;
             }
             fetch(&self.bucket, &self.version, "download", &mut sink, first).await?;
         }
     }
 
-    /// Copies blocks that are in memory, up to the first one that is not. Returns whether nothing is missing then.
-    async fn copy_resident(&self, sink: &mut PartSink<'_>) -> Result<bool> {
+    /// Copies blocks that are in memory or on the disk tier, up to the first one that is neither. Returns whether nothing
+    /// is missing then.
+    async fn copy_cached(&self, sink: &mut PartSink<'_>) -> Result<bool> {
         let (pool, size) = (&self.bucket.engine.pool, self.bucket.block_size);
         loop {
             let Range { start, end } = sink.missing();
             if start >= end {
                 return Ok(true);
             }
-            {
-                let Some(pin) = pool.peek(self.version.key((start / size) as u32)) else {
-                    return Ok(false);
-                };
-                let block = &pin[(start % size) as usize..];
-                let length = block.len().min((end - start) as usize);
-                sink.write(&block[..length])?;
+            let block = (start / size) as u32;
+            let mut copy = |bytes: &[u8]| {
+                let bytes = &bytes[(start % size) as usize..];
+                sink.write(&bytes[..bytes.len().min((end - start) as usize)])
+            };
+            let resident = pool.peek(self.version.key(block)).map(|pin| copy(&pin));
+            match resident {
+                Some(copied) => {
+                    copied?;
+                    self.bucket.counters.body(1, 0);
+                }
+                None => match self.load_from_disk(block).await {
+                    Some(pin) => copy(&pin).map(|_| ())?,
+                    None => return Ok(false),
+                },
             }
-            self.bucket.counters.body(1, 0);
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Loads a block from the disk tier, if it is there and memory is free: a download waits for none while it holds some.
+    async fn load_from_disk(&self, block: u32) -> Option<OwnedPin> {
+        let (disk, stored) = self.bucket.engine.disk.as_ref().zip(self.stored.as_ref())?;
+        let (pool, key) = (&self.bucket.engine.pool, self.version.key(block));
+        if !disk.contains(stored, key) {
+            return None;
+        }
+        let Claim::Vacant(mut load) = pool.claim(key) else {
+            return None;
+        };
+        let length = self.version.block_len(block, self.bucket.block_size);
+        let frame = pool.try_frames(Share::Download, length, 1, 1)?.pop()?;
+        load.attach(frame, length);
+        let load = disk.read(stored, load).await;
+        // A block that the disk has not returned in time is abandoned, and requested.
+        (load.remaining() == 0).then(|| load.publish().ok())?
     }
 }
 

@@ -12,6 +12,7 @@ mod hedges;
 mod loads;
 mod ranges;
 mod readahead;
+mod shared_downloads;
 mod slow_consumers;
 mod stalls;
 mod versions;
