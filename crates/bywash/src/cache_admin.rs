@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::cost::Cost;
+use crate::disk::DiskTier;
 use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
@@ -19,6 +20,12 @@ use crate::{Bucket, Engine};
 
 /// Percentage of the memory that warming reads at most: more would evict what it read first.
 const WARMED_MEMORY_PERCENT: u64 = 75;
+/// Percentage of the disk tier that warming reads at most: summaries, and blocks rounded up to pages, take the rest.
+const WARMED_DISK_PERCENT: u64 = 90;
+/// Pause of a warming read while the disk tier is behind.
+const DISK_PAUSE: Duration = Duration::from_millis(5);
+/// Maximum pauses after one piece of a body.
+const MAX_DISK_PAUSES: u32 = 20;
 
 /// A known object, and how much of it is in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,8 +219,9 @@ impl Bucket {
         dropped
     }
 
-    /// Reads all objects with keys that begin with `prefix` into memory, a few at once, up to three quarters of the
-    /// memory.
+    /// Reads all objects with keys that begin with `prefix`, a few at once: up to three quarters of the memory, or nine
+    /// tenths of the disk tier if that is more and keeps blocks of this bucket. Waits up to 100 ms a block for a disk that
+    /// does not keep up.
     ///
     /// # Errors
     /// Those of the listing. Objects that cannot be read are named in the result.
@@ -221,7 +229,11 @@ impl Bucket {
         let folder = prefix
             .rsplit_once('/')
             .map(|(folder, _)| Path::from(folder));
-        let limit = self.shared().engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
+        let shared = self.shared();
+        let memory = shared.engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
+        // What leaves the memory is on the disk then.
+        let disk = shared.disk().map_or(0, DiskTier::size) / 100 * WARMED_DISK_PERCENT;
+        let limit = memory.max(disk);
         let mut warmed = CacheChange::default();
         let mut taken = 0;
         let objects: Vec<_> = self.list(folder.as_ref()).try_collect().await?;
@@ -264,6 +276,14 @@ impl Bucket {
         let mut bytes = 0;
         while let Some(piece) = body.try_next().await? {
             bytes += piece.len() as u64;
+            drop(piece);
+            // A disk that hangs does not hold this up for ever.
+            for _ in 0..MAX_DISK_PAUSES {
+                if !self.shared().disk().is_some_and(DiskTier::is_behind) {
+                    break;
+                }
+                tokio::time::sleep(DISK_PAUSE).await;
+            }
         }
         Ok(bytes)
     }

@@ -233,6 +233,12 @@ impl BucketShared {
         }
     }
 
+    /// Returns the disk tier, if blocks of this bucket are kept there.
+    pub(crate) fn disk(&self) -> Option<&DiskTier> {
+        self.disk_address.as_ref()?;
+        self.engine.disk.as_ref()
+    }
+
     /// Returns the disk tier and how it names `version`, if it keeps blocks of that.
     pub(crate) fn disk_version(&self, version: &Version) -> Option<(&DiskTier, Arc<DiskVersion>)> {
         let address = self.disk_address.as_deref()?;

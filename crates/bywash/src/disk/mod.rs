@@ -46,6 +46,8 @@ const INDEX_CEILING_DIVISOR: u64 = 4;
 const SPARE_FRAMES_DIVISOR: u64 = 16;
 /// Minimum blocks in memory of which the tier knows since when they are there: objects are smaller than blocks.
 const MIN_RESIDENTS: u64 = 1024;
+/// Fraction of the memory whose blocks may wait to be written while reads go on that are only for the disk.
+const BEHIND_DIVISOR: u64 = 8;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 8;
 /// Max time that a caller waits for the record of what it dropped.
@@ -72,6 +74,7 @@ pub(crate) struct DiskTier {
     readers: Readers,
     times: Arc<ReadTimes>,
     spare: SpareFrames,
+    block_size: u64,
     daily_writes: Option<u64>,
     /// A pass over all blocks is running.
     verifying: AtomicBool,
@@ -141,6 +144,7 @@ impl DiskTier {
             readers,
             times: Arc::default(),
             spare: Arc::new(Mutex::new(spare)),
+            block_size,
             daily_writes: options.daily_writes,
             verifying: AtomicBool::new(false),
             _charge: charge,
@@ -236,6 +240,18 @@ impl DiskTier {
             setting: "disk",
             reason: error.to_string(),
         })
+    }
+
+    /// Returns the maximum bytes on the disk.
+    pub(crate) fn size(&self) -> u64 {
+        self.tier.size()
+    }
+
+    /// Returns whether blocks that wait to be written take an eighth of the memory. Many more would be evicted before their
+    /// turn, and not all of those are written.
+    pub(crate) fn is_behind(&self) -> bool {
+        let bytes = self.queue.stats().queued * self.block_size;
+        bytes > self.pool.budget().limit() / BEHIND_DIVISOR
     }
 
     /// Writes what is queued, until `deadline` has passed, and ends the writer. Blocks. Returns whether all was written.

@@ -585,3 +585,23 @@ async fn what_was_downloaded_is_on_the_disk_and_a_download_takes_it_from_there()
     assert_eq!(data_requests(&second), 0);
     assert!(disk(&second).hits > 0, "{:?}", disk(&second));
 }
+
+#[tokio::test]
+async fn warming_fills_the_disk_with_more_than_the_memory_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data to warm");
+    let bytes = 8 << 20;
+    for index in 0..5 {
+        let (path, body) = (Path::from(format!("warm/{index}")), pattern(index, bytes));
+        origin.objects.put(&path, body.into()).await.unwrap();
+    }
+    let engine = engine(folder.path(), 256 << 20);
+    let bucket = mount(&engine, &origin);
+    let warmed = bucket.warm("warm/").await.unwrap();
+    assert_eq!((warmed.objects, warmed.left_out), (5, 0));
+    assert_eq!(warmed.bytes, 5 * bytes as u64);
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    // All but what was evicted before the disk could take it.
+    let all = 5 * (bytes / BLOCK) as u64;
+    assert!(disk(&engine).blocks > all / 2, "{:?}", disk(&engine));
+}
