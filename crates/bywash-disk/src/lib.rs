@@ -21,7 +21,7 @@ mod health;
 mod index;
 mod limits;
 mod marks;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
 mod memory_storage;
 mod readers;
 mod recovery;
@@ -30,6 +30,8 @@ mod slots;
 mod stats;
 mod storage;
 mod sync;
+#[cfg(all(feature = "testing", not(loom)))]
+pub mod testing;
 mod tier;
 mod versions;
 

@@ -1,9 +1,14 @@
 //! For tests: segments and slot files in memory, on a disk that tears, loses, stalls, fills, fails and flips.
+#![cfg_attr(
+    not(test),
+    allow(dead_code, reason = "tests of other crates need a part of it")
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -74,6 +79,8 @@ struct State {
     stalled: Option<(Operation, u32)>,
     /// How many of them wait.
     waiting: usize,
+    /// Time that each call of an operation takes.
+    delayed: Option<(Operation, Duration)>,
 }
 
 impl State {
@@ -155,6 +162,11 @@ impl MemoryStorage {
         self.state().stalled = Some((operation, calls));
     }
 
+    /// Each read, or write, takes so long until the disk is healed.
+    pub(crate) fn delay(&self, operation: Operation, time: Duration) {
+        self.state().delayed = Some((operation, time));
+    }
+
     /// Waits until so many calls do not return.
     pub(crate) fn wait_for_stalled(&self, calls: usize) {
         let mut state = self.state();
@@ -180,13 +192,17 @@ impl MemoryStorage {
             }
             state.waiting -= 1;
         }
+        if let Some((_, time)) = state.delayed.filter(|delayed| delayed.0 == operation) {
+            let end = Instant::now() + time;
+            while state.delayed.is_some() && !self.0.1.wait_until(&mut state, end).timed_out() {}
+        }
         state
     }
 
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         (state.tear, state.torn, state.lose) = (None, false, None);
-        (state.capacity, state.stalled) = (None, None);
+        (state.capacity, state.stalled, state.delayed) = (None, None, None);
         state.faults.clear();
         drop(state);
         self.0.1.notify_all();

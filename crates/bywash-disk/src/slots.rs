@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::format::crc32c;
 use compression::Compression;
 use geometry::SlotClass;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub(crate) use storage::SlotFile;
 use storage::SlotFolder;
 pub(crate) use storage::SlotStorage;

@@ -12,7 +12,7 @@ mod write;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -99,14 +99,19 @@ impl Tier {
             folder.set_segment_size(options.segment_size)?;
         }
         let tier = Self::over(Arc::new(folder), id, &options, Clock::start())?;
-        let marks = Marks::open(&options.path);
-        let marks = marks.map_err(disk_error("open the marks of", &options.path))?;
-        for version in marks.versions() {
-            tier.erase(version);
-        }
-        tier.writer.lock().marks = Some(marks);
-        tier.release_marks();
+        tier.open_marks(&options.path)?;
         Ok(tier)
+    }
+
+    /// Erases the versions that an earlier run left marked.
+    pub(crate) fn open_marks(&self, folder: &Path) -> Result<(), DiskError> {
+        let marks = Marks::open(folder).map_err(disk_error("open the marks of", folder))?;
+        for version in marks.versions() {
+            self.erase(version);
+        }
+        self.writer.lock().marks = Some(marks);
+        self.release_marks();
+        Ok(())
     }
 
     pub(crate) fn over(

@@ -46,6 +46,8 @@ mod write_cache;
 
 pub use bucket::{Bucket, BucketOptions};
 pub use bywash_disk::SlotError;
+#[cfg(feature = "testing")]
+pub use bywash_disk::testing;
 pub use bywash_mem::{LimitError, Reservation, Segments, Share};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};

@@ -129,7 +129,7 @@ pub struct DiskStats {
     pub mismatches: u64,
     /// Reads that failed; the origin returned the block.
     pub failed_reads: u64,
-    /// Reads that took too long; the origin returned the block.
+    /// Reads that took too long, or were not tried because those before did; the origin returned the block.
     pub slow_reads: u64,
     /// Blocks written.
     pub written_blocks: u64,

@@ -27,7 +27,7 @@ const COUNTERS: [Family<DiskStats>; 18] = [
     ),
     (
         "bywash_disk_slow_reads_total",
-        "Reads of the disk tier that took too long; the origin returned the block.",
+        "Reads of the disk tier that took too long, or were not tried because those before did; the origin returned the block.",
         |s| s.slow_reads,
     ),
     (

@@ -86,6 +86,7 @@ impl DiskTier {
     /// Opens the folder with what it has, and starts the threads. Takes the memory of the index from the pool.
     pub(crate) fn open(
         options: &DiskOptions,
+        open_tier: impl FnOnce(&TierOptions) -> Result<Tier, DiskError>,
         pool: &Arc<BlockPool>,
         spill: &SpillRouter,
         block_size: u64,
@@ -103,8 +104,7 @@ impl DiskTier {
             index_memory: memory / INDEX_MEMORY_DIVISOR,
             max_index_memory: memory / INDEX_CEILING_DIVISOR,
         };
-        let tier = Tier::open(&tier, rand::random());
-        let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
+        let tier = open_tier(&tier).map_err(|error| invalid(error.to_string()))?;
         let unread = tier.stats().unread_segments;
         if unread > 0 {
             tracing::warn!(
@@ -151,9 +151,15 @@ impl DiskTier {
         })
     }
 
-    /// Returns whether a block of `version` can be read from the disk, or from the queue of those to be written.
+    /// Returns whether a block of `version` is on the disk, or in the queue of those to be written.
     pub(crate) fn contains(&self, version: &DiskVersion, key: BlockKey) -> bool {
         self.tier.contains(version.key, key.block) || self.queue.spilled(key).is_some()
+    }
+
+    /// Returns whether a load is to look for a block here: it is on the disk, which is not too slow now, or in the queue.
+    pub(crate) fn offers(&self, version: &DiskVersion, key: BlockKey) -> bool {
+        let on_disk = self.tier.contains(version.key, key.block) && self.times.accepts();
+        on_disk || self.queue.spilled(key).is_some()
     }
 
     /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
@@ -182,9 +188,9 @@ impl DiskTier {
         read::fill(submit, memory, &self.times, version.key, load).await
     }
 
-    /// Returns whether any version of an object may be on the disk.
+    /// Returns whether any version of an object may be on the disk, which is not too slow now.
     pub(crate) fn has_object(&self, address: &str, path: &Path) -> bool {
-        self.tier.has_object(address, path.as_ref())
+        self.tier.has_object(address, path.as_ref()) && !self.times.is_too_slow()
     }
 
     /// Has a block of `bytes` written that was just loaded from the origin and is in memory, if it is worth it.

@@ -1,7 +1,6 @@
 //! Reads of blocks from the disk into loads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bywash_disk::{ReadJob, VersionKey};
@@ -9,36 +8,91 @@ use bywash_mem::{BlockPool, Frame, Load, Share};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Time after which a read is slow, however slow the others are: an origin seldom takes less.
-const SLOW_READ: Duration = Duration::from_millis(50);
+/// Time after which a read is slow, however fast the others are: an origin seldom takes less.
+const SLOW_READ_FLOOR: Duration = Duration::from_millis(50);
+/// Max time that a load waits for the disk. With what follows, a client waits at most 100 ms longer than for the origin alone.
+const SLOW_READ_CEILING: Duration = Duration::from_millis(80);
 /// Multiple of the mean time above which a read is slow.
 const SLOW_READ_MEANS: u32 = 8;
+/// Slow reads in a row after which the disk is slower than the origin: loads stop waiting for it.
+const SLOW_READS_IN_ROW: u32 = 8;
+/// Time between two reads that try a disk which is too slow.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Times of recent reads. Written by reader threads, read by loads; they order nothing, hence relaxed.
 #[derive(Debug, Default)]
-pub(super) struct ReadTimes {
-    /// Moving mean in microseconds.
-    mean_us: AtomicU64,
-    /// Reads that were given up as slow.
-    slow: AtomicU64,
+struct Recent {
+    /// Moving mean.
+    mean: Duration,
+    /// Reads that were given up as slow, and those that were not tried because the disk was too slow.
+    slow: u64,
+    /// Reads given up since the last one that was fast.
+    slow_in_row: u32,
+    /// When the disk is tried next, if it is too slow.
+    next_probe: Option<tokio::time::Instant>,
 }
 
+impl Recent {
+    fn is_too_slow(&self, now: tokio::time::Instant) -> bool {
+        let waits = self.next_probe.is_some_and(|at| now < at);
+        self.slow_in_row >= SLOW_READS_IN_ROW && waits
+    }
+}
+
+/// Times of recent reads. Written by reader threads, read by loads.
+#[derive(Debug, Default)]
+pub(super) struct ReadTimes(Mutex<Recent>);
+
 impl ReadTimes {
-    /// Records a read. Two at once may count as one, which moves the mean no further than either.
+    /// Records a read that a thread has ended, from its beginning in the thread.
     fn record(&self, took: Duration) {
-        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let mean = self.mean_us.load(Relaxed);
-        self.mean_us.store(mean - mean / 16 + took / 16, Relaxed);
+        let mut recent = self.0.lock();
+        // One read that hangs does not make the others wait.
+        let counted = took.min(SLOW_READ_CEILING);
+        recent.mean = recent.mean - recent.mean / 16 + counted / 16;
+        if took < SLOW_READ_CEILING {
+            recent.slow_in_row = 0;
+        }
     }
 
-    /// Returns the time after which a read is slow.
-    fn limit(&self) -> Duration {
-        let mean = Duration::from_micros(self.mean_us.load(Relaxed));
-        SLOW_READ.max(mean.saturating_mul(SLOW_READ_MEANS))
+    /// Returns whether loads are not to wait for the disk now.
+    pub(super) fn is_too_slow(&self) -> bool {
+        self.0.lock().is_too_slow(tokio::time::Instant::now())
+    }
+
+    /// Returns whether a load is to wait for the disk. Counts it otherwise.
+    pub(super) fn accepts(&self) -> bool {
+        let mut recent = self.0.lock();
+        let too_slow = recent.is_too_slow(tokio::time::Instant::now());
+        recent.slow += u64::from(too_slow);
+        !too_slow
+    }
+
+    /// Returns the time after which a read is slow; `None` if the disk is too slow now. The next read is then the one that tries it.
+    fn limit(&self) -> Option<Duration> {
+        let now = tokio::time::Instant::now();
+        let mut recent = self.0.lock();
+        if recent.is_too_slow(now) {
+            recent.slow += 1;
+            return None;
+        }
+        if recent.slow_in_row >= SLOW_READS_IN_ROW {
+            recent.next_probe = Some(now + PROBE_INTERVAL);
+        }
+        Some((recent.mean * SLOW_READ_MEANS).clamp(SLOW_READ_FLOOR, SLOW_READ_CEILING))
+    }
+
+    /// Counts a read that was given up.
+    fn give_up(&self) {
+        let mut recent = self.0.lock();
+        recent.slow += 1;
+        recent.slow_in_row = recent.slow_in_row.saturating_add(1);
+        if recent.slow_in_row == SLOW_READS_IN_ROW {
+            recent.next_probe = Some(tokio::time::Instant::now() + PROBE_INTERVAL);
+        }
     }
 
     pub(super) fn slow(&self) -> u64 {
-        self.slow.load(Relaxed)
+        self.0.lock().slow
     }
 }
 
@@ -58,7 +112,8 @@ struct BlockRead {
     block: u32,
     slot: LoadSlot,
     frame: Option<Frame>,
-    queued: Instant,
+    /// When a thread began it.
+    began: Option<Instant>,
     done: Option<oneshot::Sender<()>>,
 }
 
@@ -81,6 +136,9 @@ impl ReadJob for BlockRead {
     }
 
     fn buffer(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        // Given up while it was queued.
+        self.slot.lock().as_ref()?;
+        self.began = Some(Instant::now());
         let spare = self.spare.lock().pop_if(|frame| frame.capacity() >= bytes);
         self.frame = match spare {
             Some(frame) => Some(frame),
@@ -90,7 +148,9 @@ impl ReadJob for BlockRead {
     }
 
     fn finish(mut self: Box<Self>, read: Option<usize>) {
-        self.times.record(self.queued.elapsed());
+        if let Some(began) = self.began {
+            self.times.record(began.elapsed());
+        }
         let load = self.slot.lock().take();
         if let Some(mut load) = load {
             if read == Some(load.remaining()) {
@@ -116,6 +176,9 @@ pub(super) async fn fill(
     version: VersionKey,
     load: Load,
 ) -> Load {
+    let Some(limit) = times.limit() else {
+        return load;
+    };
     let (done, mut finished) = oneshot::channel();
     let block = load.key().block;
     let slot: LoadSlot = Arc::new(Mutex::new(Some(load)));
@@ -127,13 +190,13 @@ pub(super) async fn fill(
         block,
         slot: Arc::clone(&slot),
         frame: None,
-        queued: Instant::now(),
+        began: None,
         done: Some(done),
     }));
     // Errors of `finished` mean that the thread is gone, with the job.
-    let in_time = tokio::time::timeout(times.limit(), &mut finished).await;
+    let in_time = tokio::time::timeout(limit, &mut finished).await;
     if in_time.is_err() {
-        times.slow.fetch_add(1, Relaxed);
+        times.give_up();
         let taken = slot.lock().take();
         if let Some(load) = taken {
             return load;
@@ -172,9 +235,13 @@ mod tests {
 
     /// Does what a reader thread does.
     fn run(mut job: Box<dyn ReadJob>, content: u8) {
+        begin(&mut *job, content);
+        job.finish(Some(BLOCK));
+    }
+
+    fn begin(job: &mut dyn ReadJob, content: u8) {
         assert_eq!(job.block(), (KEY, 2));
         job.buffer(BLOCK).unwrap()[..BLOCK].fill(content);
-        job.finish(Some(BLOCK));
     }
 
     #[tokio::test(start_paused = true)]
@@ -183,11 +250,14 @@ mod tests {
         let (spare, times) = (SpareFrames::default(), Arc::default());
         let memory = (&pool, &spare);
         let mut kept = None;
-        let submit = |job| kept = Some(job);
+        let submit = |mut job: Box<dyn ReadJob>| {
+            begin(&mut *job, 1);
+            kept = Some(job);
+        };
         let returned = fill(submit, memory, &times, KEY, load(&pool)).await;
         assert_eq!((returned.remaining(), times.slow()), (BLOCK, 1));
         // The thread returns at last, and writes into no load.
-        run(kept.unwrap(), 1);
+        kept.unwrap().finish(Some(BLOCK));
         assert_eq!(returned.remaining(), BLOCK);
         drop(returned);
 
@@ -195,6 +265,44 @@ mod tests {
         let returned = fill(submit, memory, &times, KEY, load(&pool)).await;
         assert_eq!((returned.remaining(), times.slow()), (0, 1));
         assert!(returned.publish().unwrap().iter().all(|byte| *byte == 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn disk_that_hangs_or_is_slow_makes_no_load_wait_longer() {
+        let times = ReadTimes::default();
+        for took in [Duration::from_secs(30), Duration::from_millis(900)] {
+            for _ in 0..100 {
+                times.record(took);
+            }
+            assert_eq!(times.limit(), Some(SLOW_READ_CEILING));
+        }
+        for _ in 0..100 {
+            times.record(Duration::from_micros(100));
+        }
+        assert_eq!(times.limit(), Some(SLOW_READ_FLOOR));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn disk_that_is_always_slow_is_tried_once_a_second() {
+        let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
+        let (spare, times) = (SpareFrames::default(), Arc::default());
+        let mut jobs: Vec<Box<dyn ReadJob>> = Vec::new();
+        let start = tokio::time::Instant::now();
+        for _ in 0..1000 {
+            let submit = |job| jobs.push(job);
+            drop(fill(submit, (&pool, &spare), &times, KEY, load(&pool)).await);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let seconds = start.elapsed().as_secs() as usize;
+        assert!(jobs.len() <= SLOW_READS_IN_ROW as usize + seconds);
+        assert!(jobs.len() >= SLOW_READS_IN_ROW as usize + seconds / 2);
+        assert!(times.is_too_slow());
+        // Nothing is read for loads that were given up while they were queued.
+        assert!(jobs.iter_mut().all(|job| job.buffer(BLOCK).is_none()));
+        tokio::time::sleep(PROBE_INTERVAL).await;
+        let submit = |job| run(job, 1);
+        drop(fill(submit, (&pool, &spare), &times, KEY, load(&pool)).await);
+        assert!(!times.is_too_slow());
     }
 
     #[tokio::test(start_paused = true)]

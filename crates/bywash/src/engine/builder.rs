@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use bywash_disk::{DiskError, Tier, TierOptions};
 use bywash_mem::{BlockPool, PoolConfig};
 use parking_lot::Mutex;
 
@@ -45,6 +46,8 @@ pub struct EngineBuilder {
     slow_eviction: Option<Duration>,
     slow_eviction_rounds: Option<u32>,
     disk: Option<DiskOptions>,
+    #[cfg(feature = "testing")]
+    fake_disk: Option<bywash_disk::testing::FakeDisk>,
 }
 
 impl EngineBuilder {
@@ -63,6 +66,8 @@ impl EngineBuilder {
             slow_eviction: None,
             slow_eviction_rounds: None,
             disk: None,
+            #[cfg(feature = "testing")]
+            fake_disk: None,
         }
     }
 
@@ -164,6 +169,35 @@ impl EngineBuilder {
         self
     }
 
+    /// For tests: uses a disk in memory for the tier that [`Self::disk`] sets.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn fake_disk(mut self, disk: bywash_disk::testing::FakeDisk) -> Self {
+        self.fake_disk = Some(disk);
+        self
+    }
+
+    fn open_tier(&self, options: &TierOptions) -> Result<Tier, DiskError> {
+        #[cfg(feature = "testing")]
+        if let Some(disk) = &self.fake_disk {
+            return Tier::open_fake(options, disk);
+        }
+        Tier::open(options, rand::random())
+    }
+
+    fn open_disk(
+        &self,
+        pool: &Arc<BlockPool>,
+        spill: &SpillRouter,
+        block_size: u64,
+    ) -> Result<Option<DiskTier>, EngineError> {
+        let Some(options) = &self.disk else {
+            return Ok(None);
+        };
+        let open_tier = |options: &TierOptions| self.open_tier(options);
+        DiskTier::open(options, open_tier, pool, spill, block_size).map(Some)
+    }
+
     /// Checks the settings and creates the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self
@@ -203,10 +237,7 @@ impl EngineBuilder {
         let objects = Arc::new(KnownObjects::new(&pool));
         let spill = Arc::new(SpillRouter::default());
         pool.set_spill(Arc::<SpillRouter>::clone(&spill));
-        let disk = self
-            .disk
-            .map(|options| DiskTier::open(&options, &pool, &spill, block_size))
-            .transpose()?;
+        let disk = self.open_disk(&pool, &spill, block_size)?;
         let shared = EngineShared {
             pool,
             block_size,

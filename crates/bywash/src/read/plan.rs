@@ -69,7 +69,7 @@ pub(super) fn is_first_present(
             is_present(&bucket.engine.pool, version, block)
                 || bucket
                     .disk_version(version)
-                    .is_some_and(|(disk, stored)| disk.contains(&stored, version.key(block)))
+                    .is_some_and(|(disk, stored)| disk.offers(&stored, version.key(block)))
         }
         // An empty range needs metadata only.
         _ => true,

@@ -104,7 +104,7 @@ impl RangeFetch {
         };
         let (on_disk, absent): (Vec<_>, Vec<_>) = loads
             .into_iter()
-            .partition(|load| disk.contains(&stored, load.key()));
+            .partition(|load| disk.offers(&stored, load.key()));
         let absent = join_all(runs(absent).into_iter().map(fetch));
         let read = async {
             let read = on_disk.into_iter().map(async |load| {

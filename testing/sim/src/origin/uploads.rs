@@ -28,6 +28,10 @@ impl Origin for SimOrigin {
         "sim"
     }
 
+    fn durable_address(&self) -> Option<String> {
+        Some(format!("sim://{}", self.shared.seed))
+    }
+
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
         let pending = self
             .shared

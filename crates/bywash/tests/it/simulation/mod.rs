@@ -14,6 +14,7 @@ mod ranges;
 mod readahead;
 mod shared_downloads;
 mod slow_consumers;
+mod slow_disk;
 mod stalls;
 mod versions;
 mod world;

@@ -55,7 +55,15 @@ impl World {
         consistency: Consistency,
         set: impl FnOnce(EngineBuilder) -> EngineBuilder,
     ) -> Self {
-        let origin = SimOrigin::new(seed, steady());
+        Self::over(SimOrigin::new(seed, steady()), consistency, set)
+    }
+
+    /// Returns a world with a new engine over `origin`.
+    pub(crate) fn over(
+        origin: SimOrigin,
+        consistency: Consistency,
+        set: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
         let builder = Engine::builder()
             .memory(32 << 20)
             .block_size(BLOCK)
