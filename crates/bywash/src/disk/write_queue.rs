@@ -163,7 +163,7 @@ impl WriteQueue {
         self.state.lock().waiting.get(&key)?.spilled.clone()
     }
 
-    /// Drops the queued blocks of a version. Looks at all of the queue: for operators and for versions that failed
+    /// Drops the queued blocks of versions. Looks at all of the queue: for operators and for versions that failed
     /// their check, not for requests.
     pub(super) fn forget(&self, version: &DiskVersion) {
         self.residents.forget(version);
@@ -232,6 +232,18 @@ impl WriteQueue {
             }
         }
         state.recorded_erasures >= wanted
+    }
+
+    /// Queues those blocks in steady use that `wants` selects.
+    fn queue_settled(&self, pool: &BlockPool, wants: impl Fn(&DiskVersion, BlockKey) -> bool) {
+        self.residents.for_each_settled(|version, key| {
+            if !pool.contains(key) {
+                // Erased, or evicted before its load was noted: it would take the place of another for ever.
+                self.residents.evicted(key);
+                return false;
+            }
+            wants(version, key) && self.push(version, key)
+        });
     }
 
     /// Waits for work, or for the end of `epoch`.
@@ -367,11 +379,9 @@ impl Writer {
 
     /// Queues blocks in steady use whose copies on the disk made room for others, or that never had one.
     fn queue_settled(&self, pool: &BlockPool) {
-        self.queue.residents.for_each_settled(|version, key| {
-            pool.contains(key)
-                && self.tier.wants_settled(version.key, key.block)
-                && self.queue.push(version, key)
-        });
+        let wants =
+            |version: &DiskVersion, key: BlockKey| self.tier.wants_settled(version.key, key.block);
+        self.queue.queue_settled(pool, wants);
     }
 
     /// Records what was erased until there were so many erasures.
@@ -483,19 +493,10 @@ mod tests {
         assert_eq!(queue.stats().queued, 0);
     }
 
-    /// Loads a block into a frame that may take an eviction, and queues it. `None` if all of the memory is pinned.
-    fn load(
-        pool: &Arc<BlockPool>,
-        queue: &WriteQueue,
-        version: &Arc<DiskVersion>,
-        block: u32,
-    ) -> Option<OwnedPin> {
+    /// Loads a block of 4 KiB, with the hook of its eviction, into a frame that may take an eviction. `None` if all of the
+    /// memory is pinned.
+    fn load(pool: &Arc<BlockPool>, key: BlockKey) -> Option<OwnedPin> {
         const BLOCK: usize = 4096;
-        let key = BlockKey {
-            store: 0,
-            object: 1,
-            block,
-        };
         let frame = pool.try_frames(Share::Download, BLOCK, 1, 1)?.pop()?;
         let Claim::Vacant(mut load) = pool.claim(key) else {
             panic!("the block is in memory");
@@ -506,9 +507,15 @@ mod tests {
             keep: Keep::Spill,
             ..load.options()
         });
-        let pin = load.publish().unwrap();
-        queue.push(version, key);
-        Some(pin)
+        Some(load.publish().unwrap())
+    }
+
+    fn key(block: u32) -> BlockKey {
+        BlockKey {
+            store: 0,
+            object: 1,
+            block,
+        }
     }
 
     /// The memory is full, its blocks wait for a disk that does not return, and so many were evicted that no more may wait.
@@ -524,8 +531,9 @@ mod tests {
                 let (pool, queue, version) = (&pool, &queue, &version);
                 scope.spawn(move || {
                     for block in (first..4000).step_by(4) {
-                        let loaded = load(pool, queue, version, block);
+                        let loaded = load(pool, key(block));
                         assert!(loaded.is_some(), "block {block} waits for the disk");
+                        queue.push(version, key(block));
                     }
                 });
             }
@@ -533,13 +541,42 @@ mod tests {
         let stats = queue.stats();
         assert!(stats.spilled_bytes == MAX_SPILLED && stats.declined > 0);
         // All of it pinned: no memory, at once, until a pin is released.
-        let next = |block| load(&pool, &queue, &version, block);
+        let next = |block| load(&pool, key(block));
         let mut pins: Vec<_> = (4000..8000).map_while(next).collect();
         assert!(pins.len() < 300);
         assert!(next(9000).is_none());
         pins.pop();
         assert!(next(9001).is_some());
         assert!(pool.budget().held(Share::Download) <= MEMORY);
+    }
+
+    #[test]
+    fn blocks_that_left_the_memory_unnoticed_leave_their_places_to_others() {
+        let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
+        let (queue, version) = (Arc::new(queue(1 << 20)), version());
+        assert!(pool.set_spill(Arc::<WriteQueue>::clone(&queue)));
+        for block in 0..16 {
+            drop(load(&pool, key(block)));
+            queue.loaded(&version, key(block), 4096);
+        }
+        for block in 0..8 {
+            // No hook is called for an erased block.
+            pool.erase(key(block));
+        }
+        for block in 8..16 {
+            // Noted after its eviction.
+            pool.erase(key(block));
+            queue.loaded(&version, key(block), 4096);
+        }
+        let epochs = |count: u64| queue.loaded(&version, key(999), count << 20);
+        epochs(3);
+        queue.queue_settled(&pool, |_, _| true);
+        assert_eq!(queue.stats().queued, 0);
+        drop(load(&pool, key(100)));
+        queue.loaded(&version, key(100), 4096);
+        epochs(3);
+        queue.queue_settled(&pool, |_, _| true);
+        assert_eq!(queue.stats().queued, 1, "a block in steady use has a place");
     }
 
     #[test]
@@ -554,17 +591,7 @@ mod tests {
             block: 0,
         };
         for _ in 0..3 {
-            let Claim::Vacant(mut load) = pool.claim(key) else {
-                panic!("the block is in memory");
-            };
-            let frame = pool.try_frames(Share::Download, BLOCK, 1, 1).unwrap().pop();
-            load.attach(frame.unwrap(), BLOCK);
-            load.write(&[7; BLOCK]);
-            load.set_options(BlockOptions {
-                keep: Keep::Spill,
-                ..load.options()
-            });
-            drop(load.publish().unwrap());
+            drop(load(&pool, key));
             queue.push(&version, key);
             let evicted = pool.evict_unused(Duration::ZERO, Instant::now());
             let again = pool.evict_unused(Duration::ZERO, Instant::now());

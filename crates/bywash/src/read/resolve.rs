@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bywash_mem::{Frame, Share};
 use object_store::path::Path;
@@ -17,7 +18,7 @@ use super::shared_error::clone_error;
 use super::single_flight::{FlightGuard, FlightOutcome};
 use super::{plan, ranged};
 use crate::limits::MAX_ABANDONED_MEMORY_DIVISOR;
-use crate::retry::{is_out_of_range, with_retries};
+use crate::retry::{is_out_of_range, once, with_retries};
 use crate::shared::BucketShared;
 use crate::versions::{RequestStamp, Version};
 
@@ -186,15 +187,38 @@ async fn head_sent(
     stamp: impl FnOnce() -> RequestStamp,
 ) -> Result<Arc<FlightResult>> {
     let stamp = stamp();
-    let result = with_retries(bucket.retry(), "head", path, || {
-        bucket.counters.origin_request();
-        let options = GetOptions {
-            head: true,
-            ..GetOptions::default()
-        };
-        bucket.origin.get_opts(path, options)
-    })
-    .await;
+    let attempt = || send_head(bucket, path);
+    let result = with_retries(bucket.retry(), "head", path, attempt).await;
+    record_head(bucket, path, stamp, result)
+}
+
+/// As [`head`], by one request that takes at most `limit`.
+pub(super) async fn head_once(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    limit: Duration,
+) -> Result<Arc<FlightResult>> {
+    let stamp = bucket.versions.stamp(path);
+    let result = once(limit, "head", path, send_head(bucket, path)).await;
+    record_head(bucket, path, stamp, result)
+}
+
+async fn send_head(bucket: &BucketShared, path: &Path) -> Result<GetResult> {
+    bucket.counters.origin_request();
+    let options = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    bucket.origin.get_opts(path, options).await
+}
+
+/// Records the version in the response to a HEAD, or that there is none.
+fn record_head(
+    bucket: &BucketShared,
+    path: &Path,
+    stamp: RequestStamp,
+    result: Result<GetResult>,
+) -> Result<Arc<FlightResult>> {
     match result {
         Ok(response) => {
             let meta = at(path, response.meta.clone());

@@ -1,6 +1,7 @@
 //! Blocks of an object that was just written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bywash_mem::{BlockOptions, Claim, Keep, Load, Share};
 use object_store::PutPayload;
@@ -9,11 +10,12 @@ use object_store::path::Path;
 use super::resolve::head;
 use crate::shared::BucketShared;
 
-/// Puts the bytes of a write into memory, as blocks of the version that it made.
-///
-/// The version is known by a HEAD, because the response to a write has no date. If another write came between, nothing is
-/// kept. Blocks are left out for which no memory is free: a write does not wait for memory that only a read would need.
-pub(crate) async fn keep_written(
+/// Max time of the HEAD after a write. The store has confirmed the write, so its client waits no longer for the cache.
+const HEAD_TIME: Duration = Duration::from_secs(1);
+
+/// Returns the version that a write made, by a HEAD, because the response to a write has no date. `None` if another write came
+/// between, or if it cannot be cached.
+async fn written_version(
     bucket: &Arc<BucketShared>,
     path: &Path,
     payload: &PutPayload,
