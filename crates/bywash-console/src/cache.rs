@@ -2,7 +2,7 @@
 //!
 //! | path | parameters | response |
 //! |---|---|---|
-//! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after` | a page of the known objects by bucket, and `next`: the `after` of the next page |
+//! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after`, `disk=true` (also those that only the disk tier knows) | a page of the known objects by bucket, and `next`: the `after` of the next page |
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
@@ -51,6 +51,9 @@ struct ListQuery {
     prefix: String,
     limit: Option<usize>,
     after: Option<String>,
+    /// Also the objects that only the disk tier knows.
+    #[serde(default)]
+    disk: bool,
 }
 
 async fn list(
@@ -65,7 +68,10 @@ async fn list(
     let max = max.clamp(1, MAX_CACHED_OBJECTS);
     let page = blocking({
         let engine = engine.clone();
-        move || engine.cached_page(bucket.as_ref(), &query.prefix, query.after.as_deref(), max)
+        move || {
+            let after = query.after.as_deref();
+            engine.cached_page(bucket.as_ref(), &query.prefix, after, max, query.disk)
+        }
     });
     let page = page.await?;
     let (mut values, mut text) = (0, 0);

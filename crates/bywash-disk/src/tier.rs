@@ -2,6 +2,7 @@
 
 mod admission;
 mod checks;
+mod contents;
 #[cfg(all(test, loom))]
 mod models;
 mod read;

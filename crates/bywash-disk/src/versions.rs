@@ -68,6 +68,12 @@ impl Versions {
         (slot.blocks > 0 && !slot.erased).then_some(slot.key)
     }
 
+    /// Returns the number of blocks of a version that can be found.
+    pub(crate) fn blocks(&self, key: VersionKey) -> u32 {
+        let number = self.find(key);
+        number.map_or(0, |number| self.slots[number as usize].blocks)
+    }
+
     /// Returns whether blocks of any version of an object can be found. Objects whose names have the same hash are
     /// taken for one.
     pub(crate) fn has_name(&self, name: NameHash) -> bool {

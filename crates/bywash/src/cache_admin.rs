@@ -1,5 +1,7 @@
 //! Cache administration: shows, explains, drops and warms cached objects.
 
+mod on_disk;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::cost::Cost;
-use crate::disk::DiskTier;
 use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
@@ -36,8 +37,8 @@ pub struct CachedObject {
     pub size: u64,
     /// The known version: the origin's ETag, or a substitute for it.
     pub version: String,
-    /// Milliseconds since the origin last confirmed the version.
-    pub validated_ms_ago: u64,
+    /// Milliseconds since the origin last confirmed the version; `None` if it has not since the start.
+    pub validated_ms_ago: Option<u64>,
     /// Whether a read uses this version without asking the origin.
     pub fresh: bool,
     /// Number of its blocks.
@@ -83,7 +84,7 @@ pub struct CacheExplanation {
 /// Result of warming or dropping.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheChange {
-    /// Objects read or dropped.
+    /// Objects read or dropped. Each version that only the disk tier knew counts as one.
     pub objects: u64,
     /// Bytes of these objects.
     pub bytes: u64,
@@ -96,7 +97,8 @@ pub struct CacheChange {
 impl Engine {
     /// Returns at most `max` known objects of `bucket`, or of all open buckets, with keys that begin with `prefix`.
     /// Starts after `after`, the `next` of the previous page. Scans all known objects, and looks up each block of the
-    /// returned ones, some 100 ns each.
+    /// returned ones, some 100 ns each. `with_disk`: also those that only the disk tier knows, since an earlier run. Then it
+    /// blocks the thread for a read of what each segment has.
     #[must_use]
     pub fn cached_page(
         &self,
@@ -104,6 +106,7 @@ impl Engine {
         prefix: &str,
         after: Option<&str>,
         max: usize,
+        with_disk: bool,
     ) -> CachedPage {
         // In the order of their names.
         let buckets = bucket.map_or_else(|| self.open_buckets(), |bucket| vec![bucket.clone()]);
@@ -112,27 +115,33 @@ impl Engine {
             .map(|bucket| bucket.shared().versions.store());
         let ranks: HashMap<u32, usize> = numbers.zip(0..).collect();
         let after = after.map(|after| after.split_once('/').unwrap_or((after, "")));
-        let mut known = self
-            .shared()
-            .objects
-            .first(max.saturating_add(1), |store, path| {
-                let rank = *ranks.get(&store)?;
-                let key = path.as_ref();
-                let follows = after.is_none_or(|after| (buckets[rank].name(), key) > after);
-                (follows && key.starts_with(prefix)).then_some(rank)
-            });
-        let more = known.len() > max;
-        known.truncate(max);
-        let mut page = CachedPage::default();
-        if let Some((rank, last)) = known.last().filter(|_| more) {
-            let key = &last.version.meta.location;
-            page.next = Some(format!("{}/{key}", buckets[*rank].name()));
-        }
+        let follows = |rank: usize, key: &str| {
+            let follows = after.is_none_or(|after| (buckets[rank].name(), key) > after);
+            follows && key.starts_with(prefix)
+        };
+        let wanted = max.saturating_add(1);
+        let known = self.shared().objects.first(wanted, |store, path| {
+            let rank = *ranks.get(&store)?;
+            follows(rank, path.as_ref()).then_some(rank)
+        });
+        let mut objects = match with_disk {
+            true => on_disk::first(self.shared(), &buckets, wanted, follows),
+            false => BTreeMap::new(),
+        };
         for (rank, known) in &known {
-            let bucket = &buckets[*rank];
-            let objects = page.buckets.entry(bucket.name().to_owned()).or_default();
-            objects.push(describe(bucket.shared(), known));
+            let object = describe(buckets[*rank].shared(), known);
+            objects.insert((*rank, object.key.clone()), object);
         }
+        let mut page = CachedPage::default();
+        let more = objects.len() > max;
+        let mut last = None;
+        for ((rank, key), object) in objects.into_iter().take(max) {
+            let name = buckets[rank].name();
+            last = Some(format!("{name}/{key}"));
+            let objects = page.buckets.entry(name.to_owned()).or_default();
+            objects.push(object);
+        }
+        page.next = last.filter(|_| more);
         page
     }
 }
@@ -201,8 +210,9 @@ impl Bucket {
         }
     }
 
-    /// Drops the known objects with keys that begin with `prefix`, and their blocks. Reads in progress continue. Blocks until the disk
-    /// tier has a record of it, at most five seconds.
+    /// Drops the objects with keys that begin with `prefix`, and their blocks: those that are known, and all versions on the disk
+    /// tier. Reads in progress continue. Blocks the thread: reads what the tier has, and waits up to five seconds until the tier
+    /// has a record of it.
     #[must_use]
     pub fn drop_cached(&self, prefix: &str) -> CacheChange {
         let shared = self.shared();
@@ -212,9 +222,11 @@ impl Bucket {
             dropped.bytes += describe(shared, &known).resident_bytes;
             shared.drop_blocks(&known.version);
         }
-        let disk = shared.engine.disk.as_ref();
-        if disk.is_some_and(|disk| dropped.objects > 0 && !disk.wait_for_erasures()) {
-            tracing::warn!("what was dropped may be on the disk tier again after a crash");
+        if let Some((disk, address)) = shared.disk() {
+            dropped.objects += disk.erase_objects(address, prefix);
+            if dropped.objects > 0 && !disk.wait_for_erasures() {
+                tracing::warn!("dropped objects may be on the disk tier again after a crash");
+            }
         }
         dropped
     }
@@ -232,7 +244,7 @@ impl Bucket {
         let shared = self.shared();
         let memory = shared.engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
         // What leaves the memory is on the disk then.
-        let disk = shared.disk().map_or(0, DiskTier::size) / 100 * WARMED_DISK_PERCENT;
+        let disk = shared.disk().map_or(0, |(disk, _)| disk.size()) / 100 * WARMED_DISK_PERCENT;
         let limit = memory.max(disk);
         let mut warmed = CacheChange::default();
         let mut taken = 0;
@@ -279,7 +291,7 @@ impl Bucket {
             drop(piece);
             // A disk that hangs does not hold this up for ever.
             for _ in 0..MAX_DISK_PAUSES {
-                if !self.shared().disk().is_some_and(DiskTier::is_behind) {
+                if !self.shared().disk().is_some_and(|(disk, _)| disk.is_behind()) {
                     break;
                 }
                 tokio::time::sleep(DISK_PAUSE).await;
@@ -297,7 +309,7 @@ fn describe(bucket: &Arc<BucketShared>, known: &KnownVersion) -> CachedObject {
         key: version.meta.location.to_string(),
         size: version.meta.size,
         version: version.display(),
-        validated_ms_ago: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+        validated_ms_ago: Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         fresh,
         blocks: version.blocks(bucket.block_size),
         resident_blocks: 0,
@@ -365,7 +377,7 @@ fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
         let never = absent - known;
         reasons.push(format!("{never} were never read, or are loading"));
     }
-    let ago = Duration::from_millis(object.validated_ms_ago);
+    let ago = Duration::from_millis(object.validated_ms_ago.unwrap_or_default());
     reasons.push(match trusted {
         None => format!("its bucket is immutable, so the version confirmed {ago:?} ago is never revalidated"),
         Some(window) if object.fresh => {

@@ -233,17 +233,16 @@ impl BucketShared {
         }
     }
 
-    /// Returns the disk tier, if blocks of this bucket are kept there.
-    pub(crate) fn disk(&self) -> Option<&DiskTier> {
-        self.disk_address.as_ref()?;
-        self.engine.disk.as_ref()
+    /// Returns the disk tier and the origin's address there, if blocks of this origin are kept.
+    pub(crate) fn disk(&self) -> Option<(&DiskTier, &str)> {
+        self.engine.disk.as_ref().zip(self.disk_address.as_deref())
     }
 
     /// Returns the disk tier and how it names `version`, if it keeps blocks of that.
     pub(crate) fn disk_version(&self, version: &Version) -> Option<(&DiskTier, Arc<DiskVersion>)> {
-        let address = self.disk_address.as_deref()?;
+        let (disk, address) = self.disk()?;
         let version = DiskVersion::of(address, version, self.block_size)?;
-        Some((self.engine.disk.as_ref()?, Arc::new(version)))
+        Some((disk, Arc::new(version)))
     }
 
     /// Erases the blocks of `version`, in memory and on the disk. May scan the pool: for operators.
@@ -256,8 +255,8 @@ impl BucketShared {
 
     /// Returns whether any version of an object may be on the disk tier.
     pub(crate) fn is_on_disk(&self, path: &Path) -> bool {
-        let disk = self.engine.disk.as_ref().zip(self.disk_address.as_deref());
-        disk.is_some_and(|(disk, address)| disk.has_object(address, path))
+        self.disk()
+            .is_some_and(|(disk, address)| disk.has_object(address, path))
     }
 
     /// Returns the maximum blocks of one ranged GET, at least 1.

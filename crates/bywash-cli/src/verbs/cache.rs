@@ -45,7 +45,8 @@ enum Verb {
         /// s3://bucket or s3://bucket/prefix [default: all buckets]
         #[arg(value_name = "PREFIX")]
         prefix: Option<BucketPath>,
-        /// Print the blocks in memory and those on the disk tier, of all blocks of each object
+        /// Print the blocks in memory and those on the disk tier, of all blocks of each object, also of objects that no read has
+        /// asked for since the start
         #[arg(long)]
         tier: bool,
     },
@@ -197,6 +198,7 @@ async fn list(
             query.push(("prefix", prefix.key.as_str()));
         }
         query.extend(after.as_deref().map(|after| ("after", after)));
+        query.extend(tier.then_some(("disk", "true")));
         let page: CachedPage = server.get("/cache", &query).await?;
         for (bucket, objects) in &page.buckets {
             for object in objects {
@@ -358,6 +360,9 @@ async fn limit(
 }
 
 fn age(object: &CachedObject) -> String {
-    let age = Duration::from_millis(object.validated_ms_ago);
-    format!("{:.1}s", age.as_secs_f64())
+    let age = object.validated_ms_ago.map(Duration::from_millis);
+    age.map_or_else(
+        || "-".to_owned(),
+        |age| format!("{:.1}s", age.as_secs_f64()),
+    )
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod contents;
 mod crashes;
 mod damage;
 mod failing;

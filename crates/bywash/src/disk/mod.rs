@@ -5,6 +5,7 @@
 //! kept: the ETag is part of a block's name on the disk, so a version that changed while no process was running is
 //! never found. The disk fails no read: what it cannot return, the origin does.
 
+mod contents;
 mod read;
 mod residents;
 mod verify;
@@ -229,7 +230,7 @@ impl DiskTier {
 
     /// Removes the blocks of a version, those queued included. Has no I/O: the writer records it on the disk.
     pub(crate) fn erase(&self, version: &DiskVersion) {
-        self.queue.forget(version);
+        self.queue.forget(|queued| queued.key == version.key);
         self.tier.erase(version.key);
         self.queue.record_erasures();
     }

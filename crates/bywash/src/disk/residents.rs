@@ -102,11 +102,11 @@ impl Residents {
         self.table.lock().remove(key);
     }
 
-    /// Notes that the blocks of a version are erased.
-    pub(super) fn forget(&self, version: &DiskVersion) {
+    /// Notes that the blocks of versions are erased.
+    pub(super) fn forget(&self, is_erased: impl Fn(&DiskVersion) -> bool) {
         let mut table = self.table.lock();
         let blocks = table.blocks.iter().flatten();
-        let erased = blocks.filter(|block| block.version.key == version.key);
+        let erased = blocks.filter(|block| is_erased(&block.version));
         for key in erased.map(|block| block.key).collect::<Vec<_>>() {
             table.remove(key);
         }
@@ -192,7 +192,7 @@ mod tests {
         residents.loaded(&version, key(4), 30);
         assert_eq!(settled(&residents), [0, 1, 2, 5, 6, 7, 8, 9]);
         assert!(settled(&residents).is_empty(), "they count as new");
-        residents.forget(&version);
+        residents.forget(|erased| erased.key == version.key);
         residents.loaded(&version, key(12), 5000);
         assert!(settled(&residents).is_empty());
     }

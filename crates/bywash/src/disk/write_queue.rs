@@ -165,12 +165,12 @@ impl WriteQueue {
 
     /// Drops the queued blocks of versions. Looks at all of the queue: for operators and for versions that failed
     /// their check, not for requests.
-    pub(super) fn forget(&self, version: &DiskVersion) {
-        self.residents.forget(version);
+    pub(super) fn forget(&self, is_dropped: impl Fn(&DiskVersion) -> bool) {
+        self.residents.forget(&is_dropped);
         let mut state = self.state.lock();
         let mut freed = 0;
         state.waiting.retain(|_, waiting| {
-            let keep = waiting.version.key != version.key;
+            let keep = !is_dropped(&waiting.version);
             if let Some(block) = waiting.spilled.as_ref().filter(|_| !keep) {
                 freed += block.bytes().len() as u64;
             }
@@ -489,7 +489,7 @@ mod tests {
             (stats.queued, stats.declined),
             (MAX_QUEUED_WRITES as u64, 1)
         );
-        queue.forget(&version);
+        queue.forget(|queued| queued.key == version.key);
         assert_eq!(queue.stats().queued, 0);
     }
 

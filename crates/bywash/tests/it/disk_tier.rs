@@ -605,3 +605,56 @@ async fn warming_fills_the_disk_with_more_than_the_memory_holds() {
     let all = 5 * (bytes / BLOCK) as u64;
     assert!(disk(&engine).blocks > all / 2, "{:?}", disk(&engine));
 }
+
+#[tokio::test]
+async fn objects_of_an_earlier_run_are_listed_and_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let objects = [("a/1", 3 * BLOCK + 1), ("a/2", 10), ("b/1", 2 * BLOCK)];
+    let first = engine(folder.path(), 512 << 20);
+    let bucket = mount(&first, &origin);
+    for (index, (key, length)) in objects.into_iter().enumerate() {
+        let (path, data) = (Path::from(key), pattern(index, length));
+        origin
+            .objects
+            .put(&path, data.clone().into())
+            .await
+            .unwrap();
+        assert!(read(&bucket, &path).await == data);
+    }
+    assert!(first.close_disk(Duration::from_secs(60)).await);
+    drop((bucket, first));
+
+    let second = engine(folder.path(), 512 << 20);
+    let bucket = mount(&second, &origin);
+    // No read has asked for any.
+    assert!(bucket.cached("").is_empty());
+    let page = second.cached_page(None, "", None, 10, false);
+    assert!(page.buckets.is_empty());
+    let page = second.cached_page(Some(&bucket), "", None, 2, true);
+    let found = &page.buckets["test"];
+    let blocks = |object: &bywash::CachedObject| (object.blocks, object.disk_blocks);
+    assert_eq!(
+        found.iter().map(blocks).collect::<Vec<_>>(),
+        [(4, 4), (1, 1)]
+    );
+    assert_eq!(found[0].disk_bytes, 3 * BLOCK as u64 + 1);
+    assert_eq!(page.next.as_deref(), Some("test/a/2"));
+    // The others, of which one is known by now.
+    assert!(read(&bucket, &Path::from("b/1")).await == pattern(2, 2 * BLOCK));
+    let page = second.cached_page(None, "", page.next.as_deref(), 2, true);
+    assert_eq!(page.buckets["test"].len(), 1);
+    assert_eq!(page.buckets["test"][0].resident_blocks, 2);
+    assert_eq!(page.next, None);
+
+    let before = (disk(&second).hits, data_requests(&second));
+    assert_eq!(bucket.drop_cached("a/").objects, 2);
+    for (index, (key, length)) in objects.into_iter().take(2).enumerate() {
+        assert!(read(&bucket, &Path::from(key)).await == pattern(index, length));
+    }
+    let after = (disk(&second).hits, data_requests(&second));
+    assert_eq!(after.0, before.0);
+    assert!(after.1 >= before.1 + 2);
+    let page = second.cached_page(None, "b/", None, 2, true);
+    assert_eq!(page.buckets["test"][0].disk_blocks, 2, "not dropped");
+}

@@ -1,0 +1,32 @@
+//! What the tier has, by version.
+
+use super::Tier;
+use crate::VersionRecord;
+use crate::format::VersionKey;
+use crate::recovery;
+
+impl Tier {
+    /// Calls `visit` with each version that has blocks here, and their number. A version with blocks in several segments may be
+    /// visited once for each. Blocks the thread: reads the footers of all segments, one after the other, and has no lock
+    /// meanwhile. Leaves out segments that cannot be read; while the tier is off, there are none.
+    pub fn for_each_version(&self, mut visit: impl FnMut(&VersionRecord, u32)) {
+        let numbers = self.segments.lock().oldest_first(None);
+        for number in numbers {
+            let segment = self.segments.lock().get(number);
+            let Some(segment) = segment.filter(|_| self.health.is_readable()) else {
+                continue;
+            };
+            let Ok(summaries) = recovery::contents(&segment, self.pages) else {
+                continue;
+            };
+            // It can be used again while its versions are visited.
+            drop(segment);
+            for record in summaries.iter().flat_map(|summary| &summary.records) {
+                let blocks = self.versions.lock().blocks(VersionKey::of(record));
+                if blocks > 0 {
+                    visit(record, blocks);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Versions on the disk of which the memory may know nothing: those of earlier runs.
+
+use std::collections::HashSet;
+
+use bywash_disk::{VersionKey, VersionRecord};
+
+use super::DiskTier;
+
+impl DiskTier {
+    /// Calls `visit` with each version on the disk, maybe several times, and the number of its blocks there. Blocks the thread: see
+    /// [`bywash_disk::Tier::for_each_version`].
+    pub(crate) fn for_each_version(&self, visit: impl FnMut(&VersionRecord, u32)) {
+        self.tier.for_each_version(visit);
+    }
+
+    /// Removes all versions of the objects of a store with keys that begin with `prefix`. Returns how many had blocks on the disk.
+    /// Blocks the thread, as [`Self::for_each_version`].
+    pub(crate) fn erase_objects(&self, address: &str, prefix: &str) -> u64 {
+        let is_selected =
+            |record: &VersionRecord| record.url == address && record.object.starts_with(prefix);
+        self.queue.forget(|queued| is_selected(&queued.record));
+        let mut found = HashSet::new();
+        self.tier.for_each_version(|record, blocks| {
+            if blocks > 0 && is_selected(record) {
+                found.insert(VersionKey::of(record));
+            }
+        });
+        for version in &found {
+            self.tier.erase(*version);
+        }
+        self.queue.record_erasures();
+        found.len() as u64
+    }
+}
