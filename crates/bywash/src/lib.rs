@@ -43,6 +43,7 @@ mod verify;
 mod versions;
 mod write;
 mod write_cache;
+mod written_blocks;
 
 pub use bucket::{Bucket, BucketOptions};
 pub use bywash_disk::SlotError;

@@ -26,7 +26,7 @@ use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes
 use crate::stats::ObjectStats;
 use absent::AbsentKey;
 use table::{Entry, Table};
-pub(crate) use version::{SharedFile, Version};
+pub(crate) use version::{SharedFile, Version, next_object_id};
 
 /// Locks for recording, of all buckets. Keys that share a lock share a count of writes: a write to one keeps a
 /// response about the other from being recorded. So there are far more locks than threads.

@@ -18,6 +18,7 @@ use crate::read;
 use crate::retry::{once, with_retries};
 use crate::upload::{Upload, UploadOptions};
 use crate::write_cache::WriteCache;
+use crate::written_blocks::WrittenBlocks;
 
 /// Options of a streamed body.
 #[derive(Default)]
@@ -133,6 +134,17 @@ impl Bucket {
             read::keep_written(self.shared(), path, &payload, put.e_tag.as_deref()).await;
         }
         Ok(put)
+    }
+
+    /// Keeps the blocks of an upload that the origin has confirmed.
+    pub(crate) async fn keep_upload(
+        &self,
+        path: &Path,
+        blocks: WrittenBlocks,
+        length: u64,
+        e_tag: Option<&str>,
+    ) {
+        read::keep_upload(self.shared(), path, blocks, length, e_tag).await;
     }
 
     /// Runs `change` at the origin, then drops what is known of `path`.

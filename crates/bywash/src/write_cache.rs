@@ -9,7 +9,8 @@ pub enum WriteCache {
     /// At the first read, from the origin.
     #[default]
     OnRead,
-    /// When the origin has confirmed the write, if the object is at most one chunk long. Each such write costs a HEAD.
+    /// When the origin has confirmed the write, also of an upload in several chunks: as much from its start as fits a quarter of
+    /// the memory. Each such write costs a HEAD, which it waits for at most a second. Not the parts of a multipart upload.
     OnWrite,
 }
 

@@ -54,4 +54,4 @@ pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
 pub(crate) use to_file::{FileDownloads, FileFlights};
-pub(crate) use written::keep_written;
+pub(crate) use written::{keep_upload, keep_written};

@@ -7,8 +7,10 @@ use bywash_mem::{BlockOptions, Claim, Keep, Load, Share};
 use object_store::PutPayload;
 use object_store::path::Path;
 
-use super::resolve::head;
+use super::resolve::head_once;
 use crate::shared::BucketShared;
+use crate::versions::Version;
+use crate::written_blocks::WrittenBlocks;
 
 /// Max time of the HEAD after a write. The store has confirmed the write, so its client waits no longer for the cache.
 const HEAD_TIME: Duration = Duration::from_secs(1);
@@ -18,20 +20,52 @@ const HEAD_TIME: Duration = Duration::from_secs(1);
 async fn written_version(
     bucket: &Arc<BucketShared>,
     path: &Path,
-    payload: &PutPayload,
+    length: u64,
     e_tag: Option<&str>,
-) {
-    let version = match head(bucket, path).await {
+) -> Option<Arc<Version>> {
+    let version = match head_once(bucket, path, HEAD_TIME).await {
         Ok(found) => Arc::clone(&found.version),
         Err(error) => {
             tracing::debug!(object = %path, %error, "written bytes are not kept");
-            return;
+            return None;
         }
     };
     let same = e_tag.is_some() && version.strong_etag() == e_tag;
-    if !same || version.meta.size != payload.content_length() as u64 || !version.cacheable() {
+    (same && version.meta.size == length && version.cacheable()).then_some(version)
+}
+
+/// Makes the blocks of an upload of `length` bytes those of the version that it made.
+pub(crate) async fn keep_upload(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    blocks: WrittenBlocks,
+    length: u64,
+    e_tag: Option<&str>,
+) {
+    let Some(version) = written_version(bucket, path, length, e_tag).await else {
         return;
-    }
+    };
+    let disk = bucket.disk_version(&version);
+    blocks.become_blocks_of(&version, |key, length| {
+        if let Some((disk, stored)) = &disk {
+            disk.keep(stored, key, length);
+        }
+    });
+}
+
+/// Puts the bytes of a write into memory, as blocks of the version that it made.
+///
+/// Blocks are left out for which no memory is free: a write does not wait for memory that only a read would need.
+pub(crate) async fn keep_written(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    payload: &PutPayload,
+    e_tag: Option<&str>,
+) {
+    let length = payload.content_length() as u64;
+    let Some(version) = written_version(bucket, path, length, e_tag).await else {
+        return;
+    };
     let disk = bucket.disk_version(&version);
     let pool = &bucket.engine.pool;
     for block in 0..version.blocks(bucket.block_size) {

@@ -22,6 +22,7 @@ use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::written_blocks::WrittenBlocks;
 use end::UploadState;
 
 /// An upload in progress, written from front to back.
@@ -53,6 +54,8 @@ pub struct Upload {
     pieces: Vec<Bytes>,
     /// Its entry in the journal.
     pub(super) journaled: Option<JournalWriter>,
+    /// Blocks of what was sent, if they are to be kept and all of it passes here.
+    written: Option<WrittenBlocks>,
     state: UploadState,
 }
 
@@ -156,6 +159,7 @@ impl Upload {
             buffers: 0,
             pieces: Vec::new(),
             journaled: None,
+            written: None,
             state: UploadState::Open,
         }
     }
@@ -259,6 +263,7 @@ impl Upload {
             journaled.remove().await?;
         }
         self.part.buffer = None;
+        self.written = None;
         self.pending.clear();
         self.state = UploadState::Aborted;
         Ok(())

@@ -20,6 +20,11 @@ use crate::origin::interface::unmodified_since;
 /// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// Returns the number of an object in the pool's keys that no other has.
+pub(crate) fn next_object_id() -> u64 {
+    NEXT_ID.fetch_add(1, Relaxed)
+}
+
 /// Condition that binds a request to one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Validator {
@@ -90,7 +95,7 @@ impl Version {
         let validator = Validator::of(&meta);
         Self {
             store,
-            id: NEXT_ID.fetch_add(1, Relaxed),
+            id: next_object_id(),
             meta,
             attributes,
             validator,

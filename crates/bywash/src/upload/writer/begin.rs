@@ -15,6 +15,7 @@ use crate::upload::journal::Header;
 use crate::upload::journal_writer::JournalWriter;
 use crate::upload::parts::{PartsSession, StoredPart};
 use crate::upload::session_client::SessionClient;
+use crate::written_blocks::WrittenBlocks;
 
 impl Upload {
     pub(super) fn session_options(&self) -> SessionOptions {
@@ -41,6 +42,7 @@ impl Upload {
             return Err(error);
         }
         self.driver = Some(Driver::new(client));
+        self.written = WrittenBlocks::of_upload(self.bucket.shared());
         Ok(())
     }
 

@@ -44,6 +44,7 @@ impl Upload {
         if self.part.length > 0 {
             self.check_chunks()?;
         }
+        self.keep_chunk();
         let from = self.acknowledged().max(self.part.offset);
         let tail = self.part.chunk(from, Vec::new());
         let before = self.driver.as_ref().map_or(0, |driver| driver.crc32c);
@@ -66,9 +67,14 @@ impl Upload {
                 };
                 let (bucket, path) = (self.bucket.clone(), self.path.clone());
                 let journaled = self.journaled.take();
+                let written = self.written.take();
                 tokio::spawn(async move {
                     let ended = end_session(driver, journaled, tail, whole).await;
                     bucket.shared().invalidate(&path);
+                    if let (Ok(found), Some(written)) = (&ended.result, written) {
+                        let e_tag = found.e_tag.as_deref();
+                        bucket.keep_upload(&path, written, length, e_tag).await;
+                    }
                     ended
                 })
             }

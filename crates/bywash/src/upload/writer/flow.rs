@@ -60,6 +60,7 @@ impl Upload {
     async fn flush(&mut self) -> Result<()> {
         self.open().await?;
         self.check_chunks()?;
+        self.keep_chunk();
         let window = self.window();
         let driver = self.driver.as_mut().expect("it was opened above");
         let before = driver.acknowledged;
@@ -89,6 +90,13 @@ impl Upload {
                 .await?;
         }
         Ok(())
+    }
+
+    /// Copies the chunk into blocks, if they are kept and it was not copied before.
+    pub(super) fn keep_chunk(&mut self) {
+        if let Some(written) = &mut self.written {
+            written.take(self.part.offset, self.part.slices());
+        }
     }
 
     /// Checks that the store accepts the chunk being filled.
