@@ -152,7 +152,9 @@ pub(super) fn release(
 }
 
 impl Tier {
-    fn segment_size(&self) -> u64 {
+    /// Returns the bytes of a segment.
+    #[must_use]
+    pub fn segment_size(&self) -> u64 {
         u64::from(self.pages) * PAGE as u64
     }
 

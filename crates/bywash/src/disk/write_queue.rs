@@ -21,6 +21,8 @@ use crate::limits::MAX_QUEUED_WRITES;
 
 /// Bytes of one batch: large enough for full speed, small enough to be lost in a crash.
 const BATCH_BYTES: usize = 4 << 20;
+/// Min batches of a segment.
+const SEGMENT_BATCHES: u64 = 4;
 /// Fraction of the memory for evicted blocks that wait, and the most of it.
 const SPILLED_MEMORY_DIVISOR: u64 = 16;
 const SPILLED_BYTES: u64 = 64 << 20;
@@ -118,7 +120,9 @@ impl WriteQueue {
             changed: Condvar::new(),
             max_spilled: (pool.budget().limit() / SPILLED_MEMORY_DIVISOR).min(SPILLED_BYTES),
         });
+        let max_batch = (tier.segment_size() / SEGMENT_BATCHES) as usize;
         let writer = Writer {
+            batch_bytes: BATCH_BYTES.min(max_batch),
             queue: Arc::clone(&queue),
             tier: Arc::clone(tier),
             pool: Arc::downgrade(pool),
@@ -334,6 +338,7 @@ impl Spill for WriteQueue {
 
 /// The thread that writes. It does not keep the pool alive.
 struct Writer {
+    batch_bytes: usize,
     queue: Arc<WriteQueue>,
     tier: Arc<Tier>,
     pool: Weak<BlockPool>,
@@ -411,7 +416,9 @@ impl Writer {
                 }
                 None => self.queue.remove(key),
             }
-            next = (bytes < BATCH_BYTES).then(|| self.queue.next()).flatten();
+            next = (bytes < self.batch_bytes)
+                .then(|| self.queue.next())
+                .flatten();
         }
         let blocks: Vec<_> = entries.iter().map(Entry::block).collect();
         if blocks.is_empty() {

@@ -6,6 +6,7 @@
 mod absences;
 mod cancellation;
 mod digests;
+mod disk;
 mod downloads;
 mod faults;
 mod hedges;
@@ -31,7 +32,8 @@ const SEEDS: Range<u64> = 0..400;
 /// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 40;
 
-fn seeds() -> Range<u64> {
+/// Returns the seeds that the environment selects, or `all`.
+fn seeds_or(all: Range<u64>) -> Range<u64> {
     let number = |text: &str| {
         text.trim()
             .parse::<u64>()
@@ -48,13 +50,13 @@ fn seeds() -> Range<u64> {
                 .unwrap_or_else(|| panic!("BYWASH_SEEDS={range}: write 0..400"));
             number(first)..number(end)
         }
-        Err(_) => SEEDS,
+        Err(_) => all,
     }
 }
 
 #[test]
 fn seeded_runs() {
-    let seeds = seeds();
+    let seeds = seeds_or(SEEDS);
     let next = AtomicU64::new(seeds.start);
     let play = || {
         let mut done = Vec::new();
