@@ -285,7 +285,7 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
 ];
 
 /// Counters of downloads to files.
-const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 5] = [
+const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 6] = [
     (
         "bywash_file_downloads_finished_total",
         "Files downloaded and durable.",
@@ -310,6 +310,11 @@ const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 5] = [
         "bywash_file_downloads_cancelled_total",
         "Downloads to files that were cancelled.",
         |s| s.cancelled,
+    ),
+    (
+        "bywash_file_downloads_refused_total",
+        "Downloads to files refused because their targets may not be written.",
+        |s| s.refused,
     ),
 ];
 
@@ -386,6 +391,13 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
         stats.file_downloads.finished_ms,
     );
     gauges(&mut text, &FILE_DOWNLOADS, &stats.file_downloads);
+    seconds(
+        &mut text,
+        "bywash_file_downloads_oldest_seconds",
+        "gauge",
+        "Time since the beginning of the oldest download to a file in progress or waiting.",
+        stats.file_downloads.oldest_ms,
+    );
     if let Some(stats) = &stats.disk {
         disk::write(&mut text, stats);
     }

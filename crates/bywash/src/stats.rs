@@ -207,6 +207,10 @@ pub struct FileDownloadStats {
     pub failed: u64,
     /// Downloads cancelled by their callers, or by a shutdown.
     pub cancelled: u64,
+    /// Downloads refused before they began: their targets may not be written.
+    pub refused: u64,
+    /// Milliseconds since the beginning of the oldest download in progress or waiting; 0 without one.
+    pub oldest_ms: u64,
 }
 
 /// The memory budget, in bytes (`waiting`: a count).

@@ -100,11 +100,13 @@ impl Bucket {
         target: impl AsRef<FsPath>,
         options: FileDownloadOptions,
     ) -> Result<DownloadedFile> {
-        let target = checked(target.as_ref(), options.within.as_deref())?;
+        let downloads = &self.shared().engine.file_downloads;
+        let target = checked(target.as_ref(), options.within.as_deref())
+            .inspect_err(|_| downloads.refuse())?;
         let mut job = FileJob {
             bucket: Arc::clone(self.shared()),
             path: path.clone(),
-            progress: Progress::new(&self.shared().engine.file_downloads, path, &target),
+            progress: Progress::new(downloads, path, &target),
             patience: Patience::new(options.full_disk_deadline),
             target,
             options,

@@ -144,7 +144,7 @@ async fn concurrent_downloads_of_an_object_larger_than_memory_read_it_once() {
         world.assert_fetched(name);
     }
     assert_eq!(world.stats().origin_bytes, world.body.len() as u64);
-    assert_eq!(world.files().finished, 6);
+    assert_eq!((world.files().finished, world.files().oldest_ms), (6, 0));
 }
 
 #[tokio::test]
@@ -260,6 +260,24 @@ async fn a_cancelled_download_leaves_nothing_and_the_next_one_takes_its_turn() {
     world.assert_fetched("file");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_age_of_the_oldest_download_in_progress_is_counted() {
+    let world = World::new(BLOCK).await;
+    let (mut older, mut newer) = (
+        Box::pin(world.fetch("older", options())),
+        Box::pin(world.fetch("newer", options())),
+    );
+    assert!(futures::poll!(&mut older).is_pending());
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert!(futures::poll!(&mut newer).is_pending());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(world.files().oldest_ms, 5_000);
+    drop(older);
+    assert_eq!(world.files().oldest_ms, 2_000);
+    drop(newer);
+    assert_eq!(world.files().oldest_ms, 0);
+}
+
 #[tokio::test]
 async fn an_absent_object_leaves_nothing() {
     let world = World::new(1).await;
@@ -314,6 +332,7 @@ async fn no_link_leads_out_of_the_folder() {
         );
         assert!(refused, "{name}: {error}");
     }
+    assert_eq!(world.files().refused, 3, "the other one is found out later");
     // Replaces the link, not the file that it names.
     world.fetch("link", within()).await.unwrap();
     world.fetch("made/for/it", within()).await.unwrap();

@@ -1,5 +1,7 @@
 //! Counters of downloads to files.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +28,9 @@ pub(crate) struct FileDownloads {
     retried: AtomicU64,
     failed: AtomicU64,
     cancelled: AtomicU64,
+    refused: AtomicU64,
+    /// Beginnings of downloads in progress, and how many began then.
+    begun: Mutex<BTreeMap<Instant, u64>>,
     /// Device and inode of the folder where leftovers were last looked for.
     swept: Mutex<Option<((u64, u64), Instant)>>,
 }
@@ -41,7 +46,20 @@ impl FileDownloads {
             retried: self.retried.load(Relaxed),
             failed: self.failed.load(Relaxed),
             cancelled: self.cancelled.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            oldest_ms: self.oldest_ms(),
         }
+    }
+
+    fn oldest_ms(&self) -> u64 {
+        let begun = self.begun.lock();
+        let oldest = begun.first_key_value();
+        oldest.map_or(0, |(began, _)| millis_since(*began))
+    }
+
+    /// Counts a download whose target may not be written.
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
     }
 
     /// Returns whether leftovers of killed writers should be looked for in `folder` now.
@@ -77,11 +95,13 @@ impl Progress {
         target: &std::path::Path,
     ) -> Self {
         downloads.in_progress.fetch_add(1, Relaxed);
+        let began = Instant::now();
+        *downloads.begun.lock().entry(began).or_default() += 1;
         Self {
             downloads: Arc::clone(downloads),
             object: object.clone(),
             target: target.to_owned(),
-            began: Instant::now(),
+            began,
             size: 0,
             ended: false,
         }
@@ -106,22 +126,33 @@ impl Progress {
             downloads.failed.fetch_add(1, Relaxed);
             return;
         }
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         downloads.finished.fetch_add(1, Relaxed);
         downloads.finished_bytes.fetch_add(self.size, Relaxed);
-        downloads.finished_ms.fetch_add(millis, Relaxed);
+        downloads
+            .finished_ms
+            .fetch_add(millis_since(self.began), Relaxed);
     }
+}
+
+fn millis_since(then: Instant) -> u64 {
+    u64::try_from(then.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         let downloads = &self.downloads;
         downloads.in_progress.fetch_sub(1, Relaxed);
+        if let Entry::Occupied(mut begun) = downloads.begun.lock().entry(self.began) {
+            *begun.get_mut() -= 1;
+            if *begun.get() == 0 {
+                begun.remove();
+            }
+        }
         downloads.waiting_bytes.fetch_sub(self.size, Relaxed);
         if !self.ended {
             downloads.cancelled.fetch_add(1, Relaxed);
             let (object, target) = (&self.object, self.target.display());
-            tracing::warn!(%object, %target, bytes = self.size, "a download to a file was cancelled; the file is as before");
+            tracing::warn!(%object, %target, bytes = self.size, "a download to a file was cancelled");
         }
     }
 }
