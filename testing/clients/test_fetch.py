@@ -147,6 +147,31 @@ def test_killed_server_leaves_no_file_and_the_next_fetch_succeeds(halting):
     assert os.listdir(folder) == ["file"]
 
 
+def test_stopped_server_finishes_its_fetches(halting):
+    server, origin, folder = halting
+    fetching = subprocess.Popen(command(server, "s3://data/object", "file"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert origin.halted.wait(60)
+    threading.Timer(1, origin.go.set).start()
+    assert server.stop() == 0
+    fetching.communicate()
+    assert fetching.returncode == 0
+    assert (folder / "file").read_bytes() == BODY
+
+
+def test_stopped_server_names_the_fetches_that_it_gives_up(halting):
+    server, origin, folder = halting
+    (folder / "file").write_text("before")
+    fetching = subprocess.Popen(command(server, "s3://data/object", "file"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert origin.halted.wait(60)
+    server.stop()
+    fetching.communicate()
+    assert fetching.returncode != 0
+    assert (folder / "file").read_text() == "before"
+    said = server.process.log.read_text()
+    cancelled = [line for line in said.splitlines() if "cancelled" in line]
+    assert len(cancelled) == 1 and "object" in cancelled[0] and "file" in cancelled[0], said
+
+
 def test_client_that_leaves_cancels_its_fetch(halting):
     server, origin, folder = halting
     fetching = subprocess.Popen(command(server, "s3://data/object", "file"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
