@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use bywash_sim::pattern;
+use bywash_support::group::Group;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::CaseError;
 use crate::ceiling::group_limit;
 use crate::client::{Account, Client, ClockOffset};
-use crate::group::Group;
 use crate::process::{Process, Setup, descriptor_limit};
 use crate::record::{Class, Record, RestState};
 use crate::watch::{ProbeTarget, Sample, WatchedServer, Watchers, sample};

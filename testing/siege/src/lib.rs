@@ -16,7 +16,6 @@ pub mod cases;
 pub mod ceiling;
 pub mod client;
 pub mod context;
-pub mod group;
 pub mod judge;
 pub mod machine;
 pub mod process;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bywash_support::group::Group;
 use bywash_support::sign::{KEY, SECRET};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::CaseError;
-use crate::group::Group;
 
 /// Maximum wait for the `ready` line.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

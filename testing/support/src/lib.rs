@@ -2,7 +2,8 @@
 //!
 //! For tests of the S3 endpoint: HTTP without a client library ([`http`]) and a signer ([`sign`]), both independent of the
 //! code under test, so that their errors cannot cancel out. For tests above an object store: a store with a hook around
-//! each request ([`hooked_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]).
+//! each request ([`hooked_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For programs under a memory
+//! limit: a control group ([`group`]).
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -13,6 +14,7 @@
 )]
 
 pub mod fuzz_corpus;
+pub mod group;
 pub mod hooked_store;
 pub mod http;
 pub mod sign;

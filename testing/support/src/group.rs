@@ -1,4 +1,4 @@
-//! Memory control group of a server (v1 and v2), if this process may create one.
+//! Memory control group of a process (v1 and v2), if this process may create one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Group {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the numbers only have to be unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bywash-siege-{}-{number}", std::process::id());
+        let name = format!("bywash-{}-{number}", std::process::id());
         ROOTS.iter().find_map(|&(root, limit_file, peak_file)| {
             Self::below(Path::new(root), &name, (limit_file, peak_file), limit)
         })
