@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use bywash_support::group::Group;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;
@@ -26,6 +27,10 @@ impl Drop for Process {
         reason = "the end of a child, with a deadline, is nothing that can be waited for"
     )]
     fn drop(&mut self) {
+        // Its id may be another's once it was waited for.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         // Asked first, for a killed nginx leaves its workers behind. It may have ended by itself; there is nothing else to do
         // about it.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -53,6 +58,76 @@ impl Process {
         })
     }
 
+    /// As [`Self::start`], in a control group if there is one.
+    pub(crate) fn start_in(group: Option<&Group>, command: &mut Command) -> Result<Self, Failure> {
+        let Some(group) = group else {
+            return Self::start(command);
+        };
+        // The shell enters the group before the program exists; the id stays the same.
+        let script = format!("echo $$ > {} && exec \"$@\"", group.members().display());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &script, "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
+        Self::start(&mut shell)
+    }
+
+    /// Ids of the process and of all that it has started.
+    fn family(&self) -> Vec<u32> {
+        let mut ids = vec![self.child.id()];
+        let mut at = 0;
+        while let Some(&id) = ids.get(at) {
+            let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+            let children = children.unwrap_or_default();
+            ids.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+            at += 1;
+        }
+        ids
+    }
+
+    /// Sum of a figure in a file of `/proc` over the family.
+    fn sum_of_family(&self, file: &str, field: &str) -> Result<u64, Failure> {
+        let figure = |id: u32| figure_of(&id.to_string(), file, field);
+        self.family().into_iter().map(figure).sum()
+    }
+
+    /// Peak memory of the process and of all that it has started, in bytes; what they share counts in each.
+    pub(crate) fn peak_bytes_of_family(&self) -> Result<u64, Failure> {
+        Ok(self.sum_of_family("status", "VmHWM:")? * 1024)
+    }
+
+    /// Bytes that these have written to disks.
+    pub(crate) fn written_bytes_of_family(&self) -> Result<u64, Failure> {
+        self.sum_of_family("io", "write_bytes:")
+    }
+
+    /// Kills all of these, and waits until none is left.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the end of a process that another one started is nothing that can be waited for"
+    )]
+    pub(crate) fn kill_family(&mut self) -> Result<(), Failure> {
+        let ids = self.family().into_iter();
+        let ids = ids.filter_map(|id| Pid::from_raw(id.try_into().ok()?));
+        let ids: Vec<Pid> = ids.collect();
+        for &id in &ids {
+            // One may have ended by itself.
+            let _ = kill_process(id, Signal::KILL);
+        }
+        self.child.wait()?;
+        let killed = Instant::now();
+        while killed.elapsed() < GRACE && ids.iter().any(|id| test_kill_process(*id).is_ok()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// The next line that begins with `word`, without it.
     pub(crate) fn line(&mut self, word: &str) -> Result<String, Failure> {
         let mut line = String::new();
@@ -67,22 +142,30 @@ impl Process {
 
     /// Peak memory since [`Self::forget_peak`], in bytes.
     pub(crate) fn peak_bytes(&self) -> Result<u64, Failure> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .ok_or("no VmHWM in /proc")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib * 1024)
+        peak_bytes(&self.child.id().to_string())
     }
 
-    /// Sets the peak back to what is resident now (`man 5 proc_pid_clear_refs`, value 5).
+    /// Sets the peak back to what is resident now.
     pub(crate) fn forget_peak(&self) -> Result<(), Failure> {
-        Ok(std::fs::write(
-            format!("/proc/{}/clear_refs", self.child.id()),
-            "5",
-        )?)
+        forget_peak(&self.child.id().to_string())
     }
+}
+
+fn peak_bytes(id: &str) -> Result<u64, Failure> {
+    Ok(figure_of(id, "status", "VmHWM:")? * 1024)
+}
+
+/// `man 5 proc_pid_clear_refs`, value 5.
+fn forget_peak(id: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(format!("/proc/{id}/clear_refs"), "5")?)
+}
+
+/// A field of a file of a process in `/proc`.
+fn figure_of(id: &str, file: &str, field: &str) -> Result<u64, Failure> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/{file}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.ok_or_else(|| format!("no {field} in /proc/{id}/{file}"))?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// Processor time of this process, all threads.

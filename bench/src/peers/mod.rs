@@ -49,7 +49,7 @@ enum Name {
     Registry,
     /// Memory a resident block takes beside its bytes
     BlockMemory,
-    /// Blocks read from the disk tier, against foyer's hybrid cache and plain reads of a file
+    /// Blocks read from the disk tier, against foyer's hybrid cache, plain reads of a file and nginx
     Disk,
     /// Rows that threads write to series, against Catena's design
     Series,

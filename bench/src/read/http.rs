@@ -15,17 +15,23 @@ use super::load::{Cell, Load, Sample, consume, drive};
 use crate::Failure;
 use crate::origin::{COUNTERS, Counters};
 
-type Connection = std::sync::Arc<tokio::sync::Mutex<SendRequest<Empty<Bytes>>>>;
+/// A connection, whose requests go one after the other.
+pub(crate) type Connection = SendRequest<Empty<Bytes>>;
+type SharedConnection = std::sync::Arc<tokio::sync::Mutex<Connection>>;
 
-async fn connect(server: SocketAddr) -> Result<Connection, Failure> {
+pub(crate) async fn connect(server: SocketAddr) -> Result<Connection, Failure> {
     let socket = TcpStream::connect(server).await?;
     socket.set_nodelay(true)?;
     let (sender, connection) = handshake(TokioIo::new(socket)).await?;
     tokio::spawn(connection);
-    Ok(std::sync::Arc::new(tokio::sync::Mutex::new(sender)))
+    Ok(sender)
 }
 
-async fn get(connection: Connection, server: SocketAddr, path: String) -> Result<Sample, Failure> {
+async fn get(
+    connection: SharedConnection,
+    server: SocketAddr,
+    path: String,
+) -> Result<Sample, Failure> {
     let begun = Instant::now();
     let mut sender = connection.lock().await;
     sender.ready().await?;
@@ -53,7 +59,7 @@ async fn get(connection: Connection, server: SocketAddr, path: String) -> Result
 /// Runs a cell against the bucket `bench` of an S3 server.
 pub(super) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failure> {
     drive(cell, |_client| async move {
-        let connection = connect(server).await?;
+        let connection = SharedConnection::new(connect(server).await?.into());
         Ok(move |key: String| {
             get(
                 std::sync::Arc::clone(&connection),
@@ -67,11 +73,11 @@ pub(super) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failur
 
 /// What the origin was asked so far.
 pub(crate) async fn counters(origin: SocketAddr) -> Result<Counters, Failure> {
-    let connection = connect(origin).await?;
+    let mut connection = connect(origin).await?;
     let request = Request::get(COUNTERS)
         .header(HOST, origin.to_string())
         .body(Empty::new())?;
-    let response = connection.lock().await.send_request(request).await?;
+    let response = connection.send_request(request).await?;
     Ok(serde_json::from_slice(
         &response.into_body().collect().await?.to_bytes(),
     )?)

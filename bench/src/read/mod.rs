@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use child::Worker;
 pub(crate) use child::{build_server, start_origin, start_server, with_origin};
-pub(crate) use http::counters;
+pub(crate) use http::{Connection, connect, counters};
 use load::{Cell, Load, median};
 use report::Row;
 

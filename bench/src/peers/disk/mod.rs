@@ -1,35 +1,47 @@
-//! `disk`: hits on the disk tier, beside foyer's hybrid cache and a plain `pread` loop.
+//! `disk`: hits on the disk tier, beside foyer's hybrid cache and a plain `pread` loop; and over HTTP, beside nginx's
+//! `proxy_cache`.
+//!
+//! mountpoint-s3's `DiskDataCache` is left out: its crate, `mountpoint-s3-fs` 0.9.3, builds only where libclang and the headers of
+//! libfuse are installed.
 
+mod contender;
 mod foyer_cache;
+mod http_cache;
 mod ours;
 mod pread;
+mod rows;
+mod servers;
 mod worker;
 
 use std::cell::{Cell, RefCell};
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
 
+use contender::{Contender, World};
+use rows::Once;
 use worker::{CacheName, Figures, Order};
 pub(crate) use worker::{WorkerArgs, run_worker};
 
-use super::{Args, Report, Row, Side, alternate};
+use super::{Args, Report, Side, alternate};
 use crate::Failure;
-use crate::process::Process;
-use crate::read::{start_origin, with_origin};
+use crate::read::{build_server, start_origin};
 
 const BYWASH: &str = "Bywash";
 const FOYER: &str = "foyer";
 const PREAD: &str = "pread";
-const CACHES: [(&str, CacheName); 3] = [
+const SERVE: &str = "Bywash serve";
+const NGINX: &str = "nginx proxy_cache";
+const CACHES: [(&str, CacheName); 5] = [
     (BYWASH, CacheName::Bywash),
     (FOYER, CacheName::Foyer),
     (PREAD, CacheName::Pread),
+    (SERVE, CacheName::Serve),
+    (NGINX, CacheName::Nginx),
 ];
 
+const MIB: f64 = (1 << 20) as f64;
 const MEMORY_BYTES: u64 = 64 << 20;
+/// Limit of the control group of each cache: its memory, what else it takes, and the page cache of its files.
+const GROUP_BYTES: u64 = 256 << 20;
+
 /// Bytes of all values: of 4 KiB, as many as an index in the memory of Bywash has room for.
 fn data_bytes(value_bytes: usize) -> u64 {
     MEMORY_BYTES * if value_bytes < 64 << 10 { 8 } else { 20 }
@@ -38,31 +50,45 @@ fn data_bytes(value_bytes: usize) -> u64 {
 /// Bytes of the disk: more than all values take, in pages of 4 KiB with a header each.
 fn disk_bytes(cache: CacheName, value_bytes: usize) -> u64 {
     match cache {
-        CacheName::Bywash => data_bytes(value_bytes) * 5 / 4,
-        CacheName::Foyer | CacheName::Pread => data_bytes(value_bytes) * 3,
+        CacheName::Bywash | CacheName::Serve => data_bytes(value_bytes) * 5 / 4,
+        CacheName::Foyer | CacheName::Pread | CacheName::Nginx => data_bytes(value_bytes) * 3,
     }
 }
 
 const VALUE_BYTES: [(usize, &str); 3] =
     [(4 << 10, "4 KiB"), (64 << 10, "64 KiB"), (1 << 20, "1 MiB")];
 const READERS: [usize; 2] = [1, 16];
-/// Time of a hit above that of a read by `pread`: checksum, index, and the way to a reader thread.
-const ALLOWED_US: f64 = 60.0;
 /// Share of reads that may miss before a cell means nothing.
 const MAX_MISSES: f64 = 0.01;
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    let mib = |bytes| bytes / (1 << 20);
     report.note(format!(
-        "Values of one size, 20 times the memory of {} MiB (of 4 KiB: 8 times), written once and read at random by 1 and 16 readers. All \
-         three read by direct I/O: none has the page cache. Bywash is the engine behind its Rust API, with blocks of the \
-         size of a value; foyer its hybrid cache with `psync`, its defaults but for writes at insertion, which serve it after a \
-         kill; `pread` threads on one file that check nothing. About 1 read in 20 (8) is a hit in memory, but not for `pread`.",
-        MEMORY_BYTES >> 20
+        "Values of one size, 20 times the memory of {} MiB (of 4 KiB: 8 times), written once and read at random by 1 and 16 readers; \
+         19 reads in 20 (of 4 KiB: 7 in 8) are the first hit of a value that is not in memory. Bywash is the engine behind its Rust \
+         API, with blocks of the size of a value; foyer its hybrid cache with `psync`, its defaults but for writes at insertion, \
+         which serve it after a kill; `pread` threads on one file that check nothing and keep nothing in memory. These three read by \
+         direct I/O and have no page cache.",
+        mib(MEMORY_BYTES)
     ));
-    let (_origin, origin) = start_origin(0, 0, None)?;
+    report.note(
+        "Over HTTP on loopback, by one client for both: `bywash serve --disk`, and nginx with `proxy_cache`, `slice 1m` and \
+         `aio threads`, over the same origin and objects. nginx has no memory cache of its own and cannot read its cache by direct \
+         I/O: it has the page cache. Its memory is the sum over its processes, what they share counted in each. Processor time \
+         of the client is part of their times.",
+    );
+    let program = build_server()?;
     for (bytes, name) in VALUE_BYTES {
         if args.begins(name) {
-            size(args, origin, bytes, name, report)?;
+            // An origin each, whose counters are of these values only.
+            let (_origin, origin) = start_origin(0, 0, None)?;
+            let world = World {
+                program: program.clone(),
+                origin,
+                folder: tempfile::tempdir()?,
+                value_bytes: bytes,
+            };
+            size(args, &world, name, report)?;
         }
     }
     Ok(())
@@ -71,187 +97,92 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
 /// A cache with all values on its disk.
 struct Filled {
     name: &'static str,
-    cache: CacheName,
-    worker: RefCell<Worker>,
+    contender: RefCell<Contender>,
     /// Bytes written to the disk by bytes of values.
     amplification: f64,
 }
 
-/// All rows of values of one size.
-fn size(
-    args: &Args,
-    origin: SocketAddr,
-    bytes: usize,
-    name: &str,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
-    let start = |cache| Worker::start(cache, origin, folder.path(), bytes);
-    let fill = |(name, cache)| {
-        let mut worker = start(cache)?;
-        let figures = worker.order(&Order::Fill)?;
-        Ok::<_, Failure>(Filled {
+impl Filled {
+    fn new(name: &'static str, cache: CacheName, world: &World) -> Result<Self, Failure> {
+        let mut contender = Contender::start(cache, world)?;
+        contender.order(&Order::Fill)?;
+        let written = contender.measured().written_bytes_of_family()?;
+        Ok(Self {
             name,
-            cache,
-            worker: RefCell::new(worker),
-            amplification: figures.disk_bytes as f64 / (figures.values * bytes as u64) as f64,
+            contender: RefCell::new(contender),
+            amplification: written as f64 / data_bytes(world.value_bytes) as f64,
         })
-    };
-    let caches = CACHES.into_iter().map(fill);
-    let caches = caches.collect::<Result<Vec<_>, _>>()?;
-    let mut seed = 0;
+    }
+
+    fn read(&self, readers: usize, args: &Args, seed: u64) -> Result<Figures, Failure> {
+        let figures = self.contender.borrow_mut().order(&Order::Read {
+            readers,
+            window_ms: if args.quick { 150 } else { 500 },
+            seed,
+        })?;
+        if figures.missed as f64 > figures.values as f64 * MAX_MISSES {
+            return Err(format!("{}: too few hits: {figures:?}", self.name).into());
+        }
+        Ok(figures)
+    }
+
+    /// What is left to measure of it.
+    fn once(&self, world: &World) -> Result<Once, Failure> {
+        let mut contender = self.contender.borrow_mut();
+        let peak_bytes = contender.measured().peak_bytes_of_family()?;
+        let (first_hit_ms, lost) = contender.restart(world)?;
+        Ok(Once {
+            name: self.name,
+            peak_bytes,
+            amplification: self.amplification,
+            first_hit_ms,
+            lost,
+        })
+    }
+}
+
+/// All rows of values of one size.
+fn size(args: &Args, world: &World, name: &str, report: &mut Report) -> Result<(), Failure> {
+    let mut caches = Vec::new();
+    for (peer, cache) in CACHES {
+        match Filled::new(peer, cache, world) {
+            Ok(filled) => caches.push(filled),
+            Err(error) if peer == NGINX => {
+                report.note(format!("{name}: {NGINX} is left out: {error}."));
+            }
+            Err(error) => return Err(format!("{peer}: {error}").into()),
+        }
+    }
+    report.note(if caches.iter().all(|cache| cache.contender.borrow().is_in_group()) {
+        format!(
+            "{name}: each cache ran in a memory control group of its own with a limit of {} MiB, page cache included.",
+            GROUP_BYTES / (1 << 20)
+        )
+    } else {
+        format!("{name}: no control group could be created: the page cache had all memory of the machine.")
+    });
+    let seed = Cell::new(0);
+    let mut reads = Vec::new();
     for readers in READERS {
-        seed += 1_000_000;
-        hits(
-            args,
+        let sides = caches.iter().map(|cache| {
+            let seed = &seed;
+            Side::new(cache.name, move || {
+                seed.set(seed.get() + 1000);
+                cache.read(readers, args, seed.get())
+            })
+        });
+        let rounds = alternate(args.rounds(7), sides.collect())?;
+        rows::hits(
             &format!("{name}, {readers} readers"),
             readers,
-            seed,
-            &caches,
+            &rounds,
             report,
-        )?;
+        );
+        reads.push(rounds);
     }
-    let [ours, foyer, _] = &caches[..] else {
-        return Err("there are three caches".into());
-    };
-    let mut info = |what: &str, unit: &str, ours: f64, foyer: f64| {
-        let case = format!("{name}, {what}");
-        report.rows.push(Row::info(&case, unit, ours, FOYER, foyer));
-    };
-    let peak = |cache: &Filled| {
-        let bytes = cache.worker.borrow().0.peak_bytes()?;
-        Ok::<_, Failure>(bytes as f64 / f64::from(1 << 20))
-    };
-    info("peak memory", "MiB", peak(ours)?, peak(foyer)?);
-    info(
-        "bytes written a byte",
-        "",
-        ours.amplification,
-        foyer.amplification,
-    );
-    let restart = |cache: &Filled| restart(&cache.worker, || start(cache.cache));
-    let (ours, foyer) = (restart(ours)?, restart(foyer)?);
-    info("first hit after a kill", "ms", ours.0, foyer.0);
-    info("misses after a kill", "%", ours.1, foyer.1);
+    let once = caches.iter().map(|cache| cache.once(world));
+    let once = once.collect::<Result<Vec<_>, _>>()?;
+    rows::once(name, &once, report);
+    report.note(rows::table(name, &reads, &once));
     Ok(())
-}
-
-/// Rows of reads at random by so many readers.
-fn hits(
-    args: &Args,
-    case: &str,
-    readers: usize,
-    seed: u64,
-    caches: &[Filled],
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let seed = Cell::new(seed);
-    let sides = caches.iter().map(|cache| {
-        let seed = &seed;
-        Side::new(cache.name, move || {
-            seed.set(seed.get() + 1000);
-            read(&mut cache.worker.borrow_mut(), readers, args, seed.get())
-        })
-    });
-    let rounds = alternate(args.rounds(7), sides.collect())?;
-    let p50 = rounds.map(|figures| figures.p50_us);
-    let p99 = rounds.map(|figures| figures.p99_us);
-    let each = rounds.map(|figures| figures.seconds * 1e6 / figures.values as f64);
-    let allowed = (p50.median(PREAD) + ALLOWED_US) / p50.median(PREAD);
-    // The goals of one reader, and of several.
-    let (one, many) = match readers {
-        1 => (true, false),
-        _ => (false, true),
-    };
-    for (what, figures, peer, goal) in [
-        ("p50", &p50, FOYER, one.then_some(1.0)),
-        ("p50", &p50, PREAD, one.then_some(allowed)),
-        ("p99", &p99, FOYER, None),
-        ("p99", &p99, PREAD, one.then_some(2.0)),
-        ("time a read", &each, FOYER, many.then_some(1.0)),
-        ("time a read", &each, PREAD, many.then_some(1.0 / 0.9)),
-    ] {
-        let row = figures.row(&format!("{case}, {what}"), "µs", BYWASH, peer);
-        report.rows.push(match goal {
-            Some(goal) => row.goal(goal),
-            None => row,
-        });
-    }
-    Ok(())
-}
-
-fn read(worker: &mut Worker, readers: usize, args: &Args, seed: u64) -> Result<Figures, Failure> {
-    let figures = worker.order(&Order::Read {
-        readers,
-        window_ms: if args.quick { 150 } else { 500 },
-        seed,
-    })?;
-    if figures.missed as f64 > figures.values as f64 * MAX_MISSES {
-        return Err(format!("too few hits: {figures:?}").into());
-    }
-    Ok(figures)
-}
-
-/// Kills the process and starts another on its folder. Returns the milliseconds until its first value was read, and the share
-/// of values it does not have, in percent.
-fn restart(
-    worker: &RefCell<Worker>,
-    start: impl FnOnce() -> Result<Worker, Failure>,
-) -> Result<(f64, f64), Failure> {
-    let mut worker = worker.borrow_mut();
-    worker.0.child.kill()?;
-    worker.0.child.wait()?;
-    let begun = Instant::now();
-    *worker = start()?;
-    let one = Order::Read {
-        readers: 1,
-        window_ms: 0,
-        seed: 0,
-    };
-    worker.order(&one)?;
-    let first = begun.elapsed().as_secs_f64() * 1e3;
-    let many = Order::Read {
-        readers: 16,
-        window_ms: 1000,
-        seed: 7,
-    };
-    let found = worker.order(&many)?;
-    Ok((first, found.missed as f64 * 100.0 / found.values as f64))
-}
-
-/// A cache in a process of its own.
-#[derive(Debug)]
-struct Worker(Process);
-
-impl Worker {
-    fn start(
-        cache: CacheName,
-        origin: SocketAddr,
-        folder: &Path,
-        value_bytes: usize,
-    ) -> Result<Self, Failure> {
-        let name = format!("{cache:?}").to_lowercase();
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["disk-worker", "--cache", &name])
-            .arg("--folder")
-            .arg(folder.join(&name))
-            .arg(format!("--memory={MEMORY_BYTES}"))
-            .arg(format!("--disk={}", disk_bytes(cache, value_bytes)))
-            .arg(format!("--value-bytes={value_bytes}"))
-            .arg(format!(
-                "--values={}",
-                data_bytes(value_bytes) / value_bytes as u64
-            ));
-        let mut process = Process::start(with_origin(&mut command, origin))?;
-        process.line("ready")?;
-        Ok(Self(process))
-    }
-
-    fn order(&mut self, order: &Order) -> Result<Figures, Failure> {
-        let orders = self.0.child.stdin.as_mut();
-        let orders = orders.ok_or("a piped input is there")?;
-        writeln!(orders, "{}", serde_json::to_string(order)?)?;
-        Ok(serde_json::from_str(&self.0.line("")?)?)
-    }
 }

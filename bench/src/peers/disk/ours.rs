@@ -8,17 +8,10 @@ use bywash::{Bucket, Consistency, DiskOptions, Engine, OriginUrl};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
-use super::worker::{Cache, WorkerArgs};
+use super::worker::{Cache, FILL_BYTES, MAX_PASSES, OBJECT_BYTES, WorkerArgs, origin};
 use crate::Failure;
 use crate::read::counters;
 use crate::read::load::consume;
-
-/// Bytes of an object: many values each, as in files of tables.
-const OBJECT_BYTES: u64 = 64 << 20;
-/// Bytes read at once while the cache is filled: less than may wait to be written.
-const FILL_BYTES: u64 = 2 << 20;
-/// Times that all values are read until all are on the disk.
-const MAX_PASSES: usize = 8;
 
 pub(super) struct Ours {
     engine: Engine,
@@ -30,8 +23,6 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn open(args: &WorkerArgs) -> Result<Self, Failure> {
-        let origin = std::env::var("AWS_ENDPOINT_URL")?;
-        let origin = origin.trim_start_matches("http://").parse()?;
         let engine = Engine::builder()
             .memory(args.memory)
             .block_size(args.value_bytes)
@@ -46,7 +37,7 @@ impl Ours {
         Ok(Self {
             engine,
             bucket,
-            origin,
+            origin: origin()?,
             value_bytes: args.value_bytes as u64,
             values: args.values,
         })

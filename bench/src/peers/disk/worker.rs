@@ -1,6 +1,7 @@
 //! A cache with a disk, in a process of its own: orders come as JSON lines, figures leave so.
 
 use std::io::{BufRead as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +11,17 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::foyer_cache::FoyerCache;
+use super::http_cache::HttpCache;
 use super::ours::Ours;
 use super::pread::Pread;
 use crate::Failure;
+
+/// Bytes of an object of the origin: many values each, as in files of tables.
+pub(super) const OBJECT_BYTES: u64 = 64 << 20;
+/// Bytes read at once while a cache over the origin is filled: less than may wait to be written.
+pub(super) const FILL_BYTES: u64 = 2 << 20;
+/// Times that all values are read until all are on the disk.
+pub(super) const MAX_PASSES: usize = 8;
 
 /// Settings of the worker.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,6 +31,9 @@ pub(crate) struct WorkerArgs {
     /// Folder of its files
     #[arg(long)]
     pub(super) folder: PathBuf,
+    /// Address of the server with the cache, if it is behind one
+    #[arg(long)]
+    pub(super) server: Option<SocketAddr>,
     /// Bytes of memory
     #[arg(long)]
     pub(super) memory: u64,
@@ -42,6 +54,9 @@ pub(crate) enum CacheName {
     Bywash,
     Foyer,
     Pread,
+    /// The engine behind its S3 endpoint
+    Serve,
+    Nginx,
 }
 
 /// What the worker is to do.
@@ -67,8 +82,6 @@ pub(super) struct Figures {
     pub(super) missed: u64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Bytes the process had written to disks since it was started.
-    pub(super) disk_bytes: u64,
 }
 
 /// A cache whose values are read by number.
@@ -90,6 +103,7 @@ pub(crate) fn run_worker(args: &WorkerArgs) -> Result<(), Failure> {
     match args.cache {
         CacheName::Bywash => orders(&runtime, args, Ours::open(args)?),
         CacheName::Foyer => orders(&runtime, args, runtime.block_on(FoyerCache::open(args))?),
+        CacheName::Serve | CacheName::Nginx => orders(&runtime, args, HttpCache::open(args)?),
         CacheName::Pread => super::pread::orders(args, &Pread::open(args)?),
     }
 }
@@ -138,12 +152,17 @@ pub(super) fn serve(
 ) -> Result<(), Failure> {
     println!("ready");
     for line in std::io::stdin().lock().lines() {
-        let mut figures = answer(serde_json::from_str(&line?)?)?;
-        figures.disk_bytes = disk_bytes()?;
+        let figures = answer(serde_json::from_str(&line?)?)?;
         println!("{}", serde_json::to_string(&figures)?);
         std::io::stdout().flush()?;
     }
     Ok(())
+}
+
+/// Address of the origin.
+pub(super) fn origin() -> Result<SocketAddr, Failure> {
+    let origin = std::env::var("AWS_ENDPOINT_URL")?;
+    Ok(origin.trim_start_matches("http://").parse()?)
 }
 
 /// Times of the reads of one reader, and how many were not in the cache.
@@ -182,7 +201,6 @@ pub(super) fn figures(samples: Vec<Samples>, took: Duration) -> Figures {
         missed,
         p50_us: at(0.5),
         p99_us: at(0.99),
-        disk_bytes: 0,
     }
 }
 
@@ -192,12 +210,4 @@ pub(super) fn content(value: u64, bytes: usize) -> Vec<u8> {
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)
         .to_le_bytes();
     word.repeat(bytes / word.len())
-}
-
-fn disk_bytes() -> Result<u64, Failure> {
-    let text = std::fs::read_to_string("/proc/self/io")?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("write_bytes:"));
-    Ok(line.ok_or("no write_bytes in /proc")?.trim().parse()?)
 }

@@ -7,6 +7,7 @@ mod servers;
 mod warm;
 
 pub(crate) use download::{WorkerArgs, run_worker};
+pub(super) use servers::{NGINX, free_address, listening};
 
 use super::{Args, Report};
 use crate::Failure;

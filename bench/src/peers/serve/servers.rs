@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use bywash_support::group::Group;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::signer::Signer as _;
 use reqwest::Method;
@@ -16,6 +17,8 @@ use crate::process::Process;
 
 /// The version that is installed by Go when it is missing.
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+/// How an error names nginx.
+pub(in crate::peers) const NGINX: &str = "nginx (apt-get install nginx-light)";
 const ACCESS_KEY: &str = "benchmark";
 const SECRET_KEY: &str = "benchmark-secret";
 /// How long a server may take to listen.
@@ -79,12 +82,11 @@ impl Server {
         )?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(work).arg("-c").arg(&settings);
-        Self::listening(
-            &mut command,
-            "nginx (apt-get install nginx-light)",
+        Ok(Self {
+            _process: listening(None, &mut command, NGINX, address)?,
             address,
-            None,
-        )
+            signer: None,
+        })
     }
 
     /// versitygw on a folder that has a folder a bucket.
@@ -95,31 +97,10 @@ impl Server {
             .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY])
             .args(["--port", &address.to_string(), "--quiet", "posix"])
             .arg(buckets);
-        Self::listening(&mut command, "versitygw", address, Some(signer(address)?))
-    }
-
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a program that others wrote does not say when it listens"
-    )]
-    fn listening(
-        command: &mut Command,
-        what: &str,
-        address: SocketAddr,
-        signer: Option<AmazonS3>,
-    ) -> Result<Self, Failure> {
-        let process = Process::start(command).map_err(|error| format!("{what}: {error}"))?;
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if begun.elapsed() > START {
-                return Err(format!("{what} does not listen on {address}").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
         Ok(Self {
-            _process: process,
+            _process: listening(None, &mut command, "versitygw", address)?,
             address,
-            signer,
+            signer: Some(signer(address)?),
         })
     }
 
@@ -131,6 +112,28 @@ impl Server {
         let url = signer.signed_url(Method::GET, &key.into(), WEEK).await?;
         Ok(url.into())
     }
+}
+
+/// Starts a server that does not say when it listens, in a control group if there is one, and waits until it does.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a program that others wrote does not say when it listens"
+)]
+pub(in crate::peers) fn listening(
+    group: Option<&Group>,
+    command: &mut Command,
+    what: &str,
+    address: SocketAddr,
+) -> Result<Process, Failure> {
+    let process = Process::start_in(group, command).map_err(|error| format!("{what}: {error}"))?;
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        if begun.elapsed() > START {
+            return Err(format!("{what} does not listen on {address}").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(process)
 }
 
 fn signer(address: SocketAddr) -> Result<AmazonS3, Failure> {
@@ -145,7 +148,7 @@ fn signer(address: SocketAddr) -> Result<AmazonS3, Failure> {
 }
 
 /// An address that was free a moment ago, for servers that cannot say which one they chose.
-fn free_address() -> Result<SocketAddr, Failure> {
+pub(in crate::peers) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
