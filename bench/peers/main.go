@@ -16,6 +16,7 @@ import (
 type peer func(words []string) ([]float64, error)
 
 var peers = map[string]peer{
+	"drain":    drain,
 	"registry": registry,
 	"series":   insertRows,
 	"write-at": writeAt,

@@ -48,6 +48,9 @@ enum Cli {
     /// A cache of `peers disk` (started by it)
     #[command(hide = true)]
     DiskWorker(peers::DiskWorkerArgs),
+    /// Our side of `peers drain` (started by it)
+    #[command(hide = true)]
+    DrainWorker(peers::DrainWorkerArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Cli::UploadWorker(args) => peers::run_upload_worker(&args),
         Cli::DownloadWorker(args) => peers::run_download_worker(&args),
         Cli::DiskWorker(args) => peers::run_disk_worker(&args),
+        Cli::DrainWorker(args) => peers::run_drain_worker(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

@@ -256,6 +256,11 @@ impl Origin {
     }
 }
 
+/// The content of an object of so many bytes, at most 64 MiB.
+pub(crate) fn made_up_content(bytes: usize) -> Bytes {
+    CONTENT.slice(..bytes)
+}
+
 /// Size and ETag of the object at `/bench/sSIZE/NAME`.
 fn made_up(path: &str) -> Option<(u64, String)> {
     let (size, name) = path.strip_prefix("/bench/s")?.split_once('/')?;

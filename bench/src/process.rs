@@ -151,6 +151,16 @@ impl Process {
     }
 }
 
+/// Peak memory of this process since [`forget_own_peak`], in bytes.
+pub(crate) fn own_peak_bytes() -> Result<u64, Failure> {
+    peak_bytes("self")
+}
+
+/// Sets the peak of this process back to what is resident now.
+pub(crate) fn forget_own_peak() -> Result<(), Failure> {
+    forget_peak("self")
+}
+
 fn peak_bytes(id: &str) -> Result<u64, Failure> {
     Ok(figure_of(id, "status", "VmHWM:")? * 1024)
 }

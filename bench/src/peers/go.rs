@@ -25,6 +25,11 @@ impl Go {
         Self::run(Command::new(build(folder)?).envs(env.iter().copied()))
     }
 
+    /// As [`Self::start`], for a program that is asked in the same way.
+    pub(crate) fn start_as(command: &mut Command) -> Result<Self, Failure> {
+        Self::run(command)
+    }
+
     fn run(command: &mut Command) -> Result<Self, Failure> {
         let mut child = command
             .stdin(Stdio::piped())

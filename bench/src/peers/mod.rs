@@ -8,6 +8,7 @@
 mod block_memory;
 mod crew;
 mod disk;
+mod drain;
 mod go;
 mod install;
 mod pin;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 pub(crate) use block_memory::{ChildArgs, run_child};
 use clap::ValueEnum as _;
 pub(crate) use disk::{WorkerArgs as DiskWorkerArgs, run_worker as run_disk_worker};
+pub(crate) use drain::{WorkerArgs as DrainWorkerArgs, run_worker as run_drain_worker};
 pub(crate) use go::Go;
 pub(crate) use pin::{LoopArgs, run_loop};
 pub(crate) use report::{Report, Row};
@@ -51,6 +53,8 @@ enum Name {
     BlockMemory,
     /// Blocks read from the disk tier, against foyer's hybrid cache, plain reads of a file and nginx
     Disk,
+    /// Blobs downloaded to durable files, against Kraken's two designs
+    Drain,
     /// Rows that threads write to series, against Catena's design
     Series,
     /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
@@ -118,6 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match args.name {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
         Name::Disk => disk::run(args, &mut report)?,
+        Name::Drain => drain::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
         Name::Series => series::run(args, &mut report)?,
