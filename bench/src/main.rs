@@ -51,6 +51,9 @@ enum Cli {
     /// Our side of `peers drain` (started by it)
     #[command(hide = true)]
     DrainWorker(peers::DrainWorkerArgs),
+    /// The engine of `peers verify` (started by it)
+    #[command(hide = true)]
+    VerifyWorker(peers::VerifyWorkerArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Cli::DownloadWorker(args) => peers::run_download_worker(&args),
         Cli::DiskWorker(args) => peers::run_disk_worker(&args),
         Cli::DrainWorker(args) => peers::run_drain_worker(&args),
+        Cli::VerifyWorker(args) => peers::run_verify_worker(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

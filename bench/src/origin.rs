@@ -1,8 +1,10 @@
 //! An S3 origin that holds any object of any size: `/bench/s1048576/name` has 1 MiB.
 //!
 //! It answers GET and HEAD, ranges and `If-Match`, and can be shaped as a link: a time to the
-//! first byte of each answer, and a rate all bodies share. Given a folder, it also has and lists its files.
+//! first byte of each answer, and a rate all bodies share. Given a folder, it also has and lists its files. It states digests of
+//! objects whose names ask for one.
 
+mod digests;
 mod files;
 
 use std::convert::Infallible;
@@ -29,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Failure;
+use digests::Digests;
 use files::Files;
 
 /// One piece of a body: about a millisecond of the shaped link, the finest a timer can do.
@@ -79,6 +82,7 @@ struct Origin {
     requests: AtomicU64,
     bytes: AtomicU64,
     files: Files,
+    digests: Digests,
 }
 
 /// Serves until killed; prints its address first.
@@ -97,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             None => Files::default(),
             Some(folder) => Files::load(folder)?,
         },
+        digests: Digests::default(),
     });
     LazyLock::force(&CONTENT);
     crate::runtime()?.block_on(async {
@@ -181,6 +186,10 @@ async fn answer(
             CONTENT_RANGE,
             format!("bytes {}-{last}/{size}", range.start),
         );
+    }
+    let whole = range == (0..size);
+    for (name, value) in origin.digests.headers(&path, size, &content, whole) {
+        response = response.header(name, value);
     }
     if request.method() == Method::HEAD {
         return response.body(Empty::new().boxed());

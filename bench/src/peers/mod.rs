@@ -20,6 +20,7 @@ mod series;
 mod serve;
 mod sort;
 mod upload;
+mod verify;
 mod write_at;
 
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ pub(crate) use upload::{
     WorkerArgs as UploadWorkerArgs, run_server as run_upload_server,
     run_worker as run_upload_worker,
 };
+pub(crate) use verify::{WorkerArgs as VerifyWorkerArgs, run_worker as run_verify_worker};
 
 use crate::Failure;
 
@@ -63,6 +65,8 @@ enum Name {
     Serve,
     /// An external merge sort on scratch, against DuckDB's
     Sort,
+    /// Reads compared with the digest of the object, against reads that are not
+    Verify,
 }
 
 /// Settings of all of them.
@@ -129,6 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::Serve => serve::run(args, &mut report)?,
         Name::Sort => sort::run(args, &mut report)?,
         Name::Upload => upload::run(args, &mut report)?,
+        Name::Verify => verify::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }
     let json = args
