@@ -4,8 +4,11 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use clap::ValueEnum as _;
+
 use super::designs::Design;
 use super::drive::{Picks, pairs};
+use super::engine::BODY_BLOCKS;
 use super::{ADDS, CAS, CAS_QUEUE, FOYER, MOKA, MUTEX, OURS, QUICK, Reach, Visitor, with_design};
 use crate::Failure;
 use crate::peers::crew::Crew;
@@ -19,12 +22,16 @@ enum Tool {
 }
 
 impl Tool {
-    /// Pairs of one counted run. A run without pairs is subtracted, for what it takes to make the blocks.
-    fn pairs(self) -> usize {
-        match self {
+    /// Pairs, or bodies, of one counted run. A run without pairs is subtracted, for what it takes to make the blocks.
+    fn pairs(self, reach: Reach) -> usize {
+        let pairs = match self {
             Self::Perf => 5_000_000,
             // Exact however few, and 50 times slower.
             Self::Callgrind => 100_000,
+        };
+        match reach {
+            Reach::Engine => pairs / BODY_BLOCKS,
+            Reach::InHand | Reach::ByKey => pairs,
         }
     }
 
@@ -60,9 +67,9 @@ const EVENTS: [(&str, &str); 3] = [
 pub(crate) struct LoopArgs {
     /// A design by its name in the table
     design: String,
-    /// Reach blocks by key
+    /// How blocks are reached
     #[arg(long)]
-    by_key: bool,
+    reach: Reach,
     #[arg(long)]
     blocks: u32,
     #[arg(long)]
@@ -73,12 +80,7 @@ pub(crate) struct LoopArgs {
 }
 
 pub(crate) fn run_loop(args: &LoopArgs) -> Result<(), Failure> {
-    let reach = if args.by_key {
-        Reach::ByKey
-    } else {
-        Reach::InHand
-    };
-    with_design(&args.design, reach, args.blocks, args)?
+    with_design(&args.design, args.reach, args.blocks, args)?
 }
 
 impl Visitor for &LoopArgs {
@@ -100,31 +102,54 @@ impl Visitor for &LoopArgs {
 /// What is counted.
 #[derive(Debug, Clone, Copy)]
 struct Case {
-    by_key: bool,
+    reach: Reach,
     name: &'static str,
     blocks: u32,
     threads: usize,
 }
 
-fn cases() -> [Case; 5] {
-    let case = |by_key, name, blocks, threads| Case {
-        by_key,
-        name,
-        blocks,
-        threads,
-    };
+const CASES: [Case; 6] = {
+    const fn case(reach: Reach, name: &'static str, blocks: u32, threads: usize) -> Case {
+        Case {
+            reach,
+            name,
+            blocks,
+            threads,
+        }
+    }
     let all = super::BLOCKS;
     [
-        case(false, "in hand, one hot block, 1 thread, counted", 1, 1),
-        case(false, "in hand, one hot block, 2 threads, counted", 1, 2),
-        case(false, "in hand, uniform, 1 thread, counted", all, 1),
-        case(true, "by key, one hot block, 1 thread, counted", 1, 1),
-        case(true, "by key, uniform, 1 thread, counted", all, 1),
+        case(
+            Reach::InHand,
+            "in hand, one hot block, 1 thread, counted",
+            1,
+            1,
+        ),
+        case(
+            Reach::InHand,
+            "in hand, one hot block, 2 threads, counted",
+            1,
+            2,
+        ),
+        case(Reach::InHand, "in hand, uniform, 1 thread, counted", all, 1),
+        case(
+            Reach::ByKey,
+            "by key, one hot block, 1 thread, counted",
+            1,
+            1,
+        ),
+        case(Reach::ByKey, "by key, uniform, 1 thread, counted", all, 1),
+        case(
+            Reach::Engine,
+            "through the engine: a warm body of 16 blocks, 1 thread, counted",
+            1,
+            1,
+        ),
     ]
-}
+};
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
-    let mut wanted = cases()
+    let mut wanted = CASES
         .into_iter()
         .filter(|case| args.wants(case.name))
         .peekable();
@@ -147,16 +172,20 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         if (tool == Tool::Callgrind && case.threads > 1) || !args.begins(case.name) {
             continue;
         }
-        let peers: &[&str] = if case.by_key {
-            &[MOKA, QUICK, FOYER]
-        } else {
-            &[MUTEX, CAS, CAS_QUEUE, ADDS]
+        let peers: &[&str] = match case.reach {
+            Reach::ByKey => &[MOKA, QUICK, FOYER],
+            Reach::InHand => &[MUTEX, CAS, CAS_QUEUE, ADDS],
+            Reach::Engine => &[ADDS],
         };
         let ours = per_pair(tool, case, OURS)?;
         for &peer in peers {
             let theirs = per_pair(tool, case, peer)?;
             for (event, unit) in EVENTS {
                 if let (Some(ours), Some(theirs)) = (find(&ours, event), find(&theirs, event)) {
+                    let unit = match case.reach {
+                        Reach::Engine => &unit.replace("pair", "body"),
+                        _ => unit,
+                    };
                     report
                         .rows
                         .push(Row::info(case.name, unit, ours, peer, theirs));
@@ -175,9 +204,10 @@ fn find(counts: &Counts, event: &str) -> Option<f64> {
 }
 
 fn per_pair(tool: Tool, case: Case, design: &str) -> Result<Counts, Failure> {
-    let with = counted(tool, case, design, tool.pairs())?;
+    let pairs = tool.pairs(case.reach);
+    let with = counted(tool, case, design, pairs)?;
     let without = counted(tool, case, design, 0)?;
-    let all = (case.threads * tool.pairs()) as f64;
+    let all = (case.threads * pairs) as f64;
     let event = |&(event, count): &(&'static str, f64)| {
         Some((event, (count - find(&without, event)?) / all))
     };
@@ -187,7 +217,7 @@ fn per_pair(tool: Tool, case: Case, design: &str) -> Result<Counts, Failure> {
 /// Counts one run; nothing, if the tool is not there or counts nothing.
 fn counted(tool: Tool, case: Case, design: &str, pairs: usize) -> Result<Counts, Failure> {
     let Case {
-        by_key,
+        reach,
         blocks,
         threads,
         ..
@@ -195,7 +225,9 @@ fn counted(tool: Tool, case: Case, design: &str, pairs: usize) -> Result<Counts,
     let mut command = tool.command();
     command.arg(std::env::current_exe()?);
     command.args(["pin-loop", design]);
-    command.args(by_key.then_some("--by-key"));
+    let reach = reach.to_possible_value();
+    let reach = reach.ok_or("each way has a name")?;
+    command.args(["--reach", reach.get_name()]);
     command.args(["--blocks", &blocks.to_string()]);
     command.args(["--threads", &threads.to_string()]);
     command.args(["--pairs", &pairs.to_string()]);

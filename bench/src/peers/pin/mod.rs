@@ -46,7 +46,7 @@ const HOT_GOAL: f64 = 0.35;
 /// Fastest in every cell.
 const FASTEST: f64 = 1.0;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Reach {
     InHand,
     ByKey,
