@@ -40,6 +40,8 @@ const CATENA_GOAL: f64 = 0.2;
 enum How {
     /// Both names in each row, series drawn at random.
     Names,
+    /// The same, in batches of [`ours::LARGE`] rows, each a commit of its own.
+    Batches,
     /// Handles, series drawn at random.
     Handles,
     /// Handles, a hundred rows of one series behind each other.
@@ -50,6 +52,7 @@ impl How {
     fn name(self) -> &'static str {
         match self {
             Self::Names => "names",
+            Self::Batches => "names in batches of 16 MiB",
             Self::Handles => "handles",
             Self::Runs => "handles in runs of 100",
         }
@@ -58,7 +61,7 @@ impl How {
     /// DESIGN's goal at 10,000 series without a log, in nanoseconds a row of one thread.
     fn goal(self) -> f64 {
         match self {
-            Self::Names => 200.0,
+            Self::Names | Self::Batches => 200.0,
             Self::Handles => 100.0,
             Self::Runs => 25.0,
         }
@@ -127,8 +130,10 @@ impl Cell {
 
     /// Of each thread, a turn.
     fn rows(self, quick: bool) -> usize {
-        let all = match self.ack {
-            Some(Ack::Synced) => 1 << 13,
+        let all = match (self.how, self.ack) {
+            // Four commits.
+            (How::Batches, _) => 4 * ours::LARGE,
+            (_, Some(Ack::Synced)) => 1 << 13,
             _ => 1 << 20,
         };
         all / self.threads / if quick { 4 } else { 1 }
@@ -164,7 +169,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let prometheus = Go::start_apart("prometheus-go", &[]).map(RefCell::new);
     report.note(
         "A row has two names of 11 and 14 bytes, or a handle, a timestamp and a value, and goes to memory; series exist before. \
-         Without a log 1,000 rows a call, with one 100. Time by the rows of all threads. Go: Catena's way of a row, two \
+         Without a log 1,000 rows a call, with one 100; of batches of 16 MiB (of timestamps and values) 1,048,576. Time by the rows of all threads. Go: Catena's way of a row, two \
          maps and the metric's lock, with three ways to share the maps; it has no log. Replay: a log of 10,000 series opened, on all \
          cores.",
     );
@@ -206,8 +211,24 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
             }
         }
     }
+    batches(args, report, &peers)?;
     replays(args, report)?;
     queries::run(args, report)
+}
+
+/// Batches of 16 MiB, each a commit.
+fn batches(args: &Args, report: &mut Report, peers: &Peers) -> Result<(), Failure> {
+    let world = LazyCell::new(|| World::new(10_000));
+    for ack in [None, Some(Ack::Written), Some(Ack::Synced)] {
+        let cell = Cell {
+            how: How::Batches,
+            series: 10_000,
+            threads: 1,
+            ack,
+        };
+        one(args, report, &world, cell, peers)?;
+    }
+    Ok(())
 }
 
 /// The programs of others.
@@ -235,7 +256,7 @@ impl Peers {
             }
             (How::Handles | How::Runs, None | Some(Ack::Written)) if series == 10_000 => {
                 let log = if ack.is_some() { "on" } else { "off" };
-                let batch = ours::batch(ack);
+                let batch = ours::batch(how, ack);
                 let ask = format!("{log} {series} {threads} {rows} {batch} {run}");
                 let all = self.prometheus.iter();
                 all.map(|go| (PROMETHEUS, go, ask.clone())).collect()
@@ -279,8 +300,9 @@ fn one(
     }
     let found = rounds.median(OURS);
     let goal = match cell.ack {
+        None if cell.how == How::Batches => None,
         None => Some(cell.how.goal()),
-        Some(Ack::Written) if cell.how != How::Names => Some(WRITTEN_GOAL),
+        Some(Ack::Written) if matches!(cell.how, How::Handles | How::Runs) => Some(WRITTEN_GOAL),
         Some(_) => None,
     };
     let row = match goal.filter(|_| cell.series == 10_000 && cell.threads == 1) {

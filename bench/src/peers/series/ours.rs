@@ -15,6 +15,8 @@ use crate::Failure;
 const BATCH: usize = 1000;
 /// Rows of a batch that is logged.
 const LOGGED: usize = 100;
+/// Rows of a large batch: 16 MiB of timestamps and values.
+pub(super) const LARGE: usize = 1 << 20;
 /// Rows of one series behind each other, where they come in runs.
 pub(super) const RUN: usize = 100;
 
@@ -28,8 +30,12 @@ pub(super) struct Ours {
 }
 
 /// Rows of a batch.
-pub(super) fn batch(ack: Option<Ack>) -> usize {
-    if ack.is_some() { LOGGED } else { BATCH }
+pub(super) fn batch(how: How, ack: Option<Ack>) -> usize {
+    match (how, ack) {
+        (How::Batches, _) => LARGE,
+        (_, Some(_)) => LOGGED,
+        (_, None) => BATCH,
+    }
 }
 
 fn options(ack: Option<Ack>) -> SeriesOptions {
@@ -73,7 +79,7 @@ impl Ours {
         (threads, rows): (usize, usize),
         time: Time,
     ) -> Result<f64, Failure> {
-        let batch = batch(ack);
+        let batch = batch(how, ack);
         let begun = time.now();
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..threads)
@@ -102,6 +108,7 @@ impl Ours {
         rows: usize,
         batch: usize,
     ) -> Result<(), Failure> {
+        let by_name = matches!(how, How::Names | How::Batches);
         let mut named: Vec<Row<'_>> = Vec::with_capacity(batch);
         let mut handled: Vec<(SeriesHandle, i64, f64)> = Vec::with_capacity(batch);
         for first in (0..rows).step_by(batch) {
@@ -111,7 +118,7 @@ impl Ours {
                 let place = if how == How::Runs { n / RUN } else { n };
                 let series = world.script[(from + place) % SCRIPT] as usize;
                 let (timestamp, value) = (self.written + n as i64, n as f64);
-                if how == How::Names {
+                if by_name {
                     let (source, metric) = &world.names[series];
                     named.push(Row {
                         source,
@@ -123,7 +130,7 @@ impl Ours {
                     handled.push((self.handles[series], timestamp, value));
                 }
             }
-            if how == How::Names {
+            if by_name {
                 self.db.insert_rows(&named)?;
             } else {
                 self.db.append_batch(&handled)?;
