@@ -26,7 +26,7 @@ const WARMED_DISK_PERCENT: u64 = 90;
 /// Pause of a warming read while the disk tier is behind.
 const DISK_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum pauses after one piece of a body.
-const MAX_DISK_PAUSES: u32 = 20;
+const DISK_PAUSES: u32 = 20;
 
 /// A known object, and how much of it is in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -290,8 +290,12 @@ impl Bucket {
             bytes += piece.len() as u64;
             drop(piece);
             // A disk that hangs does not hold this up for ever.
-            for _ in 0..MAX_DISK_PAUSES {
-                if !self.shared().disk().is_some_and(|(disk, _)| disk.is_behind()) {
+            for _ in 0..DISK_PAUSES {
+                if !self
+                    .shared()
+                    .disk()
+                    .is_some_and(|(disk, _)| disk.is_behind())
+                {
                     break;
                 }
                 tokio::time::sleep(DISK_PAUSE).await;
