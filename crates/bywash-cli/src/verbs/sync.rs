@@ -134,7 +134,8 @@ async fn compare(
             let (copier, side, roots) = (Arc::clone(copier), Arc::clone(side), Arc::clone(roots));
             async move {
                 let (name, pair) = (planned.name.clone(), roots.pair(planned.clone())?);
-                let same = or_interrupt(side.has_same(&name, &pair, &copier.endpoint)).await?;
+                let compared = Box::pin(side.has_same(&name, &pair, &copier.endpoint));
+                let same = or_interrupt(compared).await?;
                 Ok((!same).then_some(planned))
             }
         },

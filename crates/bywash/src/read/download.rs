@@ -171,7 +171,8 @@ impl Bucket {
     /// [`Bucket::download_to`] writes to a file; [`EngineError::InvalidSetting`] if the options have a digest and a
     /// range that is not the whole object.
     pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {
-        begin(self.shared(), path, options).await
+        // Boxed: its state is large, and callers hold it in theirs.
+        Box::pin(begin(self.shared(), path, options)).await
     }
 }
 
