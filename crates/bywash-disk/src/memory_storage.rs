@@ -163,6 +163,7 @@ impl MemoryStorage {
     }
 
     /// Each read, or write, takes so long until the disk is healed.
+    #[cfg(feature = "testing")]
     pub(crate) fn delay(&self, operation: Operation, time: Duration) {
         self.state().delayed = Some((operation, time));
     }
