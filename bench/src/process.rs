@@ -93,7 +93,7 @@ impl Process {
 
     /// Sum of a figure in a file of `/proc` over the family.
     fn sum_of_family(&self, file: &str, field: &str) -> Result<u64, Failure> {
-        let figure = |id: u32| figure_of(&id.to_string(), file, field);
+        let figure = |id: u32| figure_of(id, file, field);
         self.family().into_iter().map(figure).sum()
     }
 
@@ -140,41 +140,41 @@ impl Process {
         Err(format!("process {} ended before it said {word:?}", self.child.id()).into())
     }
 
-    /// Peak memory since [`Self::forget_peak`], in bytes.
     pub(crate) fn peak_bytes(&self) -> Result<u64, Failure> {
-        peak_bytes(&self.child.id().to_string())
+        peak_bytes(self.child.id())
     }
 
     /// Sets the peak back to what is resident now.
     pub(crate) fn forget_peak(&self) -> Result<(), Failure> {
-        forget_peak(&self.child.id().to_string())
+        forget_peak(self.child.id())
     }
 }
 
 /// Peak memory of this process since [`forget_own_peak`], in bytes.
 pub(crate) fn own_peak_bytes() -> Result<u64, Failure> {
-    peak_bytes("self")
+    peak_bytes(std::process::id())
 }
 
 /// Sets the peak of this process back to what is resident now.
 pub(crate) fn forget_own_peak() -> Result<(), Failure> {
-    forget_peak("self")
+    forget_peak(std::process::id())
 }
 
-fn peak_bytes(id: &str) -> Result<u64, Failure> {
-    Ok(figure_of(id, "status", "VmHWM:")? * 1024)
+/// Peak memory of a process since [`forget_peak`], in bytes.
+pub(crate) fn peak_bytes(pid: u32) -> Result<u64, Failure> {
+    Ok(figure_of(pid, "status", "VmHWM:")? * 1024)
 }
 
-/// `man 5 proc_pid_clear_refs`, value 5.
-fn forget_peak(id: &str) -> Result<(), Failure> {
-    Ok(std::fs::write(format!("/proc/{id}/clear_refs"), "5")?)
+/// Sets the peak of a process back to what is resident now (`man 5 proc_pid_clear_refs`, value 5).
+pub(crate) fn forget_peak(pid: u32) -> Result<(), Failure> {
+    Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }
 
 /// A field of a file of a process in `/proc`.
-fn figure_of(id: &str, file: &str, field: &str) -> Result<u64, Failure> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/{file}"))?;
+fn figure_of(pid: u32, file: &str, field: &str) -> Result<u64, Failure> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(field));
-    let line = line.ok_or_else(|| format!("no {field} in /proc/{id}/{file}"))?;
+    let line = line.ok_or_else(|| format!("no {field} in /proc/{pid}/{file}"))?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

@@ -113,8 +113,8 @@ pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<()
         .run()?;
     println!("seed {first}: {kills} kills of a process");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
-        .args(["-p", "bywash-series-proofs", "--test", "kills"])
-        .args(["--target-dir", "target/soak", "--", "--nocapture"])
+        .args(["-p", "bywash-series-proofs", "--test", "it"])
+        .args(["--target-dir", "target/soak", "kills", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
         .run()

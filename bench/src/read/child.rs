@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bywash_support::process::BywashProcess;
+
 use super::load::{Cell, Load};
 use crate::Failure;
 use crate::process::Process;
@@ -65,13 +67,13 @@ impl Worker {
     }
 }
 
-/// `bywash serve` over the origin, and the address of its S3 endpoint.
+/// `bywash serve` over the origin.
 pub(crate) fn start_server(
     program: &Path,
     origin: SocketAddr,
     memory: u64,
     data_dir: &Path,
-) -> Result<(Process, SocketAddr), Failure> {
+) -> Result<BywashProcess, Failure> {
     let mut command = Command::new(program);
     command.args([
         "serve",
@@ -84,14 +86,7 @@ pub(crate) fn start_server(
         .arg(format!("--memory={memory}"))
         .arg("--data-dir")
         .arg(data_dir);
-    let mut process = Process::start(with_origin(&mut command, origin))?;
-    let ready = process.line("ready s3=http://")?;
-    let address = ready
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .parse()?;
-    Ok((process, address))
+    Ok(BywashProcess::start(with_origin(&mut command, origin))?)
 }
 
 /// The `bywash` program of this build: beside this one, built first so that it is not an old one.

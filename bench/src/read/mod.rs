@@ -8,6 +8,7 @@ mod report;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bywash_support::process::BywashProcess;
 use child::Worker;
 pub(crate) use child::{build_server, start_origin, start_server, with_origin};
 pub(crate) use http::{Connection, connect, counters};
@@ -16,7 +17,7 @@ use report::Row;
 
 use crate::Failure;
 use crate::machine::Machine;
-use crate::process::Process;
+use crate::process::{Process, forget_peak, peak_bytes};
 
 /// Milliseconds to the first byte, and megabytes a second of all bodies together, when shaped.
 const SHAPED: (u64, u64) = (20, 200);
@@ -77,7 +78,7 @@ struct Bench {
     runtime: tokio::runtime::Runtime,
     origin: SocketAddr,
     worker: Worker,
-    server: Process,
+    server: BywashProcess,
     endpoint: SocketAddr,
     /// Kept running; the order of the fields is the order of their end.
     _origin: Process,
@@ -146,13 +147,13 @@ impl Bench {
         data_dir: &std::path::Path,
     ) -> Result<Self, Failure> {
         let (process, origin) = start_origin(shape.0, shape.1, None)?;
-        let (server, endpoint) = start_server(program, origin, memory, data_dir)?;
+        let server = start_server(program, origin, memory, data_dir)?;
         Ok(Self {
             runtime: crate::runtime()?,
             origin,
             worker: Worker::start(origin, memory)?,
+            endpoint: server.addresses.s3_address(),
             server,
-            endpoint,
             _origin: process,
             next_tag: 0,
         })
@@ -191,22 +192,17 @@ impl Bench {
             self.load(subject, &fill)?;
         }
         let process = match subject {
-            Subject::Bucket => Some(&self.worker.0),
-            Subject::Endpoint => Some(&self.server),
+            Subject::Bucket => Some(self.worker.0.child.id()),
+            Subject::Endpoint => Some(self.server.id()),
             _ => None,
         };
-        process.map(Process::forget_peak).transpose()?;
+        process.map(forget_peak).transpose()?;
         let before = self.runtime.block_on(http::counters(self.origin))?.requests;
         let load = self.load(subject, &cell)?;
         let asked = self.runtime.block_on(http::counters(self.origin))?.requests - before;
-        let process = match subject {
-            Subject::Bucket => Some(&self.worker.0),
-            Subject::Endpoint => Some(&self.server),
-            _ => None,
-        };
         Ok(Measured {
             origin_requests_a_read: asked as f64 / load.reads as f64,
-            peak_bytes: process.map(Process::peak_bytes).transpose()?,
+            peak_bytes: process.map(peak_bytes).transpose()?,
             load,
         })
     }

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Bucket, Consistency, Engine, ObjectStats, Origin, PartBody, UploadedPart};
+use bywash::{Bucket, Consistency, Engine, ObjectStats};
+use bywash_sim::WrappedMemory;
+use bywash_support::settings::setting;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt as _, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attribute, Attributes, GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutOptions,
+    PutPayload, PutResult, Result,
 };
 
 const MEMORY: u64 = 64 << 20;
@@ -64,42 +65,6 @@ bywash::forward_object_store! {
     }
 }
 
-#[async_trait]
-impl Origin for Same {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.store.create_upload(path, options).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        id: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.store.put_part(path, id, number, length, body).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        id: &str,
-        parts: &[UploadedPart],
-        mode: PutMode,
-    ) -> Result<PutResult> {
-        self.store.complete_upload(path, id, parts, mode).await
-    }
-
-    async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {
-        self.store.abort_upload(path, id).await
-    }
-}
-
 struct World {
     origin: Arc<Same>,
     engine: Engine,
@@ -131,14 +96,10 @@ impl World {
     }
 
     fn bucket(&self, name: &str) -> Bucket {
-        let origin: Arc<dyn Origin> = Arc::<Same>::clone(&self.origin);
-        self.engine
-            .mount(
-                name,
-                origin,
-                Consistency::Revalidate(Duration::from_secs(3600)),
-            )
-            .unwrap()
+        let same: Arc<dyn ObjectStore> = Arc::<Same>::clone(&self.origin);
+        let origin = WrappedMemory::new(same, self.origin.store.clone());
+        let hour = Consistency::Revalidate(Duration::from_secs(3600));
+        self.engine.mount(name, Arc::new(origin), hour).unwrap()
     }
 
     /// Checks that the tables are within their bounds.
@@ -157,7 +118,7 @@ impl World {
 }
 
 fn keys() -> u64 {
-    std::env::var("BYWASH_KEYS").map_or(72_000, |text| text.parse().unwrap())
+    setting("BYWASH_KEYS", 72_000)
 }
 
 /// Number of absent keys requested: some thousands more than their table holds.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use bywash_sim::pattern;
 use bywash_support::group::Group;
+use bywash_support::pattern;
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -310,11 +311,11 @@ impl CaseContext {
     ///
     /// # Errors
     /// If there is no server.
-    pub async fn signal(&self, name: &str) -> Result<(), CaseError> {
+    pub fn signal(&self, signal: Signal) -> Result<(), CaseError> {
         let Some(server) = &self.server else {
             return Err("no server".into());
         };
-        server.signal(name).await
+        server.signal(signal)
     }
 
     /// Kills the server and starts it again on the same port.

@@ -3,18 +3,15 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use bywash_support::group::Group;
+use bywash_support::process::{BywashProcess, without_settings};
 use bywash_support::sign::{KEY, SECRET};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use rustix::process::Signal;
+use tokio::task::spawn_blocking;
 
 use crate::CaseError;
-
-/// Maximum wait for the `ready` line.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Parameters of a server.
 #[derive(Debug, Clone)]
@@ -91,7 +88,7 @@ impl Setup {
 /// A running server. Killed when dropped.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    process: BywashProcess,
     pub pid: u32,
     pub s3: SocketAddr,
     pub admin: SocketAddr,
@@ -141,74 +138,53 @@ impl Process {
             fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
             command.arg("--config").arg(path);
         }
-        for (name, _) in std::env::vars().filter(|(name, _)| redirects_server(name)) {
-            command.env_remove(name);
-        }
-        let mut child = command
+        without_settings(&mut command)
             .args(&setup.args)
             .envs(setup.env.iter().cloned())
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child.id().ok_or("the server has no process id")?;
-        let output = child.stdout.take().ok_or("the server has no output")?;
-        let mut lines = BufReader::new(output).lines();
-        let ready = async {
-            while let Some(line) = lines.next_line().await? {
-                if let Some(addresses) = ready_line(&line) {
-                    return Ok(addresses);
-                }
-            }
-            let log = fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
-            let tail: Vec<_> = log.lines().rev().take(3).collect();
-            Err(CaseError(format!(
-                "the server ended before it was ready: {}",
-                tail.join(" | ")
-            )))
-        };
-        let (s3, admin) = tokio::time::timeout(START_TIMEOUT, ready)
+            .stderr(log);
+        // Not on a thread for blocking calls: `--pdeathsig` kills the server when the thread that spawned it ends.
+        let starting = BywashProcess::spawn(&mut command)?;
+        let started = spawn_blocking(move || starting.wait_until_ready());
+        let read_log = || fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
+        let process = started
             .await
-            .map_err(|_| CaseError(format!("no ready line in {} s", START_TIMEOUT.as_secs())))??;
-        // Keeps the pipe open: a closed standard output would disturb the server.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            .map_err(std::io::Error::other)?
+            .map_err(|error| {
+                let log = read_log();
+                let tail: Vec<_> = log.lines().rev().take(3).collect();
+                CaseError(format!("{error}; its log: {}", tail.join(" | ")))
+            })?;
         Ok(Self {
-            child,
-            pid,
-            s3,
-            admin,
-            logged_ceiling: logged_ceiling(&fs::read_to_string(folder.join("stderr.log"))?),
+            pid: process.id(),
+            s3: process.addresses.s3_address(),
+            admin: process.addresses.admin,
+            process,
+            logged_ceiling: logged_ceiling(&read_log()),
         })
     }
 
-    /// Sends a signal by its name: KILL, STOP, CONT, TERM, HUP.
+    /// Sends a signal.
     ///
     /// # Errors
     /// If there is no such process.
-    pub async fn signal(&self, name: &str) -> Result<(), CaseError> {
-        let status = Command::new("kill")
-            .args(["-s", name, &self.pid.to_string()])
-            .stderr(Stdio::null())
-            .status()
-            .await?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(CaseError(format!("kill -s {name} ended with {status}")))
+    pub fn signal(&self, signal: Signal) -> Result<(), CaseError> {
+        Ok(self.process.signal(signal)?)
     }
 
     /// Kills the server as a power failure would, and waits for its end.
     ///
     /// # Errors
     /// If it cannot be waited for.
-    pub async fn kill(mut self) -> Result<(), CaseError> {
-        Ok(self.child.kill().await?)
+    pub async fn kill(self) -> Result<(), CaseError> {
+        let killed = spawn_blocking(move || self.process.kill()).await;
+        killed.map_err(std::io::Error::other)??;
+        Ok(())
     }
 
     /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<String> {
-        let status = self.child.try_wait().ok()??;
+        let status = self.process.try_wait().ok()??;
         Some(status.to_string())
     }
 }
@@ -217,21 +193,6 @@ impl Process {
 fn logged_ceiling(log: &str) -> Option<u64> {
     let (_, rest) = log.rsplit_once("resident_bytes=")?;
     rest.split_whitespace().next()?.parse().ok()
-}
-
-/// Returns whether an environment variable would redirect a server or its origins.
-fn redirects_server(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    ["AWS_", "AZUR", "GOOGLE_", "BYWASH_"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-        || name.ends_with("_PROXY")
-}
-
-fn ready_line(line: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let (s3, admin) = line.strip_prefix("ready s3=http://")?.split_once(' ')?;
-    let admin = admin.strip_prefix("admin=http://")?;
-    Some((s3.parse().ok()?, admin.parse().ok()?))
 }
 
 /// Returns the soft limit of open descriptors of a process.
@@ -253,13 +214,5 @@ mod tests {
         let log = "INFO at most connections=9 resident_bytes=7 socket_bytes=1\nINFO at most connections=9 resident_bytes=8 socket_bytes=1\n";
         assert_eq!(logged_ceiling(log), Some(8));
         assert_eq!(logged_ceiling("INFO ready\n"), None);
-    }
-
-    #[test]
-    fn reads_the_addresses_of_a_ready_line() {
-        let (s3, admin) = ready_line("ready s3=http://127.0.0.1:8420 admin=http://127.0.0.1:8422")
-            .unwrap_or_else(|| panic!("none"));
-        assert_eq!((s3.port(), admin.port()), (8420, 8422));
-        assert!(ready_line("  s3       http://127.0.0.1:8420").is_none());
     }
 }

@@ -8,6 +8,8 @@
 //! [`Scenario`] draws a whole run from a seed (engine settings, objects, readers, writers, faults) and judges every read.
 //! Runs use tokio's paused clock: stalls cost no real time, and a seed gives the same run.
 //!
+//! [`WrappedMemory`] is a plain origin in memory behind a store that a test has wrapped, without seeds and judges.
+//!
 //! [`server`] has HTTP stores on real sockets. Each implements the upload protocol of its kind exactly, except for injected
 //! faults. [`advance_clock_by_ticks`] keeps pauses of the machine from expiring timeouts.
 
@@ -16,16 +18,16 @@
 mod fault;
 mod oracle;
 mod origin;
-mod pattern;
 mod scenario;
 pub mod server;
 mod ticks;
+mod wrapped_memory;
 
 pub use fault::{Fault, FaultKind, FaultProfile};
 pub use oracle::{
     Moment, Observation, Oracle, Outcome, Rules, Verdict, Version, Violation, WriteEffect,
 };
 pub use origin::{Operation, Request, SimOrigin, Validators};
-pub use pattern::pattern;
 pub use scenario::{Consume, Failure, Plan, Report, Scenario, observe, paused_runtime};
 pub use ticks::advance_clock_by_ticks;
+pub use wrapped_memory::WrappedMemory;

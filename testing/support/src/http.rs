@@ -177,11 +177,9 @@ pub fn http_chunks(body: &[u8], size: usize) -> Vec<u8> {
     framed
 }
 
-/// Returns bytes that differ by offset.
+/// Returns a body of the bytes of [`crate::pattern()`].
 pub fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
-        .collect()
+    crate::pattern(0, length).into()
 }
 
 /// Reads until the server closes the connection.

@@ -1,9 +1,11 @@
 //! Helpers that tests share.
 //!
 //! For tests of the S3 endpoint: HTTP without a client library ([`http`]) and a signer ([`sign`]), both independent of the
-//! code under test, so that their errors cannot cancel out. For tests above an object store: a store with a hook around
-//! each request ([`hooked_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For programs under a memory
-//! limit: a control group ([`group`]).
+//! code under test, so that their errors cannot cancel out. For tests of the program: its process ([`process`]). For tests
+//! above an object store: a store with a hook around each request ([`hooked_store`]), and one that injects faults
+//! ([`faulty_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For all of them: contents of objects
+//! ([`pattern()`]), and seeds from the environment
+//! ([`settings`]). For programs under a memory limit: a control group ([`group`]).
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -13,8 +15,14 @@
     reason = "helpers of tests; a panic is a failed test"
 )]
 
+pub mod faulty_store;
 pub mod fuzz_corpus;
 pub mod group;
 pub mod hooked_store;
 pub mod http;
+pub mod pattern;
+pub mod process;
+pub mod settings;
 pub mod sign;
+
+pub use pattern::pattern;

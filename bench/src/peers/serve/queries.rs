@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use bywash_support::process::BywashProcess;
 use serde_json::{Value, json};
 
 use super::super::{Args, Report, Side, alternate};
@@ -40,7 +41,7 @@ struct Scene {
     runtime: tokio::runtime::Runtime,
     /// Names that were never used are cold.
     next_name: RefCell<u64>,
-    _processes: [Process; 2],
+    _processes: (BywashProcess, Process),
 }
 
 /// A job of the Python side.
@@ -133,7 +134,7 @@ impl Scene {
         python.ask(&json!({"job": "make", "folder": files}))?;
         let (origin, at) = start_origin(SHAPED.0, SHAPED.1, Some(&files))?;
         let data = folder.join("data-queries");
-        let (server, endpoint) = start_server(&build_server()?, at, MEMORY_BYTES, &data)?;
+        let server = start_server(&build_server()?, at, MEMORY_BYTES, &data)?;
         let root = folder.join("nginx-root");
         std::fs::create_dir_all(root.join(BUCKET))?;
         std::os::unix::fs::symlink(&files, root.join(BUCKET).join(NGINX_NAME))?;
@@ -141,11 +142,11 @@ impl Scene {
             python: RefCell::new(python),
             files,
             origin: at,
-            endpoint,
+            endpoint: server.addresses.s3_address(),
             nginx: Server::nginx(&root, &folder.join("nginx-queries"), true)?,
             runtime: crate::runtime()?,
             next_name: RefCell::new(0),
-            _processes: [server, origin],
+            _processes: (server, origin),
         })
     }
 

@@ -1,11 +1,13 @@
 //! Servers of the same objects, each a process of its own.
 
+use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bywash_support::group::Group;
+use bywash_support::process::BywashProcess;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::signer::Signer as _;
 use reqwest::Method;
@@ -29,7 +31,8 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
-    _process: Process,
+    /// Ends when dropped.
+    _process: Box<dyn fmt::Debug>,
     pub(super) address: SocketAddr,
     /// Who signs for it; nobody where it asks for no signature.
     signer: Option<AmazonS3>,
@@ -46,15 +49,10 @@ impl Server {
             .arg(format!("--memory={MEMORY_BYTES}"))
             .arg("--data-dir")
             .arg(data_dir);
-        let mut process = Process::start(&mut command)?;
-        let ready = process.line("ready s3=http://")?;
-        let address = ready
-            .split_whitespace()
-            .next()
-            .unwrap_or_default()
-            .parse()?;
+        let process = BywashProcess::start(&mut command)?;
+        let address = process.addresses.s3_address();
         Ok(Self {
-            _process: process,
+            _process: Box::new(process),
             address,
             signer: Some(signer(address)?),
         })
@@ -83,7 +81,7 @@ impl Server {
         let mut command = Command::new("nginx");
         command.arg("-p").arg(work).arg("-c").arg(&settings);
         Ok(Self {
-            _process: listening(None, &mut command, NGINX, address)?,
+            _process: Box::new(listening(None, &mut command, NGINX, address)?),
             address,
             signer: None,
         })
@@ -98,7 +96,7 @@ impl Server {
             .args(["--port", &address.to_string(), "--quiet", "posix"])
             .arg(buckets);
         Ok(Self {
-            _process: listening(None, &mut command, "versitygw", address)?,
+            _process: Box::new(listening(None, &mut command, "versitygw", address)?),
             address,
             signer: Some(signer(address)?),
         })

@@ -11,6 +11,7 @@ use crate::common::{Server, bywash, data_dir};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::{Protocol, Server as FakeServer};
+use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
@@ -20,13 +21,6 @@ const PART: usize = 5 << 20;
 /// Kills over each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
 const KILLS: u64 = 10;
 const KEY: &str = "/first/deep/key";
-
-fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap(),
-        Err(_) => default,
-    }
-}
 
 /// An answer that came whole.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::{bywash, stderr, stdout};
+use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
@@ -223,10 +224,6 @@ fn a_copy_killed_at_any_moment_is_gone_on_with_by_another_process() {
         killed * 3 >= kills,
         "only {killed} of {round} copies were killed midway"
     );
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 /// A copy from a pipe that is still open, with more than two chunks of it written.

@@ -14,6 +14,7 @@ use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use bywash_support::settings::setting;
 use chrono::TimeDelta;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
@@ -175,10 +176,6 @@ impl Place {
             std::thread::yield_now();
         }
     }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bywash_series::{Ack, Aggregate, Selector};
-use bywash_support::hooked_store::{HookedStore, ObservedRequest, RequestHook};
-use tokio::sync::Semaphore;
+use bywash_support::faulty_store::{Fault, FaultyStore};
 
 use super::*;
 use crate::HISTORY_EVERY;
@@ -64,27 +62,17 @@ async fn history_adds_up_to_the_counters() {
     assert_eq!(history.stats().dropped_points, 0);
 }
 
-/// Holds every file that is to be put, until there are permits.
-#[derive(Debug)]
-struct Stuck(Semaphore);
-
-#[async_trait]
-impl RequestHook for Stuck {
-    async fn before(&self, request: &ObservedRequest) -> object_store::Result<()> {
-        if request.method == "put" && request.path.as_ref().starts_with("files/") {
-            self.0.acquire().await.unwrap().forget();
-        }
-        Ok(())
-    }
-}
-
 /// No flush succeeds and the log is full: a writer with a zero timeout fails, any other waits for long.
 async fn with_a_stuck_store(write_timeout: Duration) {
     const WAL_BYTES: u64 = 2 << 20;
+    /// More than the test writes.
+    const FILES: usize = 1000;
     let home = tempfile::tempdir().unwrap();
     let engine = engine_with_traffic().await;
-    let stuck = Arc::new(Stuck(Semaphore::new(0)));
-    let store = HookedStore::new(Arc::new(MemoryStore::new()), Arc::<Stuck>::clone(&stuck));
+    let store = FaultyStore::over(Arc::new(MemoryStore::new()));
+    for _ in 0..FILES {
+        store.fault("put", "files/", Fault::HoldRequest);
+    }
     let options = SeriesOptions {
         ack: Ack::Memory,
         write_timeout,
@@ -93,7 +81,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
         ..SeriesOptions::default()
     };
     let budget = engine.budget().clone();
-    let opened = SeriesDb::open(Arc::new(store), home.path().join("wal"), budget, options);
+    let opened = SeriesDb::open(store.shared(), home.path().join("wal"), budget, options);
     let db = opened.await.unwrap();
     let (filling, filler) = (db.clone(), db.handle("other", "rows").unwrap());
     let filling = tokio::task::spawn_blocking(move || {
@@ -133,7 +121,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
         "{told}"
     );
 
-    stuck.0.add_permits(1000);
+    store.release(FILES);
     while history.stats().points < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -35,15 +35,7 @@ fn files(limit: u64) -> (SlotFiles, MemoryStorage, Arc<AtomicU64>) {
 
 /// Bytes that do not compress.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2) | 1;
-    let words = std::iter::repeat_with(|| {
-        // Xorshift (Marsaglia 2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
-    });
-    words.flatten().take(len).collect()
+    bywash_support::pattern(seed, len).into()
 }
 
 fn read(files: &SlotFiles, slot: &Slot, len: usize) -> Result<Vec<u8>, SlotError> {

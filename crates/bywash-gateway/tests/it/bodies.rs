@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::http::{head, http_chunks, pattern, raw};
+use crate::http::{head, http_chunks, pattern, raw, read_response};
 use crate::server::{BUCKETS, Server};
 use crate::sign::{Signer, borrow, sha256_hex};
 
@@ -245,49 +245,29 @@ async fn a_body_without_length_is_stored() {
 async fn truncated_body_stores_nothing() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
-        server
-            .put(&format!("/{bucket}/key"), &[], b"old")
-            .await
-            .expect(200);
+        let target = format!("/{bucket}/key");
+        server.put(&target, &[], b"old").await.expect(200);
         let files = server.files();
-        for (announced, sent) in [(10, 3), (40 << 20, 20 << 20), (40 << 20, 1)] {
-            let mut request = head(
-                "PUT",
-                &format!("/{bucket}/key"),
-                &[("Content-Length", &announced.to_string())],
-            )
-            .into_bytes();
-            request.extend_from_slice(&pattern(sent));
+        for (framing, value, sent) in [
+            ("Content-Length", "10", pattern(3)),
+            ("Content-Length", "41943040", pattern(20 << 20)),
+            ("Content-Length", "41943040", pattern(1)),
+            // Ends within a chunk.
+            ("Transfer-Encoding", "chunked", b"a\r\nhalf".to_vec()),
+        ] {
+            let mut request = head("PUT", &target, &[(framing, value)]).into_bytes();
+            request.extend_from_slice(&sent);
             let mut socket = tokio::net::TcpStream::connect(server.address)
                 .await
                 .unwrap();
             socket.write_all(&request).await.unwrap();
             // Half-closes the connection; the response can still arrive.
             socket.shutdown().await.unwrap();
-            crate::http::read_to_close(&mut socket).await;
-        }
-        // Chunked, and ended within a chunk.
-        let mut request = head(
-            "PUT",
-            &format!("/{bucket}/key"),
-            &[("Transfer-Encoding", "chunked")],
-        )
-        .into_bytes();
-        request.extend_from_slice(b"a\r\nhalf");
-        let mut socket = tokio::net::TcpStream::connect(server.address)
-            .await
-            .unwrap();
-        socket.write_all(&request).await.unwrap();
-        socket.shutdown().await.unwrap();
-        crate::http::read_to_close(&mut socket).await;
-        assert_eq!(
-            server
-                .get(&format!("/{bucket}/key"), &[])
+            read_response(&mut socket)
                 .await
-                .expect(200)
-                .text(),
-            "old"
-        );
+                .expect_error(400, "IncompleteBody");
+        }
+        assert_eq!(server.get(&target, &[]).await.expect(200).text(), "old");
         server.settled(&files).await;
     }
 }

@@ -8,6 +8,7 @@ use bywash::origin::memory::MemoryStore;
 use bywash::{
     Bucket, BucketStats, CacheOutcome, Consistency, Engine, EngineError, LimitError, ReadInfo,
 };
+use bywash_support::pattern;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
@@ -32,10 +33,6 @@ fn bucket_over(engine: &Engine, consistency: Consistency) -> (MemoryStore, Bucke
     (origin, bucket)
 }
 
-fn pattern(length: usize) -> Bytes {
-    (0..length).map(|i| (i * 31 + i / 251) as u8).collect()
-}
-
 fn stats(engine: &Engine) -> BucketStats {
     engine.stats().buckets["test"]
 }
@@ -52,7 +49,7 @@ async fn second_read_is_served_from_memory() {
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let path = Path::from("a/b");
     for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 17] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         origin.put(&path, data.clone().into()).await.unwrap();
         bucket.put(&path, data.clone().into()).await.unwrap();
         let before = stats(&engine);
@@ -87,7 +84,10 @@ async fn blocks_and_bytes_of_a_body_left_early_are_counted() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let path = Path::from("a/b");
-    origin.put(&path, pattern(40 * BLOCK).into()).await.unwrap();
+    origin
+        .put(&path, pattern(0, 40 * BLOCK).into())
+        .await
+        .unwrap();
     drop(bucket.get(&path).await.unwrap().bytes().await.unwrap());
     for taken in [1, 2, 17, 39] {
         let before = stats(&engine);
@@ -108,7 +108,7 @@ async fn absent_tail_behind_many_resident_blocks_is_read_ahead() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let path = Path::from("a/b");
-    let data = pattern(160 * BLOCK);
+    let data = pattern(0, 160 * BLOCK);
     origin.put(&path, data.clone().into()).await.unwrap();
     let head = GetOptions::new().with_range(Some(GetRange::Bounded(0..100 * BLOCK as u64)));
     assert_eq!(outcome_of(&bucket, &path, head).await.1.len(), 100 * BLOCK);
@@ -127,7 +127,7 @@ async fn absent_tail_behind_many_resident_blocks_is_read_ahead() {
 async fn cold_read_of_an_unknown_object_costs_one_request() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
-    let data = pattern(3 * BLOCK + 5);
+    let data = pattern(0, 3 * BLOCK + 5);
     for (name, range) in [
         ("whole", None),
         ("bounded", Some(GetRange::Bounded(10..100))),
@@ -198,7 +198,7 @@ async fn write_is_visible_at_once_and_a_stale_version_is_revalidated_once() {
 async fn many_small_objects_use_small_frames() {
     let engine = Engine::builder().memory(128 << 20).build().unwrap();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
-    let data = pattern(3 << 10);
+    let data = pattern(0, 3 << 10);
     for i in 0..10_000 {
         let path = Path::from(format!("small/{i}"));
         origin.put(&path, data.clone().into()).await.unwrap();
@@ -216,7 +216,7 @@ async fn many_small_objects_use_small_frames() {
 async fn object_larger_than_memory_streams_through() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::default());
-    let data = pattern(40 << 20);
+    let data = pattern(0, 40 << 20);
     let path = Path::from("large");
     origin.put(&path, data.clone().into()).await.unwrap();
     let mut at = 0;
@@ -237,7 +237,7 @@ async fn cold_read_sends_one_request_per_range_fetch() {
     // A sixteenth of the memory is one range fetch.
     for shards in 1..=4 {
         let path = Path::from(format!("of-{shards}"));
-        let data = pattern(shards << 20);
+        let data = pattern(0, shards << 20);
         origin.put(&path, data.clone().into()).await.unwrap();
         let before = stats(&engine).origin_data_requests;
         let body = bucket.get(&path).await.unwrap();
@@ -251,7 +251,7 @@ async fn cold_read_sends_one_request_per_range_fetch() {
 async fn second_read_hits_in_memory_full_of_blocks_read_once() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
-    let quarter = pattern(4 << 20);
+    let quarter = pattern(0, 4 << 20);
     let mut asked = stats(&engine).origin_bytes;
     let mut read = async |name: String| {
         let body = bucket.get(&Path::from(name)).await.unwrap();
@@ -281,7 +281,7 @@ async fn blocks_read_once_count_one_use_and_evict_no_hot_blocks() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     // Of one block each, resident before the reader that requested it looks it up.
-    let data = pattern(BLOCK);
+    let data = pattern(0, BLOCK);
     let read = async |name: String| {
         let path = Path::from(name);
         if origin.head(&path).await.is_err() {
@@ -398,7 +398,7 @@ async fn deleted_bucket_leaves_no_blocks_and_others_keep_theirs() {
         .build()
         .unwrap();
     let path = Path::from("a");
-    let data = pattern(3 * BLOCK);
+    let data = pattern(0, 3 * BLOCK);
     for name in ["goes", "stays"] {
         let bucket = engine.create_bucket(name).unwrap();
         bucket.put(&path, data.clone().into()).await.unwrap();
@@ -423,7 +423,7 @@ async fn ceiling_changes_at_run_time() {
         .unwrap();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let path = Path::from("a");
-    let data = pattern(8 << 20);
+    let data = pattern(0, 8 << 20);
     origin.put(&path, data.clone().into()).await.unwrap();
     bucket.get(&path).await.unwrap().bytes().await.unwrap();
     assert!(engine.stats().budget.used >= 8 << 20);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
 use bywash::origin::{ReadOnly, Readable};
 use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine};
+use bywash_support::pattern;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -92,12 +93,6 @@ fn durable(address: &str) -> Durable {
     }
 }
 
-fn pattern(seed: usize, length: usize) -> Bytes {
-    (0..length)
-        .map(|i| (i * 31 + i / 251 + seed * 7) as u8)
-        .collect()
-}
-
 fn engine(folder: &FsPath, size: u64) -> Engine {
     engine_with(DiskOptions {
         path: folder.to_owned(),
@@ -157,7 +152,7 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
     let objects: Vec<_> = lengths.into_iter().chain(big).enumerate().collect();
     let path = |index: usize| Path::from(format!("objects/{index}"));
     for (index, length) in &objects {
-        let payload = pattern(*index, *length).into();
+        let payload = pattern(*index as u64, *length).into();
         origin.objects.put(&path(*index), payload).await.unwrap();
     }
     let size = 512 << 20;
@@ -172,7 +167,7 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
     while disk(&first).blocks < blocks as u64 {
         assert!(Instant::now() < deadline, "{:?}", disk(&first));
         for (index, length) in &objects {
-            assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
+            assert!(read(&bucket, &path(*index)).await == pattern(*index as u64, *length));
         }
     }
     assert!(first.close_disk(Duration::from_secs(60)).await);
@@ -189,7 +184,7 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
     assert!(!reasons.contains("never read"), "{reasons}");
     for _ in 0..2 {
         for (index, length) in &objects {
-            assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
+            assert!(read(&bucket, &path(*index)).await == pattern(*index as u64, *length));
         }
     }
     let stats = disk(&second);
@@ -263,7 +258,7 @@ async fn objects_without_etag_are_not_kept_on_the_disk() {
     origin.e_tag = Some(ETag::Absent);
     let path = Path::from("object");
     for seed in 0..2 {
-        let data = pattern(seed, 3 * BLOCK);
+        let data = pattern(seed as u64, 3 * BLOCK);
         origin
             .objects
             .put(&path, data.clone().into())
@@ -285,12 +280,12 @@ async fn evicted_blocks_are_read_from_the_disk_while_the_engine_runs() {
     let bucket = mount(&engine, &origin);
     let paths: Vec<_> = (0..12).map(|n| Path::from(format!("o/{n}"))).collect();
     for (index, path) in paths.iter().enumerate() {
-        let payload = pattern(index, 4 << 20).into();
+        let payload = pattern(index as u64, 4 << 20).into();
         origin.objects.put(path, payload).await.unwrap();
     }
     for _ in 0..3 {
         for (index, path) in paths.iter().enumerate() {
-            assert!(read(&bucket, path).await == pattern(index, 4 << 20));
+            assert!(read(&bucket, path).await == pattern(index as u64, 4 << 20));
         }
     }
     let stats = disk(&engine);
@@ -329,7 +324,7 @@ async fn dropped_objects_are_not_on_the_disk_after_a_kill() {
     let engine = engine(folder.path(), 512 << 20);
     let bucket = mount(&engine, &origin);
     for (seed, key) in ["dropped/a", "dropped/b", "kept"].into_iter().enumerate() {
-        let (path, data) = (Path::from(key), pattern(seed, 3 * BLOCK));
+        let (path, data) = (Path::from(key), pattern(seed as u64, 3 * BLOCK));
         origin
             .objects
             .put(&path, data.clone().into())
@@ -523,7 +518,7 @@ async fn blocks_in_steady_use_are_on_the_disk_after_it_was_written_over_and_a_ki
     let size = 80 << 20;
     let cold: Vec<_> = (0..200).map(|n| Path::from(format!("cold/{n}"))).collect();
     for (index, path) in cold.iter().enumerate() {
-        let payload = pattern(index + 1, OBJECT).into();
+        let payload = pattern(index as u64 + 1, OBJECT).into();
         origin.objects.put(path, payload).await.unwrap();
     }
     let first = engine(folder.path(), size);
@@ -614,7 +609,7 @@ async fn objects_of_an_earlier_run_are_listed_and_dropped() {
     let first = engine(folder.path(), 512 << 20);
     let bucket = mount(&first, &origin);
     for (index, (key, length)) in objects.into_iter().enumerate() {
-        let (path, data) = (Path::from(key), pattern(index, length));
+        let (path, data) = (Path::from(key), pattern(index as u64, length));
         origin
             .objects
             .put(&path, data.clone().into())
@@ -650,7 +645,7 @@ async fn objects_of_an_earlier_run_are_listed_and_dropped() {
     let before = (disk(&second).hits, data_requests(&second));
     assert_eq!(bucket.drop_cached("a/").objects, 2);
     for (index, (key, length)) in objects.into_iter().take(2).enumerate() {
-        assert!(read(&bucket, &Path::from(key)).await == pattern(index, length));
+        assert!(read(&bucket, &Path::from(key)).await == pattern(index as u64, length));
     }
     let after = (disk(&second).hits, data_requests(&second));
     assert_eq!(after.0, before.0);

@@ -12,6 +12,7 @@ use bywash::{
     BucketStats, Consistency, ContentDigest, Engine, EngineError, FileDownloadOptions,
     FileDownloadStats,
 };
+use bywash_support::pattern;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt};
 use sha2::Digest as _;
@@ -22,10 +23,6 @@ use crate::folder_full_disk::{FOLDER, assert_limits_met, limited, on_small_disk}
 const BLOCK: usize = 64 << 10;
 const MEMORY: u64 = 4 << 20;
 const LIMITED: &str = "file_downloads::in_a_limited_process";
-
-fn content(length: usize) -> Bytes {
-    (0..length).map(|i| (i * 31 + i / 251) as u8).collect()
-}
 
 fn sha256(bytes: &[u8]) -> ContentDigest {
     ContentDigest::Sha256(sha2::Sha256::digest(bytes).into())
@@ -44,7 +41,11 @@ impl World {
     async fn new(length: usize) -> Self {
         let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
         let engine = builder.build().unwrap();
-        let (origin, path, body) = (MemoryStore::new(), Path::from("a/object"), content(length));
+        let (origin, path, body) = (
+            MemoryStore::new(),
+            Path::from("a/object"),
+            pattern(0, length),
+        );
         origin.put(&path, body.clone().into()).await.unwrap();
         engine
             .mount("test", Arc::new(origin.clone()), Consistency::default())
@@ -152,7 +153,7 @@ async fn a_download_that_waited_for_one_of_an_older_version_reads_the_new_one() 
     let world = World::new(8 * BLOCK).await;
     let bucket = world.engine.bucket("test").unwrap();
     let (first, second) = tokio::join!(world.fetch("old", options()), async {
-        let changed = content(9 * BLOCK + 3);
+        let changed = pattern(0, 9 * BLOCK + 3);
         bucket
             .put(&world.path, changed.clone().into())
             .await
@@ -380,7 +381,7 @@ async fn in_a_limited_process() {
     assert!(names(folder).is_empty());
 
     // Space comes back while a smaller one waits for it.
-    let (small, body) = (Path::from("small"), content(600_000));
+    let (small, body) = (Path::from("small"), pattern(0, 600_000));
     world.origin.put(&small, body.clone().into()).await.unwrap();
     std::fs::write(folder.join("filler"), vec![1; 700_000]).unwrap();
     let fetched = tokio::spawn({

@@ -11,6 +11,7 @@ use bywash::origin::{
     Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };
+use bywash_support::pattern;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode, UpdateVersion};
 use tempfile::TempDir;
@@ -28,9 +29,7 @@ fn crc(bytes: &[u8]) -> u32 {
 }
 
 fn content(parts: usize) -> Bytes {
-    (0..parts * PART)
-        .map(|index| (index * 7 + index / 251) as u8)
-        .collect()
+    pattern(0, parts * PART)
 }
 
 fn chunk(content: &Bytes, index: usize) -> Chunk {

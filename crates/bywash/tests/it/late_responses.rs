@@ -1,161 +1,63 @@
 //! Late responses of the origin: none undoes a write acknowledged meanwhile, replaces a newer response, or is used by
 //! a read that began too long after its request was sent.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::{
-    Bucket, Consistency, DownloadOptions, Engine, Origin, PartBody, UploadedPart, WriteCache,
-};
+use bywash::{Bucket, Consistency, DownloadOptions, Engine, Origin, WriteCache};
+use bywash_sim::WrappedMemory;
+use bywash_support::faulty_store::{Fault, FaultyStore};
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
-};
-use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use object_store::{Error, GetOptions, ObjectStore as _, ObjectStoreExt};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// A store that makes each response to a read at once and delivers it late. The first one waits for the gate, if that
-/// is held; the others for their delay.
-#[derive(Debug)]
+/// A store that makes each response at once and delivers it late, on request.
 struct Late {
     store: MemoryStore,
-    answered: Notify,
-    gate: Semaphore,
-    /// Reads that wait for the gate.
-    reads: Semaphore,
-    /// Delays of the next reads; an empty list means none.
-    delays: Mutex<VecDeque<Duration>>,
-    requests: AtomicUsize,
-    /// Responses being waited for.
-    pending: AtomicUsize,
-    /// What another client writes right after the next write.
-    next_write: Mutex<Option<PutPayload>>,
-}
-
-/// Counts one response being waited for.
-struct Pending<'a>(&'a AtomicUsize);
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    faults: FaultyStore,
 }
 
 impl Late {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            store: MemoryStore::new(),
-            answered: Notify::new(),
-            gate: Semaphore::new(0),
-            reads: Semaphore::new(1),
-            delays: Mutex::default(),
-            requests: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
-            next_write: Mutex::default(),
-        })
+    fn new() -> Self {
+        let store = MemoryStore::new();
+        Self {
+            faults: FaultyStore::over(Arc::new(store.clone())),
+            store,
+        }
     }
 
-    /// Holds no read at the gate.
-    fn with_delays(delays: impl IntoIterator<Item = Duration>) -> Arc<Self> {
+    /// Delays the next reads.
+    fn with_delays(delays: impl IntoIterator<Item = Duration>) -> Self {
         let late = Self::new();
-        late.reads.forget_permits(1);
-        late.delays.lock().extend(delays);
+        for delay in delays {
+            late.delay_next(delay);
+        }
         late
     }
 
-    fn requests(&self) -> usize {
-        self.requests.load(Relaxed)
+    fn delay_next(&self, delay: Duration) {
+        self.faults.fault("get", "", Fault::DelayResponse(delay));
+    }
+
+    fn shared(&self) -> Arc<dyn Origin> {
+        let store = self.store.clone();
+        Arc::new(WrappedMemory::new(self.faults.shared(), store))
+    }
+
+    fn requests(&self) -> u64 {
+        self.faults.requests()
+    }
+
+    /// Responses being waited for.
+    fn pending(&self) -> u64 {
+        self.faults.in_progress()
     }
 }
 
-impl fmt::Display for Late {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("late")
-    }
-}
-
-bywash::forward_object_store! {
-    impl[] ObjectStore for Late => store {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            let result = self.store.put_opts(path, payload, options).await;
-            let next = self.next_write.lock().take();
-            if let Some(next) = next {
-                self.store.put(path, next).await?;
-            }
-            result
-        }
-
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.requests.fetch_add(1, Relaxed);
-            self.pending.fetch_add(1, Relaxed);
-            let _pending = Pending(&self.pending);
-            let answer = self.store.get_opts(path, options).await;
-            let delay = self.delays.lock().pop_front();
-            if let Some(delay) = delay {
-                sleep(delay).await;
-            }
-            if let Ok(first) = self.reads.try_acquire() {
-                first.forget();
-                self.answered.notify_one();
-                self.gate.acquire().await.unwrap().forget();
-            }
-            answer
-        }
-    }
-}
-
-#[async_trait]
-impl Origin for Late {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.store.create_upload(path, options).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        id: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.store.put_part(path, id, number, length, body).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        id: &str,
-        parts: &[UploadedPart],
-        mode: PutMode,
-    ) -> Result<PutResult> {
-        self.store.complete_upload(path, id, parts, mode).await
-    }
-
-    async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {
-        self.store.abort_upload(path, id).await
-    }
-}
-
-fn bucket_over(origin: &Arc<Late>, consistency: Consistency) -> Bucket {
+fn bucket_over(origin: &Late, consistency: Consistency) -> Bucket {
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
-    let origin: Arc<dyn Origin> = Arc::<Late>::clone(origin);
-    engine.mount("late", origin, consistency).unwrap()
+    engine.mount("late", origin.shared(), consistency).unwrap()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,11 +74,12 @@ async fn read_after_write(write: Write) {
     let path = Path::from("a");
     origin.store.put(&path, "old".into()).await.unwrap();
 
+    origin.faults.fault("get", "", Fault::HoldResponse);
     let early = tokio::spawn({
         let (bucket, path) = (bucket.clone(), path.clone());
         async move { bucket.get(&path).await.unwrap().bytes().await.unwrap() }
     });
-    origin.answered.notified().await;
+    origin.faults.wait_until_held().await;
     match write {
         Write::Put => drop(bucket.put(&path, "new".into()).await.unwrap()),
         Write::Upload => {
@@ -191,7 +94,7 @@ async fn read_after_write(write: Write) {
         (_, answer) => assert_eq!(answer.unwrap().bytes().await.unwrap(), "new", "{write:?}"),
     };
     check().await;
-    origin.gate.add_permits(1);
+    origin.faults.release(1);
     assert_eq!(early.await.unwrap(), "old", "it began before the write");
     check().await;
 }
@@ -260,7 +163,7 @@ async fn read_shares_no_request_older_than_the_window() {
                 sleep(secs(11)).await;
             }
             let (start, before) = (Instant::now(), origin.requests());
-            origin.delays.lock().push_back(secs(60));
+            origin.delay_next(secs(60));
             let first = spawn_read(&bucket);
             sleep_until(start + secs(5)).await;
             store(&origin, "newer").await;
@@ -274,7 +177,7 @@ async fn read_shares_no_request_older_than_the_window() {
             );
             assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "newer");
             assert_eq!(start.elapsed(), secs(40), "it did not wait for the first");
-            assert_eq!(origin.requests() - before, 2 + usize::from(known));
+            assert_eq!(origin.requests() - before, 2 + u64::from(known));
             // Both began within a second of the request. After a HEAD the object's bytes are requested, which are
             // gone.
             let expected = if known { "newer" } else { "old" };
@@ -402,11 +305,11 @@ async fn one_request_per_window_is_in_flight_for_a_path() {
     sleep_until(start + secs(95)).await;
     // At 0.0 s, 1.1 s, 2.2 s and so on.
     assert_eq!(origin.requests(), 9);
-    assert_eq!(origin.pending.load(Relaxed), 9);
+    assert_eq!(origin.pending(), 9);
     for read in reads {
         assert_eq!(read.await.unwrap().unwrap(), "body");
     }
-    assert_eq!(origin.pending.load(Relaxed), 0);
+    assert_eq!(origin.pending(), 0);
 }
 
 /// Clients read one object after the other from an origin that hangs, and leave: other readers must find memory at
@@ -415,8 +318,7 @@ async fn one_request_per_window_is_in_flight_for_a_path() {
 async fn abandoned_requests_hold_little_memory() {
     let origin = Late::with_delays(std::iter::repeat_n(secs(100), 64));
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
-    let silent: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
-    let silent = engine.mount("silent", silent, Consistency::Immutable);
+    let silent = engine.mount("silent", origin.shared(), Consistency::Immutable);
     let silent = silent.unwrap();
     let other = Arc::new(MemoryStore::new());
     other.put(&Path::from(PATH), "body".into()).await.unwrap();
@@ -442,13 +344,13 @@ async fn abandoned_requests_hold_little_memory() {
         "the read waited for memory"
     );
     // Blocks of 1 MiB, an eighth of the memory.
-    assert_eq!(origin.pending.load(Relaxed), 2);
+    assert_eq!(origin.pending(), 2);
 }
 
 /// Clients request one key after the other from an origin that hangs, and leave.
 #[tokio::test(start_paused = true)]
 async fn few_requests_continue_without_readers() {
-    const GOING_ON: usize = 64;
+    const GOING_ON: u64 = 64;
     let origin = Late::with_delays(std::iter::repeat_n(secs(100), 1000));
     let bucket = bucket_over(&origin, Consistency::Revalidate(secs(600)));
     store(&origin, "body").await;
@@ -462,12 +364,12 @@ async fn few_requests_continue_without_readers() {
         .map(head)
         .collect();
     sleep(secs(10)).await;
-    assert_eq!(origin.pending.load(Relaxed), 501);
+    assert_eq!(origin.pending(), 501);
     for read in &reads {
         read.abort();
     }
     sleep(secs(10)).await;
-    assert_eq!(origin.pending.load(Relaxed), GOING_ON);
+    assert_eq!(origin.pending(), GOING_ON);
     // The first request: a client that returns shares it.
     assert_eq!(head(Path::from(PATH)).await.unwrap().unwrap(), 4);
     assert_eq!(origin.requests(), 501);
@@ -476,7 +378,7 @@ async fn few_requests_continue_without_readers() {
     assert!(matches!(ended, Err(Error::NotFound { .. })));
     assert_eq!(origin.requests(), 502);
     sleep(secs(200)).await;
-    assert_eq!(origin.pending.load(Relaxed), 0);
+    assert_eq!(origin.pending(), 0);
 }
 
 #[tokio::test]
@@ -484,11 +386,15 @@ async fn written_bytes_are_not_kept_if_another_write_came_between() {
     let origin = Late::with_delays([]);
     let engine = Engine::builder().memory(16 << 20);
     let engine = engine.write_cache(WriteCache::OnWrite).build().unwrap();
-    let shared: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
-    let bucket = engine.mount("late", shared, Consistency::Immutable);
-    let (bucket, path) = (bucket.unwrap(), Path::from("a"));
-    *origin.next_write.lock() = Some("other".into());
-    bucket.put(&path, "first".into()).await.unwrap();
+    let bucket = engine.mount("late", origin.shared(), Consistency::Immutable);
+    let (bucket, path) = (bucket.unwrap(), Path::from(PATH));
+    origin.faults.fault("put", "", Fault::HoldResponse);
+    let (first, ()) = tokio::join!(bucket.put(&path, "first".into()), async {
+        origin.faults.wait_until_held().await;
+        store(&origin, "other").await;
+        origin.faults.release(1);
+    });
+    first.unwrap();
     let read = bucket.get(&path).await.unwrap().bytes().await.unwrap();
     assert_eq!(&read[..], b"other");
     bucket.put(&path, "third".into()).await.unwrap();

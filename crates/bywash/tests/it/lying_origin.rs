@@ -15,6 +15,7 @@ use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::web::{Web, WebServerOptions};
 use bywash_sim::server::{FaultPlan, Lie, Protocol, Server, ServerFault};
+use bywash_support::pattern;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, Result};
@@ -41,19 +42,10 @@ struct World {
     objects: Vec<(Path, Bytes)>,
 }
 
-/// No two objects, and no two offsets of one, have the same 8 bytes.
-fn content(seed: u64) -> Bytes {
-    let words = (0..=LENGTH as u64 / 8).flat_map(|at| {
-        let word = (seed << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (word ^ (word >> 29)).to_le_bytes()
-    });
-    words.take(LENGTH).collect::<Vec<_>>().into()
-}
-
 impl World {
     async fn new(kind: Kind) -> Self {
         let objects: Vec<_> = (0..4)
-            .map(|n| (Path::from(format!("p/key-{n}")), content(n)))
+            .map(|n| (Path::from(format!("p/key-{n}")), pattern(n, LENGTH)))
             .collect();
         let put = |store: &bywash_sim::server::objects::Objects, bucket: &str, prefix: &str| {
             for (path, bytes) in &objects {

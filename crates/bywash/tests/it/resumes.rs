@@ -9,6 +9,7 @@ use bywash::upload::journal::{Journal, JournalError, SourceIdentity};
 use bywash::upload::{JournalOptions, Resumed, UploadOptions};
 use bywash::{Bucket, Engine, EngineError, Origin, OriginUrl};
 use bywash_sim::server::objects::crc32c;
+use bywash_support::pattern;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
 use tempfile::TempDir;
@@ -25,7 +26,7 @@ impl Place {
     fn new(length: usize) -> Self {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("origin")).unwrap();
-        let content: Bytes = (0..length).map(|at| (at * 31 + at / 255) as u8).collect();
+        let content = pattern(0, length);
         std::fs::write(home.path().join("source"), &content).unwrap();
         Self { home, content }
     }

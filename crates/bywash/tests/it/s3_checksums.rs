@@ -11,6 +11,7 @@ use bywash::{Bucket, Consistency, DownloadOptions, Engine, EngineError, OriginUr
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
+use bywash_support::pattern;
 use http::Method;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt, Result};
@@ -65,8 +66,7 @@ struct World {
 
 impl World {
     async fn new(refusal: Option<u16>, verify: Verify) -> Self {
-        let words = (0..LENGTH as u64 / 8).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let content: Bytes = words.flat_map(u64::to_le_bytes).collect::<Vec<_>>().into();
+        let content = pattern(0, LENGTH);
         let store = S3::new();
         let crc = BASE64_STANDARD.encode(crc32c(&content).to_be_bytes());
         let headers = [

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
 use bywash::upload::UploadOptions;
 use bywash::{Bucket, Consistency, Engine};
-use bywash_sim::pattern;
+use bywash_support::pattern;
+use bywash_support::settings::setting;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rand::rngs::StdRng;
@@ -153,10 +154,6 @@ fn on_threads(sizes: &[u64], work: impl Fn(usize, u64) + Sync) {
             });
         }
     });
-}
-
-fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
-    std::env::var(name).map_or(default, |text| text.parse().ok().unwrap())
 }
 
 /// Returns the free bytes of a folder's disk for unprivileged processes.

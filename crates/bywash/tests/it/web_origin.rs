@@ -9,6 +9,7 @@ use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, R
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::web::{Tag, Web, WebServerOptions};
 use bywash_sim::server::{LoggedRequest, Server, ServerFault};
+use bywash_support::pattern;
 use futures::TryStreamExt;
 use http::{HeaderMap, HeaderValue};
 use object_store::path::Path;
@@ -75,14 +76,6 @@ impl World {
     }
 }
 
-/// Its period is a prime, so bytes of another offset are detected.
-fn pattern(length: usize, seed: usize) -> Bytes {
-    let period: Vec<u8> = (0..251).map(|i| (i * 31 + seed) as u8).collect();
-    let mut bytes = period.repeat(length / 251 + 1);
-    bytes.truncate(length);
-    bytes.into()
-}
-
 fn gets(log: &[LoggedRequest]) -> usize {
     log.iter()
         .filter(|request| request.line.starts_with("GET "))
@@ -121,7 +114,7 @@ async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_e
     };
     let world = World::new(server_options).await;
     // More than the memory holds, so that each read evicts what the last one brought.
-    let data = pattern(17 << 20, 1);
+    let data = pattern(1, 17 << 20);
     world.web.put("/pub/key", data.clone());
     for _ in 0..2 {
         assert!(world.read("key", None).await.unwrap() == data);
@@ -133,7 +126,7 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
     let world = World::new(WebServerOptions::default()).await;
     for (number, server_options) in all_web_server_options().into_iter().enumerate() {
         world.web.set_options(server_options);
-        let data = pattern(5 * BLOCK + 17, number);
+        let data = pattern(number as u64, 5 * BLOCK + 17);
         let key = format!("a b/c+%.{number}");
         world.web.put(&format!("/pub/{key}"), data.clone());
         let path = Path::parse(&key).unwrap();
@@ -202,7 +195,7 @@ async fn object_replaced_while_read_is_never_mixed() {
     for (number, server_options) in all_web_server_options().into_iter().enumerate() {
         world.web.set_options(server_options);
         let (key, path) = (format!("/pub/{number}"), Path::from(number.to_string()));
-        let (old, new) = (pattern(64 * BLOCK, 0), pattern(64 * BLOCK, 7));
+        let (old, new) = (pattern(0, 64 * BLOCK), pattern(7, 64 * BLOCK));
         world.web.put(&key, old.clone());
         let mut body = world.bucket.get(&path).await.unwrap().into_stream();
         let mut got = body.try_next().await.unwrap().unwrap().to_vec();
@@ -240,7 +233,7 @@ async fn reader_without_range_support_continues_its_parked_body() {
         ..WebServerOptions::default()
     };
     let world = World::new(server_options).await;
-    let data = pattern(640 * BLOCK, 0);
+    let data = pattern(0, 640 * BLOCK);
     world.web.put("/pub/k", data.clone());
     let mut body = world
         .bucket
@@ -271,7 +264,7 @@ async fn server_errors_map_to_matching_errors() {
     world.web.respond_with_status("/pub/secret", 403);
     world.web.respond_with_status("/pub/login", 401);
     world.web.respond_with_status("/pub/teapot", 418);
-    world.web.put("/pub/k", pattern(10, 0));
+    world.web.put("/pub/k", pattern(0, 10));
     let failure = async |key: &str| world.read(key, None).await.unwrap_err();
     assert!(matches!(failure("none").await, Error::NotFound { .. }));
     assert!(matches!(failure("gone").await, Error::NotFound { .. }));
@@ -303,7 +296,7 @@ async fn server_errors_map_to_matching_errors() {
             .read("k", Some(GetRange::Bounded(2..5)))
             .await
             .unwrap(),
-        pattern(10, 0)[2..5]
+        pattern(0, 10)[2..5]
     );
     let listing = world.bucket.list_with_delimiter(None).await.unwrap_err();
     assert!(matches!(listing, Error::NotSupported { .. }), "{listing}");
@@ -326,7 +319,7 @@ async fn servers_without_head_or_length_are_queried_by_get() {
         };
         let world = World::new(server_options).await;
         world.web.put("/pub/empty", Bytes::new());
-        world.web.put("/pub/short", pattern(1000, 0));
+        world.web.put("/pub/short", pattern(0, 1000));
         for (key, size) in [("empty", 0), ("short", 1000)] {
             let path = Path::from(key);
             assert_eq!(
@@ -336,7 +329,7 @@ async fn servers_without_head_or_length_are_queried_by_get() {
             );
             assert_eq!(
                 world.read(key, None).await.unwrap(),
-                pattern(size as usize, 0),
+                pattern(0, size as usize),
                 "{server_options:?}"
             );
         }
@@ -353,7 +346,7 @@ async fn servers_without_head_or_length_are_queried_by_get() {
         ..WebServerOptions::default()
     };
     let world = World::new(chunked).await;
-    world.web.put("/pub/long", pattern((1 << 20) + 1, 0));
+    world.web.put("/pub/long", pattern(0, (1 << 20) + 1));
     let error = world.read("long", None).await.unwrap_err();
     assert!(matches!(error, Error::NotSupported { .. }), "{error}");
     assert!(error.to_string().contains("Content-Length"), "{error}");
@@ -362,7 +355,7 @@ async fn servers_without_head_or_length_are_queried_by_get() {
 #[tokio::test]
 async fn content_encoding_is_kept_and_reported() {
     let world = World::new(WebServerOptions::default()).await;
-    let packed = pattern(300, 3);
+    let packed = pattern(3, 300);
     world
         .web
         .put_encoded("/pub/k.gz", packed.clone(), Some("gzip"));
@@ -388,7 +381,7 @@ fn token() -> HeaderMap {
 /// Another host with the file `/k`.
 async fn elsewhere() -> Server {
     let other = Arc::new(Web::new(WebServerOptions::default()));
-    other.put("/k", pattern(10, 0));
+    other.put("/k", pattern(0, 10));
     Server::start(other).await.unwrap()
 }
 
@@ -413,9 +406,9 @@ fn assert_nothing_secret(log: &[LoggedRequest]) {
 async fn redirects_on_a_host_forward_headers_and_never_the_url() {
     let (server_options, token) = (WebServerOptions::default(), token());
     let world = World::with(server_options, "me:pw@", "?sig=s3cr3t", &token, None).await;
-    world.web.put("/store/k", pattern(10, 0));
+    world.web.put("/store/k", pattern(0, 10));
     world.web.redirect("/pub/near", "/store/k");
-    assert_eq!(world.read("near", None).await.unwrap(), pattern(10, 0));
+    assert_eq!(world.read("near", None).await.unwrap(), pattern(0, 10));
     let log = world.server.take_log();
     for request in &log {
         assert_eq!(request.headers["x-api-key"], "t0ken");
@@ -486,7 +479,7 @@ async fn redirect_to_another_host_forwards_no_secret() {
         let range = Some(GetRange::Bounded(2..5));
         assert_eq!(
             world.read("far", range).await.unwrap(),
-            pattern(10, 0)[2..5]
+            pattern(0, 10)[2..5]
         );
         world.bucket.head(&Path::from("far")).await.unwrap();
         assert_nothing_secret(&other.take_log());
@@ -500,12 +493,12 @@ async fn host_that_redirects_back_gets_no_headers() {
     let world = World::with(WebServerOptions::default(), "", "?sig=s3cr3t", &token, any).await;
     let back = Arc::new(Web::new(WebServerOptions::default()));
     let other = Server::start(Arc::<Web>::clone(&back)).await.unwrap();
-    world.web.put("/k", pattern(10, 0));
+    world.web.put("/k", pattern(0, 10));
     back.redirect("/back", &format!("{}/k", world.server.url()));
     world
         .web
         .redirect("/pub/far", &format!("{}/back", other.url()));
-    assert_eq!(world.read("far", None).await.unwrap(), pattern(10, 0));
+    assert_eq!(world.read("far", None).await.unwrap(), pattern(0, 10));
     let log = world.server.take_log();
     let returned: Vec<_> = log
         .into_iter()
@@ -523,11 +516,11 @@ async fn redirects_to_invalid_targets_are_refused() {
         let next = format!("/pub/{}", hop + 1);
         world.web.redirect(&format!("/pub/{hop}"), &next);
     }
-    world.web.put("/pub/11", pattern(10, 0));
+    world.web.put("/pub/11", pattern(0, 10));
     world.web.redirect("/pub/file", "file:///etc/hostname");
     world.web.redirect("/pub/odd", "http://[");
     // Ten redirects are followed, an eleventh is not.
-    assert_eq!(world.read("1", None).await.unwrap(), pattern(10, 0));
+    assert_eq!(world.read("1", None).await.unwrap(), pattern(0, 10));
     for (key, says) in [
         ("loop", "more than 10"),
         ("0", "more than 10"),
@@ -547,7 +540,7 @@ async fn redirects_to_invalid_targets_are_refused() {
 #[tokio::test]
 async fn write_is_refused_before_any_request() {
     let world = World::new(WebServerOptions::default()).await;
-    world.web.put("/pub/k", pattern(10, 0));
+    world.web.put("/pub/k", pattern(0, 10));
     let (from, to) = (Path::from("k"), Path::from("to"));
     let bucket = &world.bucket;
     let errors = [

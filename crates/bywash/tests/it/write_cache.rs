@@ -9,6 +9,7 @@ use bywash::{
     Bucket, BucketStats, Consistency, Engine, PutStreamOptions, UploadOptions, WriteCache,
 };
 use bywash_sim::{FaultKind, FaultProfile, SimOrigin};
+use bywash_support::pattern;
 use futures::StreamExt;
 use futures::stream;
 use object_store::path::Path;
@@ -33,10 +34,6 @@ fn engine(when: WriteCache) -> (Engine, MemoryStore, Bucket) {
     (engine, origin, bucket)
 }
 
-fn pattern(length: usize) -> Bytes {
-    (0..length).map(|i| (i * 31 + i / 251) as u8).collect()
-}
-
 fn stats(engine: &Engine) -> BucketStats {
     engine.stats().buckets["test"]
 }
@@ -50,7 +47,7 @@ async fn written_bytes_are_read_from_memory() {
     let (engine, _, bucket) = engine(WriteCache::OnWrite);
     let path = Path::from("a");
     for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 17] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         // Pieces that end within blocks.
         let pieces = data.chunks(10_007).map(Bytes::copy_from_slice);
         let payload: PutPayload = pieces.collect();
@@ -66,7 +63,7 @@ async fn written_bytes_are_read_from_memory() {
 #[tokio::test]
 async fn streamed_body_of_one_chunk_is_read_from_memory() {
     let (engine, _, bucket) = engine(WriteCache::OnWrite);
-    let (path, data) = (Path::from("a"), pattern(3 * BLOCK + 5));
+    let (path, data) = (Path::from("a"), pattern(0, 3 * BLOCK + 5));
     let pieces: Vec<_> = data.chunks(999).map(Bytes::copy_from_slice).collect();
     let body = stream::iter(pieces.into_iter().map(Ok)).boxed();
     let options = PutStreamOptions::default();
@@ -78,7 +75,7 @@ async fn streamed_body_of_one_chunk_is_read_from_memory() {
 #[tokio::test]
 async fn bytes_are_read_from_the_origin_by_default() {
     let (engine, _, bucket) = engine(WriteCache::default());
-    let (path, data) = (Path::from("a"), pattern(BLOCK));
+    let (path, data) = (Path::from("a"), pattern(0, BLOCK));
     bucket.put(&path, data.clone().into()).await.unwrap();
     let requests = stats(&engine).origin_requests;
     assert_eq!(requests, 1, "a write costs one request");
@@ -89,7 +86,7 @@ async fn bytes_are_read_from_the_origin_by_default() {
 #[tokio::test]
 async fn object_larger_than_the_memory_is_kept_in_part() {
     let (_, _, bucket) = engine(WriteCache::OnWrite);
-    let (path, data) = (Path::from("a"), pattern(24 << 20));
+    let (path, data) = (Path::from("a"), pattern(0, 24 << 20));
     bucket.put(&path, data.clone().into()).await.unwrap();
     assert_eq!(read(&bucket, &path).await, data);
 }
@@ -112,7 +109,7 @@ async fn write_waits_only_shortly_for_the_head_of_its_version() {
         let (begun, path) = (Instant::now(), Path::from("a"));
         let put = tokio::spawn({
             let (bucket, path) = (bucket.clone(), path.clone());
-            async move { bucket.put(&path, pattern(BLOCK).into()).await }
+            async move { bucket.put(&path, pattern(0, BLOCK).into()).await }
         });
         // The write has reached the store; what follows fails.
         sleep(latency / 2).await;
@@ -122,7 +119,7 @@ async fn write_waits_only_shortly_for_the_head_of_its_version() {
         assert!(took <= Duration::from_secs(2), "{fault:?}: {took:?}");
         assert_eq!(origin.requests(), 2, "{fault:?}: one HEAD");
         origin.set_fault_profile(profile(vec![]));
-        assert_eq!(read(&bucket, &path).await, pattern(BLOCK));
+        assert_eq!(read(&bucket, &path).await, pattern(0, BLOCK));
     }
 }
 
@@ -147,7 +144,7 @@ async fn upload_of_several_chunks_is_read_from_memory() {
     let (engine, _, bucket) = engine(WriteCache::OnWrite);
     let path = Path::from("a");
     for length in [CHUNK + 1, 2 * CHUNK, 11 * BLOCK, 40 * BLOCK + 17] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         upload(&bucket, &path, &data).await.unwrap();
         let resident = engine.stats().pool.resident_bytes;
         assert!(resident >= length as u64, "{resident} of {length}");
@@ -161,7 +158,7 @@ async fn upload_of_several_chunks_is_read_from_memory() {
 #[tokio::test]
 async fn upload_larger_than_a_quarter_of_the_memory_is_kept_up_to_that() {
     let (engine, _, bucket) = engine(WriteCache::OnWrite);
-    let (path, data) = (Path::from("a"), pattern(6 << 20));
+    let (path, data) = (Path::from("a"), pattern(0, 6 << 20));
     upload(&bucket, &path, &data).await.unwrap();
     let stats = engine.stats();
     assert_eq!(stats.pool.resident_bytes, 4 << 20);
@@ -172,7 +169,7 @@ async fn upload_larger_than_a_quarter_of_the_memory_is_kept_up_to_that() {
 #[tokio::test]
 async fn upload_that_fails_or_is_aborted_leaves_no_block() {
     let (engine, origin, bucket) = engine(WriteCache::OnWrite);
-    let (path, old) = (Path::from("a"), pattern(10));
+    let (path, old) = (Path::from("a"), pattern(0, 10));
     origin.put(&path, old.clone().into()).await.unwrap();
     let resident = || engine.stats().pool.resident_blocks;
     for fails in [true, false] {
@@ -182,7 +179,7 @@ async fn upload_that_fails_or_is_aborted_leaves_no_block() {
             ..UploadOptions::default()
         };
         let mut upload = bucket.upload(&path, options).await.unwrap();
-        upload.write(pattern(5 * CHUNK)).await.unwrap();
+        upload.write(pattern(0, 5 * CHUNK)).await.unwrap();
         // In memory, but of no version.
         assert!(resident() > 0);
         assert_eq!(read(&bucket, &path).await, old);
@@ -212,7 +209,7 @@ async fn upload_that_was_overwritten_at_once_is_not_kept() {
     let length = 9 * BLOCK;
     let writes = tokio::spawn({
         let (bucket, path) = (bucket.clone(), path.clone());
-        async move { upload(&bucket, &path, &pattern(length)).await }
+        async move { upload(&bucket, &path, &pattern(0, length)).await }
     });
     // Another client writes as much between the completion and the HEAD.
     while origin.oracle().current(&path).is_none() {

@@ -14,6 +14,7 @@ use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Clock, Row, SeriesDb, SeriesOptions};
 use bywash_series_proofs::Death;
 use bywash_support::hooked_store::HookedStore;
+use bywash_support::settings::setting;
 use object_store::ObjectStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -208,17 +209,12 @@ async fn case_5_kill_at_each_request_loses_and_duplicates_no_row() {
 /// their end, because files would become too many to be compacted before the next kill.
 #[tokio::test]
 async fn case_5_random_kills_lose_and_duplicate_no_row() {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().unwrap())
-    };
-    let seed = number("BYWASH_SEED").unwrap_or(1);
-    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test it by_chance");
+    let seed = setting("BYWASH_SEED", 1);
+    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test it case_5_random_kills");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let mut told = Told::default();
-    for kills in 1..=number("BYWASH_KILLS").unwrap_or(10) {
+    for kills in 1..=setting("BYWASH_KILLS", 10) {
         let death = Death {
             request: random.random_range(0..80),
             after: random.random(),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 
 use super::mount::Mount;
@@ -183,9 +184,9 @@ async fn stops(context: &mut CaseContext) -> Result<(), CaseError> {
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_millis(300)).await;
         context.pause().await;
-        context.signal("STOP").await?;
+        context.signal(Signal::STOP)?;
         tokio::time::sleep(Duration::from_millis(1200)).await;
-        context.signal("CONT").await?;
+        context.signal(Signal::CONT)?;
         context.resume();
     }
     stop.store(true, Ordering::Relaxed);

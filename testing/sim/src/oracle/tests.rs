@@ -14,7 +14,7 @@ fn rules() -> Rules {
 }
 
 fn version(path: &Path, number: u64, len: usize) -> Version {
-    let body = crate::pattern(number, len);
+    let body = bywash_support::pattern(number, len);
     Version {
         number,
         meta: ObjectMeta {

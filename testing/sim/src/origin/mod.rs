@@ -21,7 +21,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::fault::{Fault, FaultProfile};
 use crate::oracle::{Oracle, Version, no_time};
-use crate::pattern::{pattern, version_seed};
+use bywash_support::pattern::{mix, pattern};
 
 pub use log::{Operation, Request};
 
@@ -383,4 +383,12 @@ fn not_found(path: &Path) -> Error {
         path: path.to_string(),
         source: "404 Not Found".into(),
     }
+}
+
+/// Returns the [`pattern`] seed of one version of an object, from the seed of the simulation.
+fn version_seed(simulation_seed: u64, key: &str, number: u64) -> u64 {
+    let key = key
+        .bytes()
+        .fold(simulation_seed, |hash, byte| mix(hash ^ u64::from(byte)));
+    mix(key ^ number)
 }

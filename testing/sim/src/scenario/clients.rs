@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::plan::draw_size;
 use super::{OPERATION_TIMEOUT, RunContext};
 use crate::oracle::{Observation, Oracle, Outcome, Violation, WriteEffect};
-use crate::pattern;
+use bywash_support::pattern;
 
 /// How a reader consumes a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::lie::Lie;
 use super::request::HttpRequest;
-use crate::pattern::mix;
+use bywash_support::pattern::mix;
 
 /// Fault of one request. Numbers are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

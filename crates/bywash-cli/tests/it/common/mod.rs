@@ -3,19 +3,16 @@
 pub(crate) mod gate;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use bywash_support::http::pattern;
+use bywash_support::process::{BywashProcess, without_settings};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::block_in_place;
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs it beside servers of the same test.
 pub(crate) fn succeeds(mut command: Command) -> Output {
@@ -34,13 +31,7 @@ pub(crate) fn fails(mut command: Command) -> String {
 /// The program, without the AWS and Bywash settings of whoever runs the tests.
 pub(crate) fn bywash(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bywash"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("AWS_") || text.starts_with("BYWASH_") || text.starts_with("AZURE_") {
-            command.env_remove(&name);
-        }
-    }
-    command
+    without_settings(&mut command)
         .args(args)
         // Nor the profiles of that person.
         .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -57,22 +48,6 @@ pub(crate) fn stdout(output: &Output) -> String {
 
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Bytes that no shift or repetition of a part leaves unchanged.
-pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words
-        .take(length.div_ceil(8))
-        .flatten()
-        .take(length)
-        .collect()
 }
 
 pub(crate) fn text(path: &Path) -> &str {
@@ -142,7 +117,7 @@ pub(crate) fn data_dir(buckets: &[&str]) -> (TempDir, PathBuf) {
 
 /// A running `bywash serve`; killed when dropped.
 pub(crate) struct Server {
-    child: Child,
+    process: BywashProcess,
     pub(crate) s3: String,
     pub(crate) admin: SocketAddr,
     /// All it said before it was ready.
@@ -168,34 +143,13 @@ impl Server {
     }
 
     pub(crate) fn spawn(mut command: Command, data: &Path) -> Self {
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said = String::new();
-        loop {
-            let line = lines
-                .next()
-                .expect("the server ended before it was ready")
-                .unwrap();
-            said.push_str(&line);
-            said.push('\n');
-            let Some(ready) = line.strip_prefix("ready ") else {
-                continue;
-            };
-            let value = |name: &str| {
-                let word = ready
-                    .split(' ')
-                    .find_map(|word| word.strip_prefix(name))
-                    .unwrap();
-                word.to_owned()
-            };
-            let admin = value("admin=http://").parse().unwrap();
-            return Self {
-                child,
-                s3: value("s3="),
-                admin,
-                said,
-                data: data.to_owned(),
-            };
+        let process = BywashProcess::start(&mut command).unwrap();
+        Self {
+            s3: process.addresses.s3.clone(),
+            admin: process.addresses.admin,
+            said: process.output.clone(),
+            process,
+            data: data.to_owned(),
         }
     }
 
@@ -279,28 +233,11 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.process.signal(signal).unwrap();
     }
 
     /// Waits for the end; fails the test if it does not come.
-    pub(crate) fn wait(mut self) -> ExitStatus {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let pid = Pid::from_child(&self.child);
-        // The guard must not kill what has ended: the thread owns it from here on.
-        let waiter = std::thread::spawn(move || sender.send(self.child.wait().unwrap()));
-        let Ok(status) = receiver.recv_timeout(PATIENCE) else {
-            kill_process(pid, Signal::KILL).unwrap();
-            panic!("the server did not end");
-        };
-        waiter.join().unwrap().unwrap();
-        status
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn wait(self) -> ExitStatus {
+        self.process.wait().unwrap()
     }
 }

@@ -1,15 +1,18 @@
 //! Crashes, and disks that tear, lose, fill and fail, drawn by a seed. Of a disk tier's 20 hardest cases: 1 (a kill at each step),
 //! 5 (a lost write), 6 (no space at each call), 7 (an I/O error at each call), 12 (the clock), 15 (sizes).
+//! `BYWASH_SEED=N` repeats one run.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
+use bywash_support::settings::seeds;
 use rustix::io::Errno;
 
 use super::*;
 use crate::health::TierState;
 use crate::memory_storage::{Fault, Operation};
 
-const SEEDS: u64 = 1000;
+const SEEDS: Range<u64> = 0..1000;
 
 /// What is known of the blocks of one tier, across its restarts.
 struct World {
@@ -128,7 +131,7 @@ impl World {
 /// After any write, of which any pages reached the disk: what is found is right, and what was found before is found.
 #[test]
 fn kill_at_any_step_loses_at_most_what_was_being_written() {
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS) {
         let mut world = World::new(seed);
         for _ in 0..3 {
             let writes = world.rng.random_range(0..40);
@@ -155,7 +158,7 @@ fn kill_at_any_step_loses_at_most_what_was_being_written() {
 #[test]
 fn lost_write_is_a_miss() {
     let mut mismatches = 0;
-    for seed in 0..SEEDS {
+    for seed in SEEDS {
         let mut world = World::new(seed);
         let writes = world.rng.random_range(0..40);
         world.storage.lose_after(writes);
@@ -187,7 +190,7 @@ fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
         Operation::Sync,
         Operation::Remove,
     ];
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS) {
         let mut world = World::new(seed);
         let error = [Errno::NOSPC, Errno::IO, Errno::ROFS, Errno::NOENT][seed as usize % 4];
         for _ in 0..3 {
@@ -218,7 +221,7 @@ fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
 /// Another program fills the disk and empties it.
 #[test]
 fn other_tenant_filling_the_disk_stops_writes_only() {
-    for seed in 0..100 {
+    for seed in seeds(0..100) {
         let mut world = World::new(seed);
         world.resize();
         let mut states = HashMap::new();

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use bywash_support::settings::seeds;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,17 +16,6 @@ const STEPS: usize = 60;
 
 /// Bits of the values by series and timestamp.
 type Model = BTreeMap<(usize, i64), u64>;
-
-/// Seeds to run: `BYWASH_SEED=N` for one, `BYWASH_SEEDS=A..B` for several.
-fn seeds() -> std::ops::Range<u64> {
-    let number = |text: &str| text.parse::<u64>().expect("a seed is a number");
-    if let Ok(one) = std::env::var("BYWASH_SEED") {
-        return number(&one)..number(&one) + 1;
-    }
-    let seeds = std::env::var("BYWASH_SEEDS").unwrap_or_else(|_| "0..3".to_owned());
-    let (from, to) = seeds.split_once("..").expect("BYWASH_SEEDS=A..B");
-    number(from)..number(to)
-}
 
 struct Run {
     random: StdRng,
@@ -195,7 +185,7 @@ impl Run {
 
 #[tokio::test]
 async fn database_matches_a_sorted_map_under_random_operations() {
-    for seed in seeds() {
+    for seed in seeds(0..3) {
         println!(
             "repeat with BYWASH_SEED={seed} cargo test -p bywash-series --lib db::tests::model"
         );

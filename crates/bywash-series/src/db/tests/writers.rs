@@ -1,12 +1,16 @@
 //! Tests of concurrent writers.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Barrier;
 
 use super::*;
-use crate::{Row, Selector, SeriesNames};
+use crate::{Aggregate, Row, Selector, SeriesNames};
 
 /// Series that all threads write to.
 const SHARED: usize = 100;
+/// Concurrent writers, and batches of a round.
+const WRITERS: i64 = 16;
 const HOUR: i64 = 3_600_000_000_000;
 
 /// Two writers traverse the same series from both ends. The second one is later before the middle, the first one
@@ -140,27 +144,87 @@ async fn case_1_64_threads_create_series_during_listing() {
     assert_eq!(content(&database.copy().open().await.unwrap()), written);
 }
 
+/// Bits of the values of all series by a query, which must return no timestamp twice.
+async fn rows(db: &SeriesDb) -> Content {
+    let all = Selector::all();
+    let series = db.query(&all, ALL, None, Aggregate::Last).await.unwrap();
+    let mut rows = Content::new();
+    for of in series {
+        for point in of.points {
+            let key = (
+                of.source.to_string(),
+                of.metric.to_string(),
+                point.timestamp,
+            );
+            let before = rows.insert(key.clone(), point.value.to_bits());
+            assert_eq!(before, None, "{key:?} is there twice");
+        }
+    }
+    rows
+}
+
+/// All rows are in memory, each in the chunk of its partition, and once in a generation.
+fn assert_stored_once(db: &SeriesDb, metric: &str) {
+    let memtable = &db.0.memtable;
+    let mut stored = BTreeSet::new();
+    for run in memtable.runs("host", metric, &ALL) {
+        for point in run.blocks.iter().flat_map(|block| block.iter()) {
+            let at = point.timestamp;
+            assert_eq!(memtable.width.partition(at), run.partition, "of {at}");
+            let is_new = stored.insert((run.generation, at));
+            assert!(is_new, "{metric} at {at} is twice in {}", run.generation);
+        }
+    }
+}
+
+/// Timestamps of batch `number`, out of order. At each border, before and after 1970 and with gaps between them, the last
+/// of one partition and the first of the next, which all batches write, and some beside each, which the batches of one
+/// round write. Then one that no other batch writes.
+fn timestamps(number: i64) -> Vec<i64> {
+    /// First hours of partitions.
+    const BORDERS: [i64; 5] = [-12, 6, -2, 12, 0];
+    const BESIDE: i64 = 20;
+    let first = 1 + number / WRITERS * BESIDE;
+    let beside = (first..first + BESIDE).flat_map(|at| [at, -1 - at]);
+    let at_border: Vec<i64> = [-1, 0].into_iter().chain(beside).collect();
+    let borders = BORDERS
+        .iter()
+        .flat_map(|hour| at_border.iter().map(move |at| hour * HOUR + at));
+    borders.chain([HOUR + number]).collect()
+}
+
 #[tokio::test]
 async fn case_6_concurrent_batches_over_partitions_are_stored_once() {
+    const ROUNDS: i64 = 20;
+    const METRICS: [&str; 3] = ["a", "b", "c"];
     let database = TestDatabase::new();
     let db = database.open().await.unwrap();
+    assert_eq!(db.0.memtable.width.nanos(), 2 * HOUR);
+    let barrier = Barrier::new(WRITERS as usize);
+    let write = |writer: i64| {
+        for round in 0..ROUNDS {
+            let number = round * WRITERS + writer;
+            let row = |metric, at| row("host", metric, at, number as f64);
+            let mut rows: Vec<_> = timestamps(number)
+                .into_iter()
+                .flat_map(|at| METRICS.map(|metric| row(metric, at)))
+                .collect();
+            // Every second writer begins at the other end, so that frames are logged in another order than rows are
+            // written.
+            if writer % 2 == 1 {
+                rows.reverse();
+            }
+            barrier.wait();
+            db.insert_rows(&rows).unwrap();
+            for metric in METRICS {
+                db.insert_rows(&[row(metric, i64::MAX - round)]).unwrap();
+            }
+        }
+    };
     std::thread::scope(|threads| {
-        for writer in 0..16 {
-            let db = &db;
-            threads.spawn(move || {
-                let metric = format!("{writer}");
-                for batch in 0..20 {
-                    // Several partitions with gaps between them, before and after 1970, early and late; then one
-                    // single row.
-                    let at = |n: i64| (n * 7 % 5 - 2) * 6 * HOUR + batch * 10 + n;
-                    let rows: Vec<_> = (0..9)
-                        .map(|n| row("host", &metric, at(n), n as f64))
-                        .collect();
-                    db.insert_rows(&rows).unwrap();
-                    db.insert_rows(&[row("host", &metric, i64::MAX - batch, 1.0)])
-                        .unwrap();
-                }
-            });
+        for writer in 0..WRITERS {
+            let write = &write;
+            threads.spawn(move || write(writer));
         }
         threads.spawn(|| {
             for _ in 0..50 {
@@ -169,9 +233,31 @@ async fn case_6_concurrent_batches_over_partitions_are_stored_once() {
             }
         });
     });
-    let written = content(&db);
-    assert_eq!(written.len(), 16 * 20 * 10);
-    assert_eq!(content(&database.copy().open().await.unwrap()), written);
+    for metric in METRICS {
+        assert_stored_once(&db, metric);
+    }
+    let written = rows(&db).await;
+    // By timestamp, the batches of the last round that wrote it: no row replaces a later one of its own writer.
+    let mut winners: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for number in 0..ROUNDS * WRITERS {
+        let round = number / WRITERS;
+        for at in timestamps(number).into_iter().chain([i64::MAX - round]) {
+            let numbers = winners.entry(at).or_default();
+            numbers.retain(|earlier| earlier / WRITERS == round);
+            numbers.push(number);
+        }
+    }
+    assert_eq!(written.len(), METRICS.len() * winners.len());
+    for ((_, metric, at), value) in &written {
+        let number = f64::from_bits(*value) as i64;
+        assert!(winners[at].contains(&number), "{metric} at {at}: {number}");
+    }
+    let again = database.copy().open().await.unwrap();
+    for metric in METRICS {
+        assert_stored_once(&again, metric);
+    }
+    assert!(rows(&again).await == written, "other rows after a replay");
     db.flush().await.unwrap();
     assert_eq!(content(&db).len(), 0);
+    assert!(rows(&db).await == written, "other rows in files");
 }

@@ -1,6 +1,5 @@
 //! Tests of data files and manifests in an in-memory store.
 
-mod faulty_store;
 mod model;
 mod sizes;
 mod swaps;
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, PoolConfig, Share};
+use bywash_support::faulty_store::FaultyStore;
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
@@ -356,7 +356,7 @@ async fn row_from_the_future_expires_no_other_file() {
 
 #[tokio::test]
 async fn cold_series_costs_three_gets_and_a_cached_tail_saves_one() {
-    let store = faulty_store::FaultyStore::default();
+    let store = FaultyStore::default();
     let shared = store.shared();
     let files = open(&shared).await;
     let long: Vec<_> = (0..100_000).map(|n| (n, (n as f64).sin())).collect();

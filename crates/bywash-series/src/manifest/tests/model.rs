@@ -2,27 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use bywash_support::settings::seeds;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::faulty_store::{Fault, FaultyStore};
 use super::*;
+use bywash_support::faulty_store::{Fault, FaultyStore};
 
 type Model = BTreeMap<(&'static str, i64), u64>;
 
 const NAMES: [&str; 3] = ["", "a", "b/c"];
 const STEPS: usize = 40;
-
-/// Seeds to run: `BYWASH_SEED=N` for one, `BYWASH_SEEDS=A..B` for several.
-fn seeds() -> std::ops::Range<u64> {
-    let number = |text: &str| text.parse::<u64>().expect("a seed is a number");
-    if let Ok(one) = std::env::var("BYWASH_SEED") {
-        return number(&one)..number(&one) + 1;
-    }
-    let seeds = std::env::var("BYWASH_SEEDS").unwrap_or_else(|_| "0..8".to_owned());
-    let (from, to) = seeds.split_once("..").expect("BYWASH_SEEDS=A..B");
-    number(from)..number(to)
-}
 
 struct Run {
     random: StdRng,
@@ -51,10 +41,10 @@ impl Run {
         if self.random.random_bool(0.4) {
             let method = ["put", "put", "get"][self.random.random_range(0..3)];
             let part = ["manifest", "files/"][self.random.random_range(0..2)];
-            let faults = [Fault::Fail, Fault::LoseResponse, Fault::Delay];
+            let faults = [Fault::Fail, Fault::LoseResponse, Fault::DelayPut];
             let fault = faults[self.random.random_range(0..3)];
-            // A delayed file would be named before it exists; only a manifest's put may be delayed.
-            let fault = if part == "files/" && fault == Fault::Delay {
+            // Only puts can be delayed, and a delayed file would be named before it exists.
+            let fault = if fault == Fault::DelayPut && (method, part) != ("put", "manifest") {
                 Fault::Fail
             } else {
                 fault
@@ -163,7 +153,7 @@ impl Run {
 
 #[tokio::test]
 async fn files_match_a_sorted_map_under_failures_compaction_and_retention() {
-    for seed in seeds() {
+    for seed in seeds(0..8) {
         println!("BYWASH_SEED={seed} cargo test -p bywash-series --lib files_match_a_sorted_map");
         let mut run = Run::new(seed).await;
         for _ in 0..STEPS {

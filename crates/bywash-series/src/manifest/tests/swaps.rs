@@ -3,8 +3,8 @@
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use super::faulty_store::{Fault, FaultyStore};
 use super::*;
+use bywash_support::faulty_store::{Fault, FaultyStore};
 
 async fn faulty() -> (FaultyStore, Arc<dyn ObjectStore>, DataFiles) {
     let store = FaultyStore::default();
@@ -43,7 +43,7 @@ async fn failed_flush_is_repeated_without_duplicates() {
         ("files/", Fault::LoseResponse),
         ("manifest", Fault::Fail),
         ("manifest", Fault::LoseResponse),
-        ("manifest", Fault::Delay),
+        ("manifest", Fault::DelayPut),
     ] {
         let (store, shared, files) = faulty().await;
         files.flush(one_row(0, 1), 1).await.unwrap();
@@ -76,7 +76,7 @@ async fn failed_flush_is_repeated_without_duplicates() {
 #[tokio::test]
 async fn delayed_put_of_a_superseded_writer_has_no_effect() {
     let (store, shared, old) = faulty().await;
-    store.fault("put", "manifest", Fault::Delay);
+    store.fault("put", "manifest", Fault::DelayPut);
     old.flush(one_row(0, 1), 1).await.unwrap_err();
     let new = open(&shared).await;
     new.flush(one_row(0, 1), 1).await.unwrap();

@@ -29,7 +29,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use self::error::io_error;
 use self::files::{is_locked, is_still, lock_alone, remove, sync_folder, write_new};
 use self::kinds::{FORMAT, Kind};
-use self::state::{Fault, State};
+use self::state::{ParseError, State};
 
 pub use self::entry::Entry;
 pub use self::error::JournalError;
@@ -307,12 +307,12 @@ fn read(file: &File, path: &FsPath) -> Result<State> {
         .seek(SeekFrom::Start(0))
         .and_then(|_| from_start.read_to_end(&mut bytes))
         .map_err(io_error("read", path))?;
-    state::parse(&bytes).map_err(|fault| match fault {
-        Fault::OtherVersion(version) => JournalError::OtherVersion {
+    state::parse(&bytes).map_err(|error| match error {
+        ParseError::OtherVersion(version) => JournalError::OtherVersion {
             path: path.to_owned(),
             version,
         },
-        Fault::Damaged { offset, detail } => JournalError::Damaged {
+        ParseError::Damaged { offset, detail } => JournalError::Damaged {
             path: path.to_owned(),
             offset,
             detail,

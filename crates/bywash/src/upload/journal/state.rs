@@ -135,7 +135,7 @@ pub(super) struct State {
 
 /// Reason for which a file is not a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ParseError {
     /// Written by another version.
     OtherVersion(u32),
     /// Bytes that no crash leaves behind.
@@ -143,11 +143,11 @@ pub(super) enum Fault {
 }
 
 /// Parses a whole file. Ignores a torn record at its end.
-pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
-    let damaged = |offset, detail| Fault::Damaged { offset, detail };
+pub(super) fn parse(file: &[u8]) -> Result<State, ParseError> {
+    let damaged = |offset, detail| ParseError::Damaged { offset, detail };
     let mut position = match FORMAT.check_header(file) {
         FileHeader::Known(first) => first,
-        FileHeader::Version(version) => return Err(Fault::OtherVersion(version)),
+        FileHeader::Version(version) => return Err(ParseError::OtherVersion(version)),
         FileHeader::Foreign => return Err(damaged(0, "it does not begin as a journal")),
     };
     let (first, mut process) = match FORMAT.read(file, position) {

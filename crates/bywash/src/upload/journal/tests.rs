@@ -307,7 +307,7 @@ proptest! {
                     prop_assert_eq!(&state.progress, &stage.progress);
                     prop_assert_eq!(state.whole, stage.whole);
                 }
-                (Err(Fault::Damaged { .. }), None) => {}
+                (Err(ParseError::Damaged { .. }), None) => {}
                 (read, _) => prop_assert!(false, "cut at {cut}: {read:?}"),
             }
         }

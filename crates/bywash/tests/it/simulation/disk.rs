@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bywash::testing::{DiskFault, FakeDisk};
 use bywash::{Consistency, ContentDigest, DiskOptions, DiskStats, Verify};
-use bywash_sim::{Consume, FaultKind, FaultProfile, Observation, Outcome, SimOrigin, pattern};
+use bywash_sim::{Consume, FaultKind, FaultProfile, Observation, Outcome, SimOrigin};
+use bywash_support::pattern;
+use bywash_support::settings::seeds;
 use futures::future::join_all;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt as _};
@@ -346,7 +348,7 @@ fn block_on<T>(run: impl Future<Output = T>) -> T {
 
 #[test]
 fn seeded_runs_over_a_bad_disk() {
-    let seeds = super::seeds_or(SEEDS);
+    let seeds = seeds(SEEDS);
     let next = AtomicU64::new(seeds.start);
     let play = || {
         let mut total = Counts::default();

@@ -26,37 +26,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use bywash_sim::{FaultKind, Report, Scenario};
+use bywash_support::settings::seeds;
 
 /// Runs of the fixed set. A run takes some milliseconds; the set gives thousands of reads.
 const SEEDS: Range<u64> = 0..400;
 /// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 40;
 
-/// Returns the seeds that the environment selects, or `all`.
-fn seeds_or(all: Range<u64>) -> Range<u64> {
-    let number = |text: &str| {
-        text.trim()
-            .parse::<u64>()
-            .unwrap_or_else(|_| panic!("{text:?} is not a seed"))
-    };
-    if let Ok(seed) = std::env::var("BYWASH_SEED") {
-        let seed = number(&seed);
-        return seed..seed + 1;
-    }
-    match std::env::var("BYWASH_SEEDS") {
-        Ok(range) => {
-            let (first, end) = range
-                .split_once("..")
-                .unwrap_or_else(|| panic!("BYWASH_SEEDS={range}: write 0..400"));
-            number(first)..number(end)
-        }
-        Err(_) => all,
-    }
-}
-
 #[test]
 fn seeded_runs() {
-    let seeds = seeds_or(SEEDS);
+    let seeds = seeds(SEEDS);
     let next = AtomicU64::new(seeds.start);
     let play = || {
         let mut done = Vec::new();

@@ -208,7 +208,7 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
             faults: vec![(FaultKind::Unavailable, 1.0)],
             ..steady()
         });
-        let body = bywash_sim::pattern(99, 3 * BLOCK);
+        let body = bywash_support::pattern(99, 3 * BLOCK);
         world
             .bucket
             .put(&world.path, body.clone().into())
@@ -253,7 +253,7 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
 async fn long_body_is_an_atomic_upload() {
     let world = World::new(HOUR);
     let old = world.origin.write(&world.path, BLOCK);
-    let body = bywash_sim::pattern(5, 9 * BLOCK + 1);
+    let body = bywash_support::pattern(5, 9 * BLOCK + 1);
     let stream = |bytes: &bytes::Bytes, fails: bool| {
         let pieces: Vec<_> = bytes
             .chunks(10_000)

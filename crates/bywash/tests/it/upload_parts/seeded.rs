@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use bywash::{Bucket, EngineError, UploadOptions};
-use bywash_sim::pattern;
+use bywash_support::pattern;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
 use rand::rngs::StdRng;

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
 use bywash::origin::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
 use bywash::{EngineError, Origin, StatusError};
+use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::{Server, ServerFault};
-use bywash_sim::{advance_clock_by_ticks, pattern};
+use bywash_support::pattern;
 use http::{HeaderMap, HeaderValue};
 use object_store::client::{Signer, StaticCredentialProvider};
 use object_store::gcp::{

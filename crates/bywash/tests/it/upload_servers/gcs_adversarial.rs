@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bywash::origin::SessionStatus;
 use bywash::upload::UploadOptions;
 use bywash::{Consistency, Engine, EngineError};
-use bywash_sim::pattern;
 use bywash_sim::server::ServerFault;
+use bywash_support::pattern;
 use object_store::PutMode;
 use object_store::path::Path;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bywash::Origin;
 use bywash::origin::SessionOptions;
 use bywash::origin::gcs::GcsStore;
-use bywash_sim::pattern;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
+use bywash_support::pattern;
 use object_store::path::Path;
 
 use crate::upload_servers::drive::drive;

@@ -15,12 +15,14 @@ use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{Upload, UploadOptions, UploadResult};
 use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy, StatusError};
+use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::Objects;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, LoggedRequest, Protocol, Server, ServerFaultKind};
-use bywash_sim::{advance_clock_by_ticks, pattern};
+use bywash_support::pattern;
+use bywash_support::settings::seeds;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -431,26 +433,6 @@ fn right_error(
     }
 }
 
-fn seeds() -> Range<u64> {
-    let number = |text: &str| {
-        let number = text.trim().parse::<u64>();
-        number.unwrap_or_else(|_| panic!("{text:?} is not a seed"))
-    };
-    if let Ok(seed) = std::env::var("BYWASH_SEED") {
-        let seed = number(&seed);
-        return seed..seed + 1;
-    }
-    match std::env::var("BYWASH_SEEDS") {
-        Ok(range) => {
-            let (first, end) = range
-                .split_once("..")
-                .unwrap_or_else(|| panic!("BYWASH_SEEDS={range}: write 0..400"));
-            number(first)..number(end)
-        }
-        Err(_) => SEEDS,
-    }
-}
-
 /// A worker's runs: its own runtime, server and clients, so that no worker waits for another's faults.
 fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String)>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -487,7 +469,7 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
 
 /// Plays the seeds for each kind of store; returns the sums if it is the fixed set.
 fn play_all(kinds: &[Kind], test: &str) -> Option<Report> {
-    let seeds = seeds();
+    let seeds = seeds(SEEDS);
     let next = AtomicU64::new(seeds.start);
     // More than processors: some wait for stalls.
     let workers = 2 * thread::available_parallelism().map_or(2, usize::from);

@@ -6,12 +6,12 @@ use object_store::Error;
 use object_store::path::Path;
 use proptest::prelude::*;
 
-use super::fake::{Fake, Fault, IN_ORDER, crc32c};
+use super::fake::{Fake, IN_ORDER, SessionFault, crc32c};
 
 const CHUNK: usize = 600;
 
 fn body(length: usize) -> Bytes {
-    bywash_sim::pattern(11, length)
+    bywash_support::pattern(11, length)
 }
 
 async fn upload(fake: &Fake, body: &Bytes) -> Result<bywash::UploadResult, Error> {
@@ -38,7 +38,7 @@ fn is_damaged(error: &Error) -> bool {
 async fn resends_from_k_after_a_503_with_k_bytes_stored() {
     let body = body(3 * CHUNK);
     for kept in 0..=CHUNK as u64 {
-        let fake = Fake::with(&[Fault::None, Fault::LoseAfter(kept)], &[]);
+        let fake = Fake::with(&[SessionFault::None, SessionFault::LoseAfter(kept)], &[]);
         let result = upload(&fake, &body).await.unwrap();
         let offsets: Vec<_> = fake
             .state
@@ -57,7 +57,7 @@ async fn resends_from_k_after_a_503_with_k_bytes_stored() {
     }
     // The same for the request that completes the upload.
     for kept in 0..=CHUNK as u64 {
-        let fake = Fake::with(&[], &[Fault::LoseAfter(kept)]);
+        let fake = Fake::with(&[], &[SessionFault::LoseAfter(kept)]);
         let result = upload(&fake, &body).await.unwrap();
         assert_eq!(result.resent_bytes, CHUNK as u64 - kept);
         assert_eq!(object(&fake).await.unwrap(), body);
@@ -70,16 +70,16 @@ async fn resends_from_k_after_a_503_with_k_bytes_stored() {
 async fn lost_response_of_the_finalizing_request() {
     let body = body(2 * CHUNK + 1);
     for fault in [
-        Fault::LoseResponse,
-        Fault::LoseAfter(u64::MAX),
-        Fault::LoseResponseAndForget,
+        SessionFault::LoseResponse,
+        SessionFault::LoseAfter(u64::MAX),
+        SessionFault::LoseResponseAndForget,
     ] {
-        let fake = Fake::with(&[], &[fault, Fault::LoseAfter(0)]);
+        let fake = Fake::with(&[], &[fault, SessionFault::LoseAfter(0)]);
         upload(&fake, &body).await.unwrap();
         assert_eq!(object(&fake).await.unwrap(), body, "{fault:?}");
     }
     // All bytes are stored and the object is not created: no success, however often the completion is requested.
-    let fake = Fake::with(&[], &[Fault::LoseAfter(u64::MAX); 1_000]);
+    let fake = Fake::with(&[], &[SessionFault::LoseAfter(u64::MAX); 1_000]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
         EngineError::find(&error),
@@ -87,13 +87,13 @@ async fn lost_response_of_the_finalizing_request() {
     ));
     assert_eq!(object(&fake).await, None);
     // The session is lost: the object decides, by the store's checksum alone.
-    let fake = Fake::with(&[], &[Fault::Forget]);
+    let fake = Fake::with(&[], &[SessionFault::Forget]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
         EngineError::find(&error),
         Some(EngineError::UploadLost { .. })
     ));
-    let mut fake = Fake::with(&[], &[Fault::LoseResponseAndForget]);
+    let mut fake = Fake::with(&[], &[SessionFault::LoseResponseAndForget]);
     fake.checksums = false;
     let error = upload(&fake, &body).await.unwrap_err();
     let found = EngineError::find(&error);
@@ -114,7 +114,11 @@ async fn server_acknowledges_less_nothing_more_or_regresses() {
     let body = body(3 * CHUNK);
     for kept in [0, 1, 256, CHUNK as u64 - 1] {
         let fake = Fake::with(
-            &[Fault::Keep(kept), Fault::Keep(kept / 2), Fault::Keep(0)],
+            &[
+                SessionFault::Keep(kept),
+                SessionFault::Keep(kept / 2),
+                SessionFault::Keep(0),
+            ],
             &[],
         );
         let result = upload(&fake, &body).await.unwrap();
@@ -122,7 +126,7 @@ async fn server_acknowledges_less_nothing_more_or_regresses() {
         assert_eq!(object(&fake).await.unwrap(), body, "kept {kept}");
     }
     // It never stores anything: no success, an end by the deadline, and no tight loop.
-    let fake = Fake::with(&[Fault::Keep(0); 10_000], &[]);
+    let fake = Fake::with(&[SessionFault::Keep(0); 10_000], &[]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
         EngineError::find(&error),
@@ -130,10 +134,10 @@ async fn server_acknowledges_less_nothing_more_or_regresses() {
     ));
     assert!(fake.state.lock().log.len() < 100, "it waits in between");
     for faults in [
-        vec![Fault::Claim(1)],
-        vec![Fault::None, Fault::Claim(CHUNK as u64)],
-        vec![Fault::None, Fault::Regress(CHUNK as u64 - 1)],
-        vec![Fault::None, Fault::Regress(0)],
+        vec![SessionFault::Claim(1)],
+        vec![SessionFault::None, SessionFault::Claim(CHUNK as u64)],
+        vec![SessionFault::None, SessionFault::Regress(CHUNK as u64 - 1)],
+        vec![SessionFault::None, SessionFault::Regress(0)],
     ] {
         let fake = Fake::with(&faults, &[]);
         let error = upload(&fake, &body).await.unwrap_err();
@@ -143,21 +147,21 @@ async fn server_acknowledges_less_nothing_more_or_regresses() {
 }
 
 /// Possible faults of a request, weighted so that most uploads succeed.
-pub(super) fn fault() -> impl Strategy<Value = Fault> {
+pub(super) fn fault() -> impl Strategy<Value = SessionFault> {
     prop_oneof![
-        6 => Just(Fault::None),
-        3 => (0..900_u64).prop_map(Fault::Keep),
-        3 => (0..900_u64).prop_map(Fault::LoseAfter),
-        1 => Just(Fault::LoseResponse),
+        6 => Just(SessionFault::None),
+        3 => (0..900_u64).prop_map(SessionFault::Keep),
+        3 => (0..900_u64).prop_map(SessionFault::LoseAfter),
+        1 => Just(SessionFault::LoseResponse),
     ]
 }
 
-fn fatal() -> impl Strategy<Value = Option<Fault>> {
+fn fatal() -> impl Strategy<Value = Option<SessionFault>> {
     prop_oneof![
         4 => Just(None),
-        1 => (1..9_u64).prop_map(|more| Some(Fault::Claim(more))),
-        1 => Just(Some(Fault::Forget)),
-        1 => Just(Some(Fault::Refuse)),
+        1 => (1..9_u64).prop_map(|more| Some(SessionFault::Claim(more))),
+        1 => Just(Some(SessionFault::Forget)),
+        1 => Just(Some(SessionFault::Refuse)),
     ]
 }
 
@@ -217,9 +221,9 @@ proptest! {
                     assert_eq!(fake.object(&path).await, None, "no success and no failure: {error}");
                     let found = EngineError::find(&error);
                     let right = match last {
-                        Some(Fault::Claim(_)) => is_damaged(&error),
-                        Some(Fault::Forget) => matches!(found, Some(EngineError::UploadLost { .. })),
-                        Some(Fault::Refuse) => matches!(error, Error::PermissionDenied { .. }),
+                        Some(SessionFault::Claim(_)) => is_damaged(&error),
+                        Some(SessionFault::Forget) => matches!(found, Some(EngineError::UploadLost { .. })),
+                        Some(SessionFault::Refuse) => matches!(error, Error::PermissionDenied { .. }),
                         _ => false,
                     };
                     assert!(right, "{last:?}: {error}");

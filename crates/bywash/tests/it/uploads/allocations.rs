@@ -15,7 +15,7 @@ const MOST_A_CHUNK: u64 = 4;
 #[test]
 fn warm_upload_allocates_a_handful_per_chunk() {
     let runtime = bywash_sim::paused_runtime();
-    let body = bywash_sim::pattern(1, 64 << 10);
+    let body = bywash_support::pattern(1, 64 << 10);
     for piece in [1_000, 64 << 10, 3 * CHUNK + 5] {
         let piece = Bytes::from(body.repeat(piece.div_ceil(body.len()))).slice(..piece);
         let mut fake = Fake::new(IN_ORDER);

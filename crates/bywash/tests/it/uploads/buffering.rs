@@ -5,12 +5,12 @@ use bywash::origin::ChunkRule;
 use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
 
-use super::fake::{Fake, Fault, IN_ORDER, crc32c};
+use super::fake::{Fake, IN_ORDER, SessionFault, crc32c};
 
 const CHUNK: usize = 8 << 10;
 
 fn body(length: usize) -> Bytes {
-    bywash_sim::pattern(7, length)
+    bywash_support::pattern(7, length)
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,7 +216,7 @@ async fn chunks_are_lengthened_to_the_stores_rule() {
 
 #[tokio::test(start_paused = true)]
 async fn write_with_dropped_future_has_accepted_its_bytes() {
-    let fake = Fake::with(&[Fault::LoseAfter(100)], &[]);
+    let fake = Fake::with(&[SessionFault::LoseAfter(100)], &[]);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("dropped");
     let mut upload = bucket

@@ -5,19 +5,19 @@ use bywash::{EngineError, Upload, UploadOptions, UploadToken};
 use object_store::Error;
 use object_store::path::Path;
 
-use super::fake::{Fake, Fault, crc32c};
+use super::fake::{Fake, SessionFault, crc32c};
 
 const CHUNK: usize = 40;
 
 fn body() -> Bytes {
-    bywash_sim::pattern(11, 3 * CHUNK + 7)
+    bywash_support::pattern(11, 3 * CHUNK + 7)
 }
 
 fn path() -> Path {
     Path::from("hardest")
 }
 
-async fn begin(at: usize, faults: &[Fault]) -> (Fake, Upload) {
+async fn begin(at: usize, faults: &[SessionFault]) -> (Fake, Upload) {
     let fake = Fake::with(faults, &[]);
     let bucket = fake.bucket(CHUNK);
     let mut upload = bucket
@@ -47,7 +47,7 @@ fn is_damaged(error: &Error) -> bool {
 async fn captured_at_every_position_and_restored_in_another_process() {
     let body = body();
     for at in 0..=body.len() {
-        for faults in [&[][..], &[Fault::Keep(13), Fault::Refuse]] {
+        for faults in [&[][..], &[SessionFault::Keep(13), SessionFault::Refuse]] {
             let (fake, original) = begin(at, faults).await;
             let token = original.capture();
             assert_eq!(token.position(), at as u64);
@@ -199,7 +199,7 @@ async fn two_restored_uploads_leave_the_exact_object_or_an_error() {
 async fn lost_session_is_an_error() {
     let body = body();
     let (fake, original) = begin(2 * CHUNK + 1, &[]).await;
-    fake.state.lock().sends.push_back(Fault::Forget);
+    fake.state.lock().sends.push_back(SessionFault::Forget);
     let mut restored = fake
         .bucket(CHUNK)
         .restore_upload(&sent(&original.capture()))

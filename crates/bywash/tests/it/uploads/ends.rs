@@ -5,12 +5,12 @@ use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt, PutMode};
 
-use super::fake::{Fake, Fault, IN_ORDER, crc32c};
+use super::fake::{Fake, IN_ORDER, SessionFault, crc32c};
 
 const CHUNK: usize = 4 << 10;
 
 fn body(length: usize) -> Bytes {
-    bywash_sim::pattern(9, length)
+    bywash_support::pattern(9, length)
 }
 
 fn engine_error(error: &Error) -> &EngineError {
@@ -19,7 +19,7 @@ fn engine_error(error: &Error) -> &EngineError {
 
 #[tokio::test(start_paused = true)]
 async fn response_that_contradicts_the_request_is_no_success() {
-    for fault in [Fault::WrongChecksum, Fault::WrongLength] {
+    for fault in [SessionFault::WrongChecksum, SessionFault::WrongLength] {
         let fake = Fake::with(&[], &[fault]);
         let bucket = fake.bucket(CHUNK);
         let mut upload = bucket
@@ -182,7 +182,7 @@ async fn preconditions_hold_at_completion() {
 
 #[tokio::test(start_paused = true)]
 async fn refusal_is_not_retried() {
-    let fake = Fake::with(&[Fault::None, Fault::Refuse], &[]);
+    let fake = Fake::with(&[SessionFault::None, SessionFault::Refuse], &[]);
     let path = Path::from("refused");
     let mut upload = fake
         .bucket(CHUNK)
@@ -196,7 +196,7 @@ async fn refusal_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn completion_with_dropped_future_continues_and_returns_its_result_later() {
-    let fake = Fake::with(&[], &[Fault::LoseResponse]);
+    let fake = Fake::with(&[], &[SessionFault::LoseResponse]);
     let path = Path::from("left");
     let mut upload = fake
         .bucket(CHUNK)

@@ -22,9 +22,9 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-/// Fault of one request that carries bytes.
+/// SessionFault of one request that carries bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum SessionFault {
     /// No fault.
     None,
     /// Stores this many bytes of the chunk and reports so.
@@ -65,9 +65,9 @@ pub(crate) struct State {
     sessions: HashMap<String, Session>,
     pub(crate) opened: usize,
     pub(crate) aborted: usize,
-    pub(crate) sends: VecDeque<Fault>,
-    pub(crate) ends: VecDeque<Fault>,
-    pub(crate) statuses: VecDeque<Fault>,
+    pub(crate) sends: VecDeque<SessionFault>,
+    pub(crate) ends: VecDeque<SessionFault>,
+    pub(crate) statuses: VecDeque<SessionFault>,
     pub(crate) log: Vec<Sent>,
     /// Keeps the pieces of each request alive, as a slow HTTP client would.
     pub(crate) hoard: Option<Vec<Bytes>>,
@@ -120,7 +120,7 @@ impl Fake {
         }
     }
 
-    pub(crate) fn with(sends: &[Fault], ends: &[Fault]) -> Self {
+    pub(crate) fn with(sends: &[SessionFault], ends: &[SessionFault]) -> Self {
         let fake = Self::new(IN_ORDER);
         fake.state.lock().sends.extend(sends);
         fake.state.lock().ends.extend(ends);
@@ -284,8 +284,8 @@ impl UploadSession for Handle {
             barrier.wait().await;
         }
         let fault = self.fake.state.lock().sends.pop_front();
-        let fault = fault.unwrap_or(Fault::None);
-        if fault == Fault::Stall {
+        let fault = fault.unwrap_or(SessionFault::None);
+        if fault == SessionFault::Stall {
             pending::<()>().await;
         }
         let mut state = self.fake.state.lock();
@@ -309,7 +309,7 @@ impl UploadSession for Handle {
         if let Some(hoard) = &mut state.hoard {
             hoard.extend(chunk.pieces.iter().cloned());
         }
-        if fault == Fault::Forget {
+        if fault == SessionFault::Forget {
             state.sessions.remove(&self.id);
         }
         let session = state.sessions.get_mut(&self.id);
@@ -322,21 +322,21 @@ impl UploadSession for Handle {
             .into());
         }
         match fault {
-            Fault::Keep(count) => Ok(chunk.offset + self.keep(session, chunk, count)),
-            Fault::LoseAfter(count) => {
+            SessionFault::Keep(count) => Ok(chunk.offset + self.keep(session, chunk, count)),
+            SessionFault::LoseAfter(count) => {
                 self.keep(session, chunk, count);
                 Err(passing("after some bytes"))
             }
-            Fault::Claim(more) => Ok(chunk.range().end + more),
-            Fault::Regress(count) => {
+            SessionFault::Claim(more) => Ok(chunk.range().end + more),
+            SessionFault::Regress(count) => {
                 session.kept.truncate(count as usize);
                 Err(passing("and forgot"))
             }
-            Fault::Refuse => Err(Error::PermissionDenied {
+            SessionFault::Refuse => Err(Error::PermissionDenied {
                 path: self.path.to_string(),
                 source: "403".into(),
             }),
-            Fault::LoseResponse => {
+            SessionFault::LoseResponse => {
                 self.keep(session, chunk, u64::MAX);
                 Err(passing("after all bytes"))
             }
@@ -346,9 +346,9 @@ impl UploadSession for Handle {
 
     async fn status(&self) -> Result<SessionStatus> {
         let fault = self.fake.state.lock().statuses.pop_front();
-        match fault.unwrap_or(Fault::None) {
-            Fault::None => {}
-            Fault::Stall => pending::<()>().await,
+        match fault.unwrap_or(SessionFault::None) {
+            SessionFault::None => {}
+            SessionFault::Stall => pending::<()>().await,
             _ => return Err(passing("status")),
         }
         let state = self.fake.state.lock();
@@ -378,8 +378,8 @@ impl UploadSession for Handle {
 
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let fault = self.fake.state.lock().ends.pop_front();
-        match fault.unwrap_or(Fault::None) {
-            Fault::LoseAfter(count) => {
+        match fault.unwrap_or(SessionFault::None) {
+            SessionFault::LoseAfter(count) => {
                 let mut state = self.fake.state.lock();
                 let session = state.sessions.get_mut(&self.id);
                 let session = session.ok_or_else(|| lost(&self.path))?;
@@ -388,38 +388,38 @@ impl UploadSession for Handle {
                 }
                 Err(passing("before the end"))
             }
-            Fault::Forget => {
+            SessionFault::Forget => {
                 self.fake.state.lock().sessions.remove(&self.id);
                 Err(lost(&self.path))
             }
-            Fault::LoseResponse => {
+            SessionFault::LoseResponse => {
                 self.make(ending).await?;
                 Err(passing("after the end"))
             }
-            Fault::LoseResponseAndForget => {
+            SessionFault::LoseResponseAndForget => {
                 self.make(ending).await?;
                 self.fake.state.lock().sessions.remove(&self.id);
                 Err(passing("after the end"))
             }
-            Fault::WrongChecksum => {
+            SessionFault::WrongChecksum => {
                 let finished = self.make(ending).await?;
                 Ok(Finished {
                     crc32c: finished.crc32c.map(|crc| crc ^ 1),
                     ..finished
                 })
             }
-            Fault::WrongLength => {
+            SessionFault::WrongLength => {
                 let finished = self.make(ending).await?;
                 Ok(Finished {
                     length: finished.length.map(|length| length - 1),
                     ..finished
                 })
             }
-            Fault::Refuse => Err(Error::PermissionDenied {
+            SessionFault::Refuse => Err(Error::PermissionDenied {
                 path: self.path.to_string(),
                 source: "403".into(),
             }),
-            Fault::Stall => pending().await,
+            SessionFault::Stall => pending().await,
             _ => self.make(ending).await,
         }
     }

@@ -8,7 +8,7 @@ use bywash::{Bucket, Consistency, Engine, UploadOptions};
 use object_store::path::Path;
 use tempfile::TempDir;
 
-use super::fake::{Fake, Fault, IN_ORDER, crc32c};
+use super::fake::{Fake, IN_ORDER, SessionFault, crc32c};
 
 const CHUNK: usize = 1_000;
 
@@ -48,7 +48,7 @@ async fn upload_is_journaled_before_its_first_byte_and_removed_at_the_end() {
     fake.state.lock().journal = Some(folder.path().join("uploads"));
     let (engine, bucket) = bucket(&fake, &folder);
     let path = Path::from("object");
-    let body = bywash_sim::pattern(1, 3 * CHUNK + 1);
+    let body = bywash_support::pattern(1, 3 * CHUNK + 1);
     for end in ["finish", "abort"] {
         let mut upload = bucket.upload(&path, options()).await.unwrap();
         upload.write(body.slice(..CHUNK)).await.unwrap();
@@ -68,9 +68,9 @@ async fn upload_is_journaled_before_its_first_byte_and_removed_at_the_end() {
 #[tokio::test]
 async fn journal_has_the_acknowledged_offset_when_completion_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let fake = Fake::with(&[], &[Fault::Refuse]);
+    let fake = Fake::with(&[], &[SessionFault::Refuse]);
     let (engine, bucket) = bucket(&fake, &folder);
-    let body = bywash_sim::pattern(2, 3 * CHUNK + 1);
+    let body = bywash_support::pattern(2, 3 * CHUNK + 1);
     let mut upload = bucket
         .upload(&Path::from("object"), options())
         .await

@@ -29,7 +29,7 @@ async fn round_trip(origin: Arc<dyn Origin>) {
         (CHUNK + 1, 70_000),
         (9 * CHUNK + 5, 30_011),
     ] {
-        let body = bywash_sim::pattern(3, length);
+        let body = bywash_support::pattern(3, length);
         let options = UploadOptions {
             attributes: attributes.clone(),
             length: (length % 2 == 0).then_some(length as u64),
@@ -48,7 +48,7 @@ async fn round_trip(origin: Arc<dyn Origin>) {
     }
 
     // Left by one process, finished by another.
-    let body = bywash_sim::pattern(4, 3 * CHUNK);
+    let body = bywash_support::pattern(4, 3 * CHUNK);
     let options = UploadOptions {
         mode: PutMode::Create,
         ..UploadOptions::default()

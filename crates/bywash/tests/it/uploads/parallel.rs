@@ -10,7 +10,7 @@ use object_store::path::Path;
 use proptest::prelude::*;
 use tokio::sync::Barrier;
 
-use super::fake::{Fake, Fault, IN_ORDER, crc32c, engine};
+use super::fake::{Fake, IN_ORDER, SessionFault, crc32c, engine};
 
 const CHUNK: usize = 4 << 10;
 
@@ -38,7 +38,7 @@ async fn configured_number_of_chunks_is_in_flight_and_buffers_are_reused() {
         .unwrap();
     let path = Path::from("three");
     let mut upload = bucket.upload(&path, options(3)).await.unwrap();
-    let body = bywash_sim::pattern(1, 30 * CHUNK);
+    let body = bywash_support::pattern(1, 30 * CHUNK);
     for piece in body.chunks(1_000) {
         upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
         let budget = engine.stats().budget;
@@ -53,10 +53,13 @@ async fn configured_number_of_chunks_is_in_flight_and_buffers_are_reused() {
 #[tokio::test(start_paused = true)]
 async fn only_the_failed_chunk_is_resent() {
     let fake = Fake::new(PARALLEL);
-    fake.state.lock().sends.extend([Fault::None, Fault::Refuse]);
+    fake.state
+        .lock()
+        .sends
+        .extend([SessionFault::None, SessionFault::Refuse]);
     let path = Path::from("refused");
     let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
-    let body = bywash_sim::pattern(2, 8 * CHUNK);
+    let body = bywash_support::pattern(2, 8 * CHUNK);
     let error = upload.write(body.clone()).await.unwrap_err();
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");
     let token = upload.capture();
@@ -72,10 +75,10 @@ async fn takeover_skips_only_chunks_with_matching_digests() {
         let mut fake = Fake::new(PARALLEL);
         fake.checksums = vouches;
         // The first chunk does not arrive, those behind it do.
-        fake.state.lock().sends.push_back(Fault::Refuse);
+        fake.state.lock().sends.push_back(SessionFault::Refuse);
         let path = Path::from("left");
         let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
-        let body = bywash_sim::pattern(3, 6 * CHUNK);
+        let body = bywash_support::pattern(3, 6 * CHUNK);
         upload.write(body.slice(..4 * CHUNK)).await.unwrap();
         let failed = upload.write(body.slice(4 * CHUNK..5 * CHUNK)).await;
         assert!(failed.is_err());
@@ -107,17 +110,17 @@ proptest! {
         writes in prop::collection::vec(0_usize..2_500, 0..12),
         sends in prop::collection::vec(super::adversarial::fault(), 0..25),
         ends in prop::collection::vec(prop_oneof![
-            Just(Fault::LoseAfter(0)), Just(Fault::LoseResponse), Just(Fault::LoseResponseAndForget)
+            Just(SessionFault::LoseAfter(0)), Just(SessionFault::LoseResponse), Just(SessionFault::LoseResponseAndForget)
         ], 0..4),
         lost in any::<bool>(),
     ) {
         let runtime = bywash_sim::paused_runtime();
         runtime.block_on(async move {
             let length: usize = writes.iter().sum();
-            let body = bywash_sim::pattern(11, length);
+            let body = bywash_support::pattern(11, length);
             let fake = Fake::new(PARALLEL);
             fake.state.lock().sends.extend(sends);
-            fake.state.lock().sends.extend(lost.then_some(Fault::Forget));
+            fake.state.lock().sends.extend(lost.then_some(SessionFault::Forget));
             fake.state.lock().ends.extend(ends);
             let path = Path::from("property");
             let mut upload = fake.bucket(chunk).upload(&path, options(parallel)).await.unwrap();

@@ -9,7 +9,7 @@ use object_store::path::Path;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::fake::{Fake, Fault, IN_ORDER};
+use super::fake::{Fake, IN_ORDER, SessionFault};
 
 const CHUNK: usize = 4 << 10;
 const CHUNKS: usize = 10;
@@ -24,7 +24,7 @@ enum Request {
     Finish,
 }
 
-fn faults() -> impl Strategy<Value = Vec<(Request, usize, Fault)>> {
+fn faults() -> impl Strategy<Value = Vec<(Request, usize, SessionFault)>> {
     let request = prop::sample::select(vec![
         Request::Send,
         Request::Send,
@@ -32,10 +32,10 @@ fn faults() -> impl Strategy<Value = Vec<(Request, usize, Fault)>> {
         Request::Finish,
     ]);
     let fault = prop_oneof![
-        (0..=CHUNK as u64).prop_map(Fault::Keep),
-        (0..=CHUNK as u64).prop_map(Fault::LoseAfter),
-        Just(Fault::LoseResponse),
-        Just(Fault::Stall),
+        (0..=CHUNK as u64).prop_map(SessionFault::Keep),
+        (0..=CHUNK as u64).prop_map(SessionFault::LoseAfter),
+        Just(SessionFault::LoseResponse),
+        Just(SessionFault::Stall),
     ];
     prop::collection::vec((request, 0..CHUNKS, fault), 0..=6)
 }
@@ -53,7 +53,7 @@ fn backoffs(policy: RetryPolicy, count: usize) -> Duration {
 
 /// Uploads a pipe's bytes, one chunk at a time or several, and returns how long it took.
 async fn upload(fake: &Fake, parallel: usize) -> Duration {
-    let body = bywash_sim::pattern(3, CHUNKS * CHUNK + 777);
+    let body = bywash_support::pattern(3, CHUNKS * CHUNK + 777);
     let path = Path::from("piped");
     let options = UploadOptions {
         parallel,
@@ -85,10 +85,10 @@ proptest! {
         let policy = RetryPolicy::default();
         for (request, at, fault) in drawn {
             let queue = &mut queues[request as usize];
-            queue.resize(CHUNKS, Fault::None);
-            let is_stall = fault == Fault::Stall;
+            queue.resize(CHUNKS, SessionFault::None);
+            let is_stall = fault == SessionFault::Stall;
             let lasts = is_stall && (stalls == MAX_STALLS || request == Request::Finish);
-            if lasts || queue[at] != Fault::None {
+            if lasts || queue[at] != SessionFault::None {
                 continue;
             }
             queue[at] = fault;

@@ -4,7 +4,7 @@ use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
 use tokio::io::AsyncWriteExt;
 
-use super::fake::{Fake, Fault, IN_ORDER};
+use super::fake::{Fake, IN_ORDER, SessionFault};
 
 const CHUNK: usize = 1_000;
 
@@ -12,14 +12,14 @@ const CHUNK: usize = 1_000;
 async fn stream_accepts_all_bytes_and_only_finish_completes() {
     for piece in [1, 7, 999, 1_000, 1_001, 2_500] {
         let fake = Fake::with(
-            &[Fault::Keep(3), Fault::LoseAfter(500)],
-            &[Fault::LoseResponse],
+            &[SessionFault::Keep(3), SessionFault::LoseAfter(500)],
+            &[SessionFault::LoseResponse],
         );
         let path = Path::from("stream");
         let bucket = fake.bucket(CHUNK);
         let upload = bucket.upload(&path, UploadOptions::default());
         let mut writer = upload.await.unwrap().into_writer();
-        let body = bywash_sim::pattern(5, 4 * CHUNK + 3);
+        let body = bywash_support::pattern(5, 4 * CHUNK + 3);
         for piece in body.chunks(piece) {
             writer.write_all(piece).await.unwrap();
         }
@@ -48,9 +48,9 @@ async fn failed_write_has_accepted_nothing_and_can_be_repeated() {
     };
     let upload = fake.bucket(CHUNK).upload(&path, options).await.unwrap();
     let mut writer = upload.into_writer();
-    let body = bywash_sim::pattern(6, 2 * CHUNK);
+    let body = bywash_support::pattern(6, 2 * CHUNK);
     writer.write_all(&body[..CHUNK]).await.unwrap();
-    fake.state.lock().sends.push_back(Fault::Refuse);
+    fake.state.lock().sends.push_back(SessionFault::Refuse);
     let error = writer.write(&body[CHUNK..]).await.unwrap_err();
     assert!(error.to_string().contains("403"), "{error}");
     writer.write_all(&body[CHUNK..]).await.unwrap();

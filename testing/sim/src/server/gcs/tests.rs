@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::objects::crc32c;
 use super::super::{HttpRequest, ServerFault};
 use super::*;
-use crate::pattern;
+use bywash_support::pattern;
 
 const UNIT: usize = 256 * 1024;
 

@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::super::{HttpRequest, HttpResponse, Protocol};
 use super::{Lie, LieEffect};
-use crate::pattern::mix;
+use bywash_support::pattern::mix;
 
 pub(super) const PAGE: &[u8] =
     b"<!DOCTYPE html><html><title>Log in</title><h1>Log in</h1></html>\n";

@@ -7,7 +7,6 @@ use bytes::Bytes;
 ///
 /// The word at byte `8 * i` is splitmix64 (Steele, Lea, Flood 2014) of `seed + i` times its increment. A comparison thus
 /// detects a block of another version, and a block at a wrong offset.
-#[must_use]
 pub fn pattern(seed: u64, len: usize) -> Bytes {
     let mut out = Vec::with_capacity(len.next_multiple_of(8));
     let start = mix(seed);
@@ -18,16 +17,8 @@ pub fn pattern(seed: u64, len: usize) -> Bytes {
     out.into()
 }
 
-/// Returns the [`pattern`] seed of one version of an object, from the seed of the simulation.
-pub(crate) fn version_seed(simulation_seed: u64, key: &str, number: u64) -> u64 {
-    let key = key
-        .bytes()
-        .fold(simulation_seed, |hash, byte| mix(hash ^ u64::from(byte)));
-    mix(key ^ number)
-}
-
 /// The step and finaliser of splitmix64.
-pub(crate) fn mix(state: u64) -> u64 {
+pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,0 +1,88 @@
+//! An origin in memory behind a wrapped store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bywash::origin::memory::MemoryStore;
+use bywash::{Origin, PartBody, UploadedPart};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetResult, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+
+/// An origin whose requests for objects go through a store that a test has wrapped around its memory, for example one that
+/// injects faults. Its uploads go to the memory itself.
+#[derive(Debug)]
+pub struct WrappedMemory {
+    objects: Arc<dyn ObjectStore>,
+    memory: MemoryStore,
+}
+
+impl WrappedMemory {
+    /// Creates an origin over `memory`, with its objects behind `objects`.
+    #[must_use]
+    pub fn new(objects: Arc<dyn ObjectStore>, memory: MemoryStore) -> Self {
+        Self { objects, memory }
+    }
+}
+
+impl fmt::Display for WrappedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+bywash::forward_object_store! {
+    impl[] ObjectStore for WrappedMemory => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.objects.put_opts(path, payload, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
+    }
+}
+
+#[async_trait]
+impl Origin for WrappedMemory {
+    fn kind(&self) -> &'static str {
+        self.memory.kind()
+    }
+
+    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        self.memory.create_upload(path, options).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        id: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        self.memory.put_part(path, id, number, length, body).await
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        id: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        self.memory.complete_upload(path, id, parts, mode).await
+    }
+
+    async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {
+        self.memory.abort_upload(path, id).await
+    }
+}
