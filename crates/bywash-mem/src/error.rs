@@ -23,6 +23,14 @@ pub enum PoolError {
         /// The uploads' guarantee, in bytes.
         upload: u64,
     },
+    /// The system's pages are larger than the smallest frame ([`crate::MIN_FRAME`]).
+    #[error(
+        "memory pool: pages of {bytes} bytes are not supported; use a kernel with pages of 4096 bytes"
+    )]
+    PageSize {
+        /// Bytes of a page.
+        bytes: usize,
+    },
     /// The system refused the address space (not memory) for the frames.
     #[error(
         "memory pool: cannot reserve {bytes} bytes of address space; check `ulimit -v` and `vm.overcommit_memory`, or lower the memory limit"

@@ -13,7 +13,7 @@ use crate::sync::{
     AtomicU64, Mutex, Ordering, Step, order, skipped, store_load_fence, thread_number, yield_now,
 };
 
-/// Writers of one shard share a count.
+/// Number of shards. Writers of one shard share a count.
 #[cfg(not(any(loom, shuttle)))]
 const SHARDS: usize = 16;
 /// Models have two.

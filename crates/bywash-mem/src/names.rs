@@ -248,8 +248,7 @@ impl<V> Names<V> {
     }
 
     /// Returns the name and value of an id.
-    #[must_use]
-    pub fn by_id(&self, id: u32) -> Option<(&str, &V)> {
+    fn by_id(&self, id: u32) -> Option<(&str, &V)> {
         let entry = self.tables.newest().side().get(id)?;
         Some((entry.name.as_str(), &entry.value))
     }

@@ -1,4 +1,4 @@
-//! The block pool: the public interface of the budget, the blocks and their loads.
+//! The block pool: the public interface of the budget, the blocks and their loads. Without a caller: `adopt`, `resize`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::load::{Claim, FlightTable, LoadRun, Refused};
 
 /// Blocks that threads share, under one [`Budget`]. Always behind an `Arc`.
 ///
-/// A block is loaded once however many callers ask for it ([`Self::claim`]). It is published only when complete, is immutable from
+/// A block is loaded once however many callers claim it ([`Self::claim`]). It is published only when complete, is immutable from
 /// then on, and stays in place while pinned. No method blocks for longer than a short critical section.
 #[derive(Debug)]
 pub struct BlockPool {
@@ -220,7 +220,7 @@ impl BlockPool {
         self.cache.evictor.store_stats()
     }
 
-    // --- for the disk tier and for scratch; without a caller yet: `adopt`, `resize`
+    // --- for the disk tier and for scratch
 
     /// Offers evicted blocks of [`crate::Keep::Spill`] and [`crate::Keep::OnlyCopy`] to `hook`. Only the first call has an effect; returns whether this was it.
     pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {

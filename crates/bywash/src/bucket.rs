@@ -9,7 +9,7 @@ use crate::shared::BucketShared;
 /// Options of one bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketOptions {
-    /// How long the known version of an object is trusted.
+    /// Time for which the known version of an object is trusted.
     pub consistency: Consistency,
     /// Size of a cached block in bytes, a power of two from 4 KiB to 4 MiB, and at most an eighth of the memory;
     /// `None`: the engine's. A block is the unit of caching, of eviction and of requests to the origin. Small blocks

@@ -66,7 +66,7 @@ pub struct CachedPage {
     pub next: Option<String>,
 }
 
-/// What a read of a whole object would find in the cache, and why.
+/// Blocks that a read of a whole object would find in the cache, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheExplanation {
     /// The object's key.
@@ -236,7 +236,7 @@ impl Bucket {
     /// does not keep up.
     ///
     /// # Errors
-    /// Those of the listing. Objects that cannot be read are named in the result.
+    /// Errors of the listing. Objects that cannot be read are named in the result.
     pub async fn warm(&self, prefix: &str) -> Result<CacheChange> {
         let folder = prefix
             .rsplit_once('/')

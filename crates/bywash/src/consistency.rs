@@ -1,4 +1,4 @@
-//! How long a known version may be used without asking the origin.
+//! Time for which a known version may be used without a request to the origin.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::time::parse_duration;
 
-/// How long the engine trusts the known version of an object.
+/// Time for which the engine trusts the known version of an object.
 ///
 /// In every mode, one read never mixes two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

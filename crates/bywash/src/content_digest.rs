@@ -29,7 +29,7 @@ impl ContentDigest {
     /// Parses a SHA-256 in hexadecimal digits.
     ///
     /// # Errors
-    /// What is wrong with `text`, as a sentence.
+    /// A sentence that names the mistake in `text`.
     pub fn parse_sha256(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no SHA-256; write its 64 hexadecimal digits");
         if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -61,10 +61,10 @@ impl fmt::Display for ContentDigest {
 
 /// Digest of a sequence of bytes, computed as they come.
 #[derive(Debug, Clone)]
-pub struct RunningDigest(Running);
+pub struct RunningDigest(DigestState);
 
 #[derive(Debug, Clone)]
-enum Running {
+enum DigestState {
     Crc32(crc_fast::Digest),
     Crc32c(crc_fast::Digest),
     Crc64Nvme(crc_fast::Digest),
@@ -78,22 +78,22 @@ impl RunningDigest {
     pub fn like(expected: &ContentDigest) -> Self {
         let crc = crc_fast::Digest::new;
         Self(match expected {
-            ContentDigest::Crc32(_) => Running::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
-            ContentDigest::Crc32c(_) => Running::Crc32c(crc(CrcAlgorithm::Crc32Iscsi)),
-            ContentDigest::Crc64Nvme(_) => Running::Crc64Nvme(crc(CrcAlgorithm::Crc64Nvme)),
-            ContentDigest::Md5(_) => Running::Md5(Md5::new()),
-            ContentDigest::Sha256(_) => Running::Sha256(Sha256::new()),
+            ContentDigest::Crc32(_) => DigestState::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
+            ContentDigest::Crc32c(_) => DigestState::Crc32c(crc(CrcAlgorithm::Crc32Iscsi)),
+            ContentDigest::Crc64Nvme(_) => DigestState::Crc64Nvme(crc(CrcAlgorithm::Crc64Nvme)),
+            ContentDigest::Md5(_) => DigestState::Md5(Md5::new()),
+            ContentDigest::Sha256(_) => DigestState::Sha256(Sha256::new()),
         })
     }
 
     /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            Running::Crc32(crc) | Running::Crc32c(crc) | Running::Crc64Nvme(crc) => {
+            DigestState::Crc32(crc) | DigestState::Crc32c(crc) | DigestState::Crc64Nvme(crc) => {
                 crc.update(bytes)
             }
-            Running::Md5(md5) => md5.update(bytes),
-            Running::Sha256(sha256) => sha256.update(bytes),
+            DigestState::Md5(md5) => md5.update(bytes),
+            DigestState::Sha256(sha256) => sha256.update(bytes),
         }
     }
 
@@ -102,11 +102,11 @@ impl RunningDigest {
     pub fn finish(self) -> ContentDigest {
         // The upper half of a CRC of 32 bits is 0.
         match self.0 {
-            Running::Crc32(crc) => ContentDigest::Crc32(crc.finalize() as u32),
-            Running::Crc32c(crc) => ContentDigest::Crc32c(crc.finalize() as u32),
-            Running::Crc64Nvme(crc) => ContentDigest::Crc64Nvme(crc.finalize()),
-            Running::Md5(md5) => ContentDigest::Md5(md5.finalize().into()),
-            Running::Sha256(sha256) => ContentDigest::Sha256(sha256.finalize().into()),
+            DigestState::Crc32(crc) => ContentDigest::Crc32(crc.finalize() as u32),
+            DigestState::Crc32c(crc) => ContentDigest::Crc32c(crc.finalize() as u32),
+            DigestState::Crc64Nvme(crc) => ContentDigest::Crc64Nvme(crc.finalize()),
+            DigestState::Md5(md5) => ContentDigest::Md5(md5.finalize().into()),
+            DigestState::Sha256(sha256) => ContentDigest::Sha256(sha256.finalize().into()),
         }
     }
 }

@@ -39,7 +39,7 @@ pub use builder::EngineBuilder;
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
 
 /// Minimum length of an S3 part, except the last of an upload.
-const S3_LEAST_PART_BYTES: u64 = 5 << 20;
+const S3_MIN_PART_BYTES: u64 = 5 << 20;
 
 #[derive(Debug, Clone)]
 struct Mounted {
@@ -87,7 +87,7 @@ impl Engine {
             .block_size
             .map_or(Ok(self.shared.block_size), check_block_size)?;
         let chunk_size = self.shared.chunk_size;
-        if origin.kind() == "s3" && chunk_size < S3_LEAST_PART_BYTES {
+        if origin.kind() == "s3" && chunk_size < S3_MIN_PART_BYTES {
             let reason = format!(
                 "{chunk_size} bytes are too few for parts of {origin}, which takes none below 5 MiB; \
                  raise the chunk size, or the memory to at least 20 MiB"

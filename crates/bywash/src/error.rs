@@ -172,7 +172,7 @@ pub enum EngineError {
     /// The bytes are not an upload token of this version. Nothing was begun.
     #[error("restore an upload: the token cannot be read: {reason}; begin the upload again")]
     InvalidToken {
-        /// What is wrong with them.
+        /// The mistake in them.
         reason: String,
     },
     /// The upload has ended or is ending; it accepts no more bytes.

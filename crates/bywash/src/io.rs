@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_buffer_fails_its_reader() {
+    async fn failed_buffer_fails_its_reader() {
         let buffer = buffer(100);
         let mut reader = AsyncTailReader::from(buffer.reader(0));
         buffer.write_at(0, b"a").unwrap();

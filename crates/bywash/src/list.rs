@@ -134,7 +134,7 @@ impl Bucket {
     /// are more. Sends one request, where [`ObjectStore::list`] continues to the end.
     ///
     /// # Errors
-    /// Those of a listing.
+    /// Errors of a listing.
     pub async fn list_page(
         &self,
         prefix: &str,
@@ -163,7 +163,7 @@ impl Bucket {
     /// pages, else all.
     ///
     /// # Errors
-    /// Those of a listing.
+    /// Errors of a listing.
     pub async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let bucket = self.shared();
         bucket.counters.request();

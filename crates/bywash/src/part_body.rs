@@ -166,8 +166,8 @@ mod tests {
     #[tokio::test]
     async fn pieces_pass_unjoined_without_memory() {
         let engine = engine();
-        let most = engine.budget().limit() / 4 * 3;
-        let _held = engine.try_reserve(Share::Upload, most).unwrap();
+        let max = engine.budget().limit() / 4 * 3;
+        let _held = engine.try_reserve(Share::Upload, max).unwrap();
         let sent = numbered(40);
         let joined = joined(body(sent.clone()), engine.shared());
         assert_eq!(all(joined).await, sent);

@@ -16,7 +16,7 @@ use crate::retry::stalled;
 ///
 /// Written by the task that polls the body, read by the task that watches it. It orders nothing else, hence relaxed.
 #[derive(Debug, Default)]
-struct Progress {
+struct SendProgress {
     /// Pieces taken by the origin.
     pieces: AtomicU64,
     /// Whether the origin waits for the sender.
@@ -26,13 +26,13 @@ struct Progress {
 /// Runs `send` with `body`. Its time limit counts only while the sender has a piece: a slow sender is no stall.
 ///
 /// # Errors
-/// That of `send`; that of a stalled request when for `policy.stall` the origin neither took a piece nor responded.
+/// The error of `send`; the error of a stalled request if the origin neither took a piece nor responded for `policy.stall`.
 pub(crate) async fn send_watched<T, F: Future<Output = Result<T>>>(
     policy: RetryPolicy,
     mut body: PartBody,
     send: impl FnOnce(PartBody) -> F,
 ) -> Result<T> {
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(SendProgress::default());
     let counters = Arc::clone(&progress);
     let body = poll_fn(move |context| {
         let next = body.poll_next_unpin(context);

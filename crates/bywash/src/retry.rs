@@ -14,7 +14,7 @@ use crate::error::source_of;
 use crate::stats::RetryCount;
 use crate::{EngineError, StatusError};
 
-/// How failed requests to an origin are retried.
+/// Limits and backoff of retries of failed requests to an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Backoff before the first retry; each further one is up to twice as long.
@@ -36,7 +36,7 @@ const SERVER_WORK: Duration = Duration::from_secs(600);
 const MIN_BYTES_PER_S: u64 = 64 << 10;
 
 impl RetryPolicy {
-    /// Returns the time limit of a request with a body of `bytes`.
+    /// Returns the time limit of a request with a body of `bytes` bytes.
     pub(crate) fn limit(self, bytes: u64) -> Duration {
         self.stall + Duration::from_secs(bytes / MIN_BYTES_PER_S)
     }
@@ -130,7 +130,7 @@ pub(crate) fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// Returns whether the origin refused the request for good: a client error, except those that ask for a retry (408
+/// Returns whether the origin refused the request for good: a client error, except those that request a retry (408
 /// Request Timeout, 425 Too Early, 429 Too Many Requests).
 fn is_refusal(error: &Error) -> bool {
     let status = StatusError::find(error).map_or(0, |found| found.status.as_u16());

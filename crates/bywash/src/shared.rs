@@ -20,8 +20,8 @@ use crate::origin::health::OriginHealth;
 use crate::origin::interface::{Capability, Origin};
 use crate::origin::metered::Metered;
 use crate::read::{
-    AbandonedMemory, DownloadFlights, FileDownloads, FileFlights, FlightResult, LatencyWindow,
-    Loans, ReadaheadBudget, SequentialDetector, SingleFlight,
+    AbandonedMemory, DownloadFlights, FileDownloadQueues, FileDownloads, FlightResult,
+    LatencyWindow, Loans, ReadaheadBudget, SequentialDetector, SingleFlight,
 };
 use crate::retry::{BucketRetry, RetryPolicy};
 use crate::spill::SpillRouter;
@@ -58,9 +58,9 @@ pub(crate) struct EngineShared {
     pub(crate) retry: RetryPolicy,
     /// Whether slow requests are hedged.
     pub(crate) hedge: bool,
-    /// Which reads are compared with the digest that the store states.
+    /// Reads that are compared with the digest that the store states.
     pub(crate) verify: Verify,
-    /// When the bytes of a write come into memory.
+    /// Time at which the bytes of a write come into memory.
     pub(crate) write_cache: WriteCache,
     pub(crate) admission_deadline: Duration,
     /// Memory of requests that continue without readers.
@@ -71,7 +71,7 @@ pub(crate) struct EngineShared {
     pub(crate) traffic: Arc<Traffic>,
     /// Bytes of blocks evicted because they were not used for a time.
     pub(crate) idle_evicted_bytes: AtomicU64,
-    /// Where evicted blocks go that are to be kept.
+    /// Destination of evicted blocks that are to be kept.
     pub(crate) spill: Arc<SpillRouter>,
     /// The tier below memory.
     pub(crate) disk: Option<DiskTier>,
@@ -178,8 +178,8 @@ pub(crate) struct BucketShared {
     pub(crate) flights: Arc<SingleFlight<Arc<FlightResult>>>,
     /// Downloads of whole objects into memory in progress.
     pub(crate) downloads: DownloadFlights,
-    /// Downloads to files in progress.
-    pub(crate) file_flights: FileFlights,
+    /// Queues of downloads to files.
+    pub(crate) file_queues: FileDownloadQueues,
     pub(crate) sequential: SequentialDetector,
     pub(crate) latencies: LatencyWindow,
     /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
@@ -225,7 +225,7 @@ impl BucketShared {
             ),
             flights: Arc::default(),
             downloads: DownloadFlights::default(),
-            file_flights: FileFlights::default(),
+            file_queues: FileDownloadQueues::default(),
             sequential: SequentialDetector::default(),
             latencies: LatencyWindow::default(),
             fetch_permits: Semaphore::new(MAX_RANGED_GETS),

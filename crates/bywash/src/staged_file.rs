@@ -37,7 +37,7 @@ impl StagedFile {
     /// Creates an empty file in `folder`; the umask reduces its permissions.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn create(folder: OwnedFd, permissions: &Permissions) -> io::Result<Self> {
         let mode = Mode::from_raw_mode(permissions.mode());
         if let Some(file) = unnamed::create(&folder, mode)
@@ -136,7 +136,7 @@ pub fn publish(
 /// Returns the digest of a whole file, of the algorithm of `like`. Blocks.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn digest(file: &File, like: &ContentDigest) -> io::Result<ContentDigest> {
     let mut running = RunningDigest::like(like);
     let mut piece = vec![0; DIGEST_PIECE_BYTES];
@@ -154,7 +154,7 @@ pub fn digest(file: &File, like: &ContentDigest) -> io::Result<ContentDigest> {
 /// Opens a folder, to place files in it.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn open_folder(path: &FsPath) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -163,7 +163,7 @@ pub fn open_folder(path: &FsPath) -> io::Result<OwnedFd> {
 /// Removes the staged files of writers that were killed from `folder`. Reads all names of the folder.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn remove_leftovers(folder: &OwnedFd) -> io::Result<()> {
     let mut names = Dir::read_from(folder)?;
     while let Some(entry) = names.read() {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_when_it_is_placed_and_replaces_only_on_request() {
+    fn file_appears_when_placed_and_replaces_only_on_request() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("target");
         for (bytes, replaces, is_placed) in [

@@ -1,9 +1,9 @@
-//! Which reads are compared with the digest that the store states.
+//! Reads that are compared with the digest that the store states.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which reads are compared with the digest of the whole object that the store states. A digest that the caller gives
+/// Reads that are compared with the digest of the whole object that the store states. A digest that the caller gives
 /// is always compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes};
 use crate::stats::ObjectStats;
 use absent::AbsentKey;
-use table::{Entry, Table};
+use table::{BoundedTable, TableEntry};
 pub(crate) use version::{SharedFile, Version, next_object_id};
 
 /// Locks for recording, of all buckets. Keys that share a lock share a count of writes: a write to one keeps a
@@ -43,7 +43,7 @@ struct Known {
     confirmed: Instant,
 }
 
-impl Entry for Known {
+impl TableEntry for Known {
     fn key(&self) -> (u32, &Path) {
         (self.version.store(), &self.version.meta.location)
     }
@@ -56,9 +56,9 @@ impl Entry for Known {
 /// Known objects of all buckets of an engine, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct KnownObjects {
-    known: Table<Known>,
+    known: BoundedTable<Known>,
     /// Keys known to be absent; none of them is in `known` as well.
-    absent: Table<AbsentKey>,
+    absent: BoundedTable<AbsentKey>,
     /// Number of writes that ended, by hash of bucket and key. Locked while a response is recorded or dropped.
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
@@ -71,8 +71,8 @@ impl KnownObjects {
     /// Empty tables for an engine with the memory ceiling of `pool`, which is charged.
     pub(crate) fn new(pool: &BlockPool) -> Self {
         let objects = Self {
-            known: Table::new(max_known_bytes(0)),
-            absent: Table::new(max_absent_bytes(0)),
+            known: BoundedTable::new(max_known_bytes(0)),
+            absent: BoundedTable::new(max_absent_bytes(0)),
             charge: Mutex::new(None),
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher: RandomState::default(),
@@ -178,7 +178,7 @@ pub(crate) struct Versions {
     /// This bucket's number in the pool's keys.
     store: u32,
     block_size: u64,
-    /// How long an absent key stays known as absent. `None`: objects never change, but an absent one may appear at
+    /// Time for which an absent key stays known as absent. `None`: objects never change, but an absent one may appear at
     /// any time.
     window: Option<Duration>,
 }
@@ -205,11 +205,11 @@ impl Versions {
         self.store
     }
 
-    fn known(&self) -> &Table<Known> {
+    fn known(&self) -> &BoundedTable<Known> {
         &self.objects.known
     }
 
-    fn absent(&self) -> &Table<AbsentKey> {
+    fn absent(&self) -> &BoundedTable<AbsentKey> {
         &self.objects.absent
     }
 

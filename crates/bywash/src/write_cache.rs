@@ -1,9 +1,9 @@
-//! When the bytes of a write come into memory.
+//! Time at which the bytes of a write come into memory.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// When the bytes of a write come into memory.
+/// Time at which the bytes of a write come into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteCache {
     /// At the first read, from the origin.

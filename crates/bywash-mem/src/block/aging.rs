@@ -4,12 +4,11 @@
 //! anyway. Each call clears the bits that are set and takes its own time for the last use of those slots. So ages are exact to the
 //! time between two calls.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cache::BlockCache;
 
-/// What an eviction by age removed.
+/// Blocks and bytes that an eviction by age removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evicted {
     /// Number of blocks.
@@ -18,13 +17,13 @@ pub struct Evicted {
     pub bytes: u64,
 }
 
-/// When each slot's block was last known to be in use, by slot. As long as the slab was at the last call.
+/// Time at which each slot's block was last known to be in use, by slot. As long as the slab was at the last call.
 #[derive(Debug, Default)]
 pub(super) struct LastUses(Vec<Option<Instant>>);
 
 impl BlockCache {
     /// See [`crate::BlockPool::evict_unused`].
-    pub(crate) fn evict_unused(self: &Arc<Self>, min_age: Duration, now: Instant) -> Evicted {
+    pub(crate) fn evict_unused(&self, min_age: Duration, now: Instant) -> Evicted {
         let mut evicted = Evicted::default();
         let mut last_uses = self.last_uses.lock();
         let slots = self.slab().len();

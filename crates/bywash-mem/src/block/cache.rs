@@ -1,6 +1,6 @@
 //! The block cache: finds, pins, publishes and evicts resident blocks.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 
@@ -42,6 +42,8 @@ pub struct PoolStats {
 /// All resident blocks of a pool, under one [`Budget`].
 #[derive(Debug)]
 pub(crate) struct BlockCache {
+    /// Itself, for pins that are made to outlive their borrow.
+    this: Weak<Self>,
     budget: Budget,
     pub(super) registry: Registry,
     pub(super) slab: Slab,
@@ -72,12 +74,16 @@ impl Reclaim for BlockCache {
 impl BlockCache {
     /// Creates an empty cache. Reserves address space, commits nothing.
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
-        let cache = Arc::new(Self {
-            budget: Budget(FrameAllocator::new(config)?),
+        let budget = Budget(FrameAllocator::new(config)?);
+        // Each block has a frame, and no frame is smaller.
+        let slab = Slab::new(config.ceiling / MIN_FRAME as u64)?;
+        let sharded_pins = ShardedPins::new()?;
+        let cache = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            this: Weak::clone(this),
+            budget,
             registry: Registry::new(),
-            // Each block has a frame, and no frame is smaller.
-            slab: Slab::new(config.ceiling / MIN_FRAME as u64)?,
-            sharded_pins: ShardedPins::new()?,
+            slab,
+            sharded_pins,
             spill: OnceLock::new(),
             last_uses: Mutex::new(LastUses::default()),
             evictor: CachePadded::new(Evictor::new(&config)),
@@ -91,6 +97,11 @@ impl BlockCache {
         let reclaimer: Arc<dyn Reclaim> = Arc::clone(&cache) as _;
         cache.allocator().set_reclaimer(Arc::downgrade(&reclaimer));
         Ok(cache)
+    }
+
+    /// Returns a reference that keeps the cache.
+    pub(super) fn to_arc(&self) -> Arc<Self> {
+        self.this.upgrade().expect("only `new` makes a cache")
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -146,14 +157,14 @@ impl BlockCache {
 
     /// See [`crate::BlockPool::get`].
     #[inline]
-    pub(crate) fn get(self: &Arc<Self>, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn get(&self, key: BlockKey) -> Option<Pin<'_>> {
         // A slot may hold another block by now, or be leaving. The registry then offers the next one.
         self.registry
             .find(self.registry.hash(key), |slot| self.pin(slot, key))
     }
 
     /// See [`crate::BlockPool::peek`].
-    pub(crate) fn peek(self: &Arc<Self>, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn peek(&self, key: BlockKey) -> Option<Pin<'_>> {
         self.registry.find(self.registry.hash(key), |slot| {
             self.pin_untracked(slot).filter(|pin| pin.key() == key)
         })
@@ -161,7 +172,7 @@ impl BlockCache {
 
     /// See [`crate::BlockPool::try_pin`].
     #[inline(always)]
-    pub(crate) fn try_pin(self: &Arc<Self>, handle: &BlockHandle) -> Option<Pin<'_>> {
+    pub(crate) fn try_pin(&self, handle: &BlockHandle) -> Option<Pin<'_>> {
         let header = self.slab.header(handle.slot);
         let (pin_slot, fast) = match header.word.try_pin_fast() {
             Ok(()) => (PinSlot::WORD, true),
@@ -181,14 +192,14 @@ impl BlockCache {
 
     /// Pins the block in `slot` if its key is `key`.
     #[inline(always)]
-    pub(crate) fn pin(self: &Arc<Self>, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn pin(&self, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
         let pin = self.pin_slot(slot)?;
         (pin.key() == key || skipped(Step::Key)).then_some(pin)
     }
 
     /// Pins the block in `slot`, whatever its key.
     #[inline(always)]
-    fn pin_slot(self: &Arc<Self>, slot: u32) -> Option<Pin<'_>> {
+    fn pin_slot(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
         let pin_slot = match header.word.try_pin_fast() {
             Ok(()) => PinSlot::WORD,
@@ -239,14 +250,14 @@ impl BlockCache {
     }
 
     /// Pins the block in `slot`, whatever its key, without counting a use.
-    pub(super) fn pin_untracked(self: &Arc<Self>, slot: u32) -> Option<Pin<'_>> {
+    pub(super) fn pin_untracked(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
         header.word.pin_in_word()?;
         Some(Pin::adopt(self, header, slot, PinSlot::WORD))
     }
 
     /// Makes a resident block unfindable and dooms it. Returns its pin; dropping it may evict the block.
-    pub(crate) fn erase(self: &Arc<Self>, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn erase(&self, key: BlockKey) -> Option<Pin<'_>> {
         let pin = self.get(key)?;
         pin.evict_on_last_unpin();
         self.registry.remove(self.registry.hash(key), pin.slot());
@@ -254,7 +265,7 @@ impl BlockCache {
     }
 
     /// Erases all resident blocks with a key that matches. Returns how many there were.
-    pub(crate) fn erase_matching(self: &Arc<Self>, matches: impl Fn(BlockKey) -> bool) -> u64 {
+    pub(crate) fn erase_matching(&self, matches: impl Fn(BlockKey) -> bool) -> u64 {
         let mut erased = 0;
         for slot in 0..self.slab.len() {
             if let Some(pin) = self.pin_untracked(slot)

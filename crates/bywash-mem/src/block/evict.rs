@@ -52,7 +52,7 @@ pub(crate) struct Evictor {
     state: Mutex<EvictorState>,
     /// A pass is slow after this time, or after this many looks in vain at each block on average.
     slow: (Duration, u32),
-    /// When the last slow pass was logged.
+    /// Time at which the last slow pass was logged.
     last_warning: Mutex<Option<Instant>>,
 }
 

@@ -58,8 +58,7 @@ impl Tag {
     }
 
     /// Number of the tag.
-    #[must_use]
-    pub const fn number(self) -> u8 {
+    pub(super) fn number(self) -> u8 {
         self.0
     }
 }

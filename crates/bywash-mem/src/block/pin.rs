@@ -13,7 +13,7 @@ use crate::key::{BlockHandle, BlockKey};
 /// A resident block that stays in place and unchanged until this is dropped. Dereferences to the block's bytes.
 #[must_use = "dropping it unpins the block"]
 pub struct Pin<'a> {
-    cache: &'a Arc<BlockCache>,
+    cache: &'a BlockCache,
     header: &'a BlockHeader,
     slot: u32,
     pin_slot: PinSlot,
@@ -23,7 +23,7 @@ impl<'a> Pin<'a> {
     /// Takes over a pin that is already counted in `pin_slot`.
     #[inline]
     pub(super) fn adopt(
-        cache: &'a Arc<BlockCache>,
+        cache: &'a BlockCache,
         header: &'a BlockHeader,
         slot: u32,
         pin_slot: PinSlot,
@@ -74,7 +74,7 @@ impl<'a> Pin<'a> {
     /// Converts to a pin without a lifetime. Touches no counter of the block, but one of the pool: readers of many blocks use
     /// [`PinScope::own`].
     pub fn into_owned(self) -> OwnedPin {
-        PinScope::new(self.cache).own(self)
+        PinScope(Arc::new(self.cache.to_arc())).own(self)
     }
 }
 
@@ -136,7 +136,7 @@ impl PinScope {
     /// If the pin belongs to another pool.
     pub fn own(&self, pin: Pin<'_>) -> OwnedPin {
         assert!(
-            Arc::ptr_eq(self.cache(), pin.cache),
+            std::ptr::eq(Arc::as_ptr(self.cache()), pin.cache),
             "a pin belongs to one pool"
         );
         let pin = ManuallyDrop::new(pin);

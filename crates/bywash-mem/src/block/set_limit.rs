@@ -1,7 +1,5 @@
 //! Changing the limit at run time.
 
-use std::sync::Arc;
-
 use super::cache::BlockCache;
 use crate::frames::MIN_FRAME;
 
@@ -42,7 +40,7 @@ pub enum LimitError {
 
 impl BlockCache {
     /// See [`crate::BlockPool::set_limit`].
-    pub(crate) fn set_limit(self: &Arc<Self>, limit: u64) -> Result<(), LimitError> {
+    pub(crate) fn set_limit(&self, limit: u64) -> Result<(), LimitError> {
         let allocator = self.allocator();
         let config = allocator.config();
         let (min, ceiling) = (MIN_FRAME as u64, config.ceiling);
@@ -84,7 +82,7 @@ impl BlockCache {
     }
 
     /// Bytes that evicting all unpinned blocks would free.
-    fn evictable(self: &Arc<Self>) -> u64 {
+    fn evictable(&self) -> u64 {
         (0..self.slab().len())
             .filter_map(|slot| {
                 let seen = self.load_unprobed(slot);

@@ -22,7 +22,7 @@ use crate::sync::{
 /// Shards of one set of counters: enough for the threads of machines with up to 16 cores to pin without sharing a line. 2 KiB a set.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) const SHARDS: usize = 16;
-/// As many as the tools can explore.
+/// Few shards: the tools explore every order of their accesses.
 #[cfg(any(loom, shuttle))]
 pub(crate) const SHARDS: usize = 2;
 /// Sets of counters in a pool: all that the word's 8 bits can name. More blocks are not contended at once on one machine.
@@ -30,7 +30,7 @@ pub(crate) const SHARDS: usize = 2;
 const SETS: usize = 255;
 #[cfg(any(loom, shuttle))]
 const SETS: usize = 1;
-/// One in so many contended pins of a thread is noted in the block's word, so that occasional ones do not shard it.
+/// Interval between the contended pins of a thread that are noted in the block's word: occasional ones do not shard it.
 #[cfg(not(any(loom, shuttle, test)))]
 const CONTENTION_SAMPLE: u32 = 16;
 #[cfg(any(loom, shuttle, test))]
@@ -45,7 +45,7 @@ const PIN: u64 = 1;
 const USE: u64 = 1 << 32;
 const PINS_MASK: u64 = USE - 1;
 
-/// Where a pin is counted: in the word (0), or in a shard of some counters.
+/// Place in which a pin is counted: the word (0), or a shard of some counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PinSlot(u16);
 
@@ -93,7 +93,7 @@ struct FreeSets {
     released: Vec<u8>,
     /// Number of sets ever used.
     used: usize,
-    /// Where the next search for a set to collapse starts.
+    /// Set at which the next search for one to collapse starts.
     hand: usize,
 }
 
@@ -175,7 +175,7 @@ impl ShardedPins {
     }
 
     /// Takes ownership of the contents of a block that has exactly `held` pins, all the caller's, wherever they are counted. `allowed`
-    /// is asked when no other thread can hold an unseen pin. One attempt.
+    /// is called when no other thread can hold an unseen pin. One attempt.
     pub(crate) fn try_own(
         &self,
         word: &StateWord,

@@ -30,7 +30,7 @@ pub(crate) struct BlockContents {
     pub(crate) frame: FrameRef,
 }
 
-/// What the evictor counts of a block.
+/// Properties of a block that the evictor counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Account {
     pub(super) store: u32,
@@ -59,7 +59,7 @@ impl BlockContents {
         std::ptr::slice_from_raw_parts(self.start.as_ptr(), self.len as usize)
     }
 
-    /// What the evictor counts of it.
+    /// Properties that the evictor counts.
     pub(super) fn account(&self) -> Account {
         Account {
             store: self.key.store,

@@ -10,8 +10,8 @@ use crate::key::BlockKey;
 ///
 /// Called in the evicting thread, without any lock held. Must not acquire frames from the same pool.
 pub trait Spill: Send + Sync + fmt::Debug {
-    /// Accepts the block, or declines it, after which it is dropped. Must not block for long. The key is no longer found. A block it
-    /// accepts stays charged until dropped; the evicting thread looks for memory elsewhere or waits for it.
+    /// Accepts the block, or declines it; a declined block is dropped. Must not block for long. Its key is no longer found. An
+    /// accepted block stays charged until it is dropped; the evicting thread looks for memory elsewhere or waits for it.
     ///
     /// # Errors
     /// The block itself, if it is declined.

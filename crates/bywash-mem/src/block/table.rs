@@ -117,10 +117,10 @@ impl<S> Table<S> {
         // makes two comparisons at once.
         let (front, back) = group.split_at(GROUP / 2);
         let pairs = front.iter().zip(back);
-        let least = pairs
+        let min = pairs
             .map(|(one, other)| rest(one).min(rest(other)))
             .fold(u64::MAX, u64::min);
-        number_in(least)
+        number_in(min)
     }
 
     /// Calls `check` with each number under this hash's tag until it returns a value. Goes round the table at most once: while entries

@@ -152,7 +152,7 @@ pub(crate) enum PinOutcome {
     NotResident,
 }
 
-/// How far the fast path of a pin got before it failed.
+/// Progress of the fast path of a pin before it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FastPinError {
     /// It loaded this word and changed nothing.

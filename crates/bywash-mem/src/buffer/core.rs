@@ -46,7 +46,7 @@ enum BufferPhase {
     Aborted(WriteAtError),
 }
 
-/// How much of a range to claim.
+/// Part of a range to claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimScope {
     /// The first unclaimed part.

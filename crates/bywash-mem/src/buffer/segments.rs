@@ -1,4 +1,4 @@
-//! The bytes of a frozen buffer.
+//! The bytes of a frozen buffer. Without a caller but programs that embed the engine: `into_contiguous`.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

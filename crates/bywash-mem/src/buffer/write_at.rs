@@ -1,4 +1,4 @@
-//! The public interface of the write-at buffer.
+//! The public interface of the write-at buffer. Without a caller: `read_at`.
 
 use std::ops::Range;
 
@@ -64,15 +64,14 @@ impl WriteAtOptions {
 /// handle is dropped, an open buffer is cancelled and its memory released.
 ///
 /// ```
-/// # use bywash_mem::{BlockPool, PoolConfig, WriteAtBuffer, WriteAtOptions};
+/// # use bywash_mem::{BlockPool, FreezeError, PoolConfig, WriteAtBuffer, WriteAtOptions};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = BlockPool::new(PoolConfig::new(1 << 20))?;
 /// let options = WriteAtOptions { size_hint: 10, ..WriteAtOptions::default() };
 /// let buffer = WriteAtBuffer::new(pool.budget(), options)?;
 /// let mut claim = buffer.claim(5..10)?.expect("no other writer");
 /// claim.write(b"world");
-/// assert!(buffer.freeze(10).is_err(), "a hole is never handed out");
-/// assert_eq!(buffer.holes(10), [0..5]);
+/// assert!(matches!(buffer.freeze(10), Err(FreezeError::Holes(holes)) if holes == [0..5]));
 /// buffer.write_at(0, b"hello")?;
 /// assert_eq!(&buffer.freeze(10)?.into_contiguous()[..], b"helloworld");
 /// # Ok(())
@@ -258,12 +257,6 @@ impl WriteAtBuffer {
     #[must_use]
     pub fn written(&self) -> Vec<Range<u64>> {
         self.core().with_extents(|extents| extents.written())
-    }
-
-    /// Parts of the first `len` bytes that are not written, claimed or not.
-    #[must_use]
-    pub fn holes(&self, len: u64) -> Vec<Range<u64>> {
-        self.core().with_extents(|extents| extents.holes(len))
     }
 
     /// Returns a reader of the bytes from `offset` on, as they arrive.

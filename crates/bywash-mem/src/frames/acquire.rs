@@ -14,9 +14,9 @@ use super::wait_queue::QueueEntry;
 use crate::error::FrameError;
 use crate::sync::EventListener;
 
-/// What a caller asks the allocator for.
+/// A request for memory, as the allocator grants it.
 pub(super) trait Request: Copy + Unpin {
-    /// What it gets.
+    /// The memory that it is granted.
     type Granted;
 
     fn share(&self) -> Share;

@@ -56,7 +56,11 @@ pub(crate) use mapped::Arena;
 mod mapped {
     use std::io;
 
-    use super::{CLASSES, MAX_FRAME, NonNull, PoolError, SizeClass};
+    #[cfg(target_os = "linux")]
+    use memmap2::Advice;
+    use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+
+    use super::{CLASSES, MAX_FRAME, MIN_FRAME, NonNull, PoolError, SizeClass};
 
     /// Frame size from which the pages of a new frame are populated by one call. A fault costs more than clearing the page;
     /// for smaller frames the call costs as much as the faults it saves.
@@ -65,25 +69,24 @@ mod mapped {
 
     /// Frame size from which huge pages are requested: copies into them took 0.6 to 1.0 of the time of copies into small pages.
     /// Below it they are refused, because they would commit memory that no frame is charged for.
+    #[cfg(target_os = "linux")]
     const HUGE_PAGE: u64 = 2 << 20;
 
     #[derive(Debug)]
     pub(crate) struct Arena {
-        base: NonNull<u8>,
-        /// Length of the mapping in bytes.
-        mapped: usize,
-        /// Offset of each class from `base` in bytes.
+        memory: MmapRaw,
+        /// Offset of each class in `memory`, in bytes.
         start: [usize; CLASSES],
     }
-
-    // SAFETY: the arena owns its mapping and hands out addresses only; the ledger gives each frame to one owner.
-    unsafe impl Send for Arena {}
-    // SAFETY: as above; only `decommit` writes to the mapping through `&self`, and its caller owns the frame.
-    unsafe impl Sync for Arena {}
 
     impl Arena {
         /// Reserves `limit` bytes of address space for each class. Commits nothing.
         pub(crate) fn new(limit: u64) -> Result<Self, PoolError> {
+            let page = rustix::param::page_size();
+            if page > MIN_FRAME {
+                // Pages are given back in whole ones, which small frames would share.
+                return Err(PoolError::PageSize { bytes: page });
+            }
             let classes = CLASSES as u64;
             // Aligned to the largest frame, so that every frame is aligned to its size.
             let span = limit.next_multiple_of(MAX_FRAME as u64);
@@ -96,37 +99,18 @@ mod mapped {
                     bytes: limit,
                     source: io::ErrorKind::OutOfMemory.into(),
                 })?;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a new anonymous mapping at an address of the system's choice.
-            let base = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    mapped,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    flags,
-                    -1,
-                    0,
-                )
-            };
-            let base = if base == libc::MAP_FAILED {
-                None
-            } else {
-                NonNull::new(base.cast::<u8>())
-            };
-            let base = base.ok_or_else(|| PoolError::AddressSpace {
+            let memory = MmapOptions::new().len(mapped).no_reserve_swap().map_anon();
+            let memory = memory.map_err(|source| PoolError::AddressSpace {
                 bytes: mapped as u64,
-                source: io::Error::last_os_error(),
+                source,
             })?;
-            let first = base.as_ptr().align_offset(MAX_FRAME);
+            let memory = MmapRaw::from(memory);
+            let first = memory.as_ptr().align_offset(MAX_FRAME);
             let mut start = [0; CLASSES];
             for class in SizeClass::all() {
                 start[class.index()] = first + class.index() * span as usize;
             }
-            let arena = Self {
-                base,
-                mapped,
-                start,
-            };
+            let arena = Self { memory, start };
             arena.advise_huge_pages(span as usize);
             Ok(arena)
         }
@@ -134,29 +118,37 @@ mod mapped {
         #[cfg(target_os = "linux")]
         fn advise_huge_pages(&self, span: usize) {
             for class in SizeClass::all() {
-                let first = self.frame(class, 0);
                 let advice = if class.bytes() < HUGE_PAGE {
-                    libc::MADV_NOHUGEPAGE
+                    Advice::NoHugePage
                 } else {
-                    libc::MADV_HUGEPAGE
+                    Advice::HugePage
                 };
-                // SAFETY: the class's own range of this mapping. The advice may fail on kernels without the feature.
-                unsafe { libc::madvise(first.as_ptr().cast(), span, advice) };
+                // May fail on kernels without the feature.
+                let _ = self
+                    .memory
+                    .advise_range(advice, self.start[class.index()], span);
             }
         }
 
         #[cfg(not(target_os = "linux"))]
         fn advise_huge_pages(&self, _: usize) {}
 
-        /// Returns the address of a frame. Its memory is initialised: zero if it was never used.
-        pub(crate) fn frame(&self, class: SizeClass, index: u32) -> NonNull<u8> {
+        /// Returns the offset of a frame in the mapping.
+        fn offset(&self, class: SizeClass, index: u32) -> usize {
             let offset = self.start[class.index()] + index as usize * class.len();
+            // The ledger numbers frames below `limit / class.bytes()`.
             debug_assert!(
-                offset + class.len() <= self.mapped,
+                offset + class.len() <= self.memory.len(),
                 "frame outside the arena"
             );
-            // SAFETY: inside the mapping, as the ledger numbers frames below `limit / class.bytes()`.
-            unsafe { self.base.add(offset) }
+            offset
+        }
+
+        /// Returns the address of a frame. Its memory is initialised: zero if it was never used.
+        pub(crate) fn frame(&self, class: SizeClass, index: u32) -> NonNull<u8> {
+            let offset = self.offset(class, index);
+            NonNull::new(self.memory.as_mut_ptr().wrapping_add(offset))
+                .expect("no address of a mapping is null")
         }
 
         /// Populates the pages of a new frame's first `len` bytes. Blocks for about 100 µs a MiB.
@@ -164,9 +156,9 @@ mod mapped {
         pub(crate) fn populate(&self, class: SizeClass, index: u32, len: usize) {
             let len = len.min(class.len());
             if len >= POPULATE {
-                let frame = self.frame(class, index).as_ptr();
-                // SAFETY: within this mapping, and no byte changes. On older kernels it fails, and the pages fault in.
-                unsafe { libc::madvise(frame.cast(), len, libc::MADV_POPULATE_WRITE) };
+                let offset = self.offset(class, index);
+                // Fails on older kernels; the pages fault in.
+                let _ = self.memory.advise_range(Advice::PopulateWrite, offset, len);
             }
         }
 
@@ -179,23 +171,16 @@ mod mapped {
         /// # Safety
         /// The caller owns the frame.
         pub(crate) unsafe fn decommit(&self, class: SizeClass, index: u32) {
-            let frame = self.frame(class, index).as_ptr();
-            // SAFETY: whole pages of this mapping, which the caller owns.
-            let failed =
-                unsafe { libc::madvise(frame.cast(), class.len(), libc::MADV_DONTNEED) } != 0;
+            let offset = self.offset(class, index);
+            // SAFETY: whole pages of a frame, which the caller owns.
+            let result = unsafe {
+                self.memory
+                    .unchecked_advise_range(UncheckedAdvice::DontNeed, offset, class.len())
+            };
             // Fails only for a range outside the mapping or locked in memory.
-            assert!(
-                !failed,
-                "decommit of a frame failed: {}",
-                io::Error::last_os_error()
-            );
-        }
-    }
-
-    impl Drop for Arena {
-        fn drop(&mut self) {
-            // SAFETY: the mapping made in `new`. Every frame keeps the arena alive, so none is left.
-            unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+            if let Err(error) = result {
+                panic!("decommit of a frame failed: {error}");
+            }
         }
     }
 }

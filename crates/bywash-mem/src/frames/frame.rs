@@ -53,7 +53,7 @@ impl Frame {
         frame
     }
 
-    /// Length in bytes: that of the size class, at least what was asked for.
+    /// Length in bytes: that of the size class, at least the length requested.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.class.len()

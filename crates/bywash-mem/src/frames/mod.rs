@@ -1,7 +1,7 @@
 //! Memory: frames of power-of-two size classes, the budget they are charged to, and the queue of callers that wait for either.
 //!
-//! [`FrameAllocator`] is the shared state; [`Budget`] is its public handle. When memory is short it asks the layer above for
-//! more through [`Reclaim`], so nothing here depends on blocks.
+//! [`FrameAllocator`] is the shared state; [`Budget`] is its public handle. When memory is short it gets more from the layer above
+//! through [`Reclaim`], so nothing here depends on blocks.
 
 mod acquire;
 mod allocator;

@@ -2,24 +2,22 @@
 //!
 //! The global allocator does that only for small alignments. For cache-line alignment it clears all of the memory itself.
 
+use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::NonNull;
 
+use memory::Memory;
+
+use super::arena::MIN_FRAME;
 use crate::error::PoolError;
 
 /// A slice of `T` that starts as zeroes. Its elements are not dropped.
 #[derive(Debug)]
 pub(crate) struct ZeroedSlice<T> {
-    start: NonNull<T>,
+    memory: Memory,
     len: usize,
     owned: PhantomData<T>,
 }
-
-// SAFETY: it owns its elements as a box does.
-unsafe impl<T: Send> Send for ZeroedSlice<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for ZeroedSlice<T> {}
 
 impl<T> ZeroedSlice<T> {
     /// Returns a slice of `len` zeroed elements.
@@ -27,17 +25,17 @@ impl<T> ZeroedSlice<T> {
     /// # Safety
     /// All-zero bytes are a valid `T`.
     pub(crate) unsafe fn new(len: usize) -> Result<Self, PoolError> {
-        let start = if len == 0 {
-            Ok(NonNull::dangling())
-        } else {
-            memory::zeroed::<T>(len)
+        const { assert!(align_of::<T>() <= MIN_FRAME, "alignment of the memory") };
+        let memory = match len.checked_mul(size_of::<T>()) {
+            Some(bytes) => Memory::zeroed(bytes),
+            None => Err(io::ErrorKind::OutOfMemory.into()),
         };
-        let start = start.map_err(|source| PoolError::AddressSpace {
-            bytes: len as u64 * size_of::<T>() as u64,
+        let memory = memory.map_err(|source| PoolError::AddressSpace {
+            bytes: (len as u64).saturating_mul(size_of::<T>() as u64),
             source,
         })?;
         Ok(Self {
-            start,
+            memory,
             len,
             owned: PhantomData,
         })
@@ -50,51 +48,30 @@ impl<T> Deref for ZeroedSlice<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         // SAFETY: `len` elements, valid from the start as `new` requires.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl<T> Drop for ZeroedSlice<T> {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated with this length; `&mut self` is the last reference.
-            unsafe { memory::free(self.start, self.len) };
-        }
+        unsafe { std::slice::from_raw_parts(self.memory.start().cast(), self.len) }
     }
 }
 
 #[cfg(not(miri))]
 mod memory {
     use std::io;
-    use std::ptr::NonNull;
 
-    pub(super) fn zeroed<T>(len: usize) -> io::Result<NonNull<T>> {
-        const {
-            assert!(
-                align_of::<T>() <= crate::frames::MIN_FRAME,
-                "a mapping starts at a page boundary"
-            )
-        };
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .ok_or(io::ErrorKind::OutOfMemory)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the system's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+    use memmap2::{MmapOptions, MmapRaw};
+
+    /// Zeroed memory that starts at a page boundary.
+    #[derive(Debug)]
+    pub(super) struct Memory(MmapRaw);
+
+    impl Memory {
+        pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
+            let memory = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+            Ok(Self(memory.into()))
         }
-        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
-    }
 
-    /// Frees the memory of a slice.
-    ///
-    /// # Safety
-    /// `start` came from `zeroed` with the same length.
-    pub(super) unsafe fn free<T>(start: NonNull<T>, len: usize) {
-        // SAFETY: the mapping made in `zeroed`.
-        unsafe { libc::munmap(start.as_ptr().cast(), len * size_of::<T>()) };
+        #[inline]
+        pub(super) fn start(&self) -> *const u8 {
+            self.0.as_ptr()
+        }
     }
 }
 
@@ -105,20 +82,38 @@ mod memory {
     use std::io;
     use std::ptr::NonNull;
 
-    pub(super) fn zeroed<T>(len: usize) -> io::Result<NonNull<T>> {
-        let layout = Layout::array::<T>(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the layout is not empty.
-        let start = unsafe { alloc_zeroed(layout) };
-        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    use super::MIN_FRAME;
+
+    #[derive(Debug)]
+    pub(super) struct Memory {
+        start: NonNull<u8>,
+        layout: Layout,
     }
 
-    /// Frees the memory of a slice.
-    ///
-    /// # Safety
-    /// `start` came from `zeroed` with the same length.
-    pub(super) unsafe fn free<T>(start: NonNull<T>, len: usize) {
-        let layout = Layout::array::<T>(len).expect("the layout it was allocated with");
-        // SAFETY: allocated in `zeroed` with this layout.
-        unsafe { dealloc(start.as_ptr().cast(), layout) };
+    // SAFETY: it owns its memory as a box does.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(super) fn zeroed(bytes: usize) -> io::Result<Self> {
+            let layout = Layout::from_size_align(bytes.max(1), MIN_FRAME)
+                .map_err(|_| io::ErrorKind::OutOfMemory)?;
+            // SAFETY: the layout is not empty.
+            let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+            let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
+            Ok(Self { start, layout })
+        }
+
+        pub(super) fn start(&self) -> *const u8 {
+            self.start.as_ptr()
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            // SAFETY: allocated in `zeroed` with this layout.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
     }
 }

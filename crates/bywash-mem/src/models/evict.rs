@@ -7,7 +7,7 @@ use loom::thread;
 use super::{KEY, begin, control, explore, key, load, pool};
 use crate::sync::Step;
 
-fn an_eviction_against_a_load() {
+fn eviction_during_a_load() {
     let pool = pool(2);
     drop(load(&pool, KEY, b"x"));
     let mut loading = begin(&pool, key(2), 1);
@@ -33,15 +33,15 @@ fn an_eviction_against_a_load() {
 }
 
 #[test]
-fn each_block_has_one_place_in_the_policy() {
-    explore(Some(3), an_eviction_against_a_load);
+fn blocks_are_in_the_policy_once() {
+    explore(Some(3), eviction_during_a_load);
 }
 
 #[test]
 fn control_slot_freed_before_the_policy_forgets_it_is_admitted_twice() {
     control(
         Step::Unlink,
-        an_eviction_against_a_load,
+        eviction_during_a_load,
         "last block was forgotten",
     );
 }

@@ -1,4 +1,4 @@
-//! How the series engine uses names and the gate: a series is named in the log before its first rows of a generation, and a closed
+//! Use of names and the gate by the series engine: a series is named in the log before its first rows of a generation, and a closed
 //! generation is complete in the log. The engine's own lock and log are simplified here.
 
 use std::sync::Arc;

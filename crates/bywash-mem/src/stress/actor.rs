@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Pins that one thread keeps.
-const MOST_HELD: usize = 3;
+const MAX_HELD: usize = 3;
 
 /// A pinned block and what was known when it was found.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Actor<'a> {
     newest: Vec<u64>,
     /// Handle under which each block was last found.
     handles: Vec<Option<BlockHandle>>,
-    /// Where blocks are written before they are copied into frames.
+    /// Buffer in which blocks are written before they are copied into frames.
     scratch: Vec<u8>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Actor<'a> {
                 other.load
             );
         }
-        if self.held.len() == MOST_HELD {
+        if self.held.len() == MAX_HELD {
             let oldest = self.held.remove(0);
             oldest.unchanged(self.world);
         }

@@ -52,7 +52,7 @@ struct Plan {
     seed: u64,
 }
 
-/// What the oracle knows of one key.
+/// The oracle's knowledge of one key.
 #[derive(Debug, Default)]
 struct Known {
     /// Loads begun of this block, whatever the store: kept at the first store's key.
@@ -202,10 +202,10 @@ impl StressWorld {
         let settled = limits.is_multiple_of(2) && limits == self.limits.load(Ordering::SeqCst);
         let limit = if settled { limit } else { self.ceiling() };
         assert!(used <= limit, "{used} bytes are used of {limit}");
-        let (uploads, most) = (budget.held(Share::Upload), self.ceiling() * 3 / 4);
+        let (uploads, max) = (budget.held(Share::Upload), self.ceiling() * 3 / 4);
         assert!(
-            uploads <= most,
-            "uploads hold {uploads} bytes; blocks are guaranteed all above {most}"
+            uploads <= max,
+            "uploads hold {uploads} bytes; blocks are guaranteed all above {max}"
         );
     }
 

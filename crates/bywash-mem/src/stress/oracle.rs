@@ -44,9 +44,8 @@ pub(super) fn read(key: BlockKey, bytes: &[u8]) -> Option<u64> {
 pub(super) fn read_resized(key: BlockKey, bytes: &[u8]) -> Option<u64> {
     let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
     // The bytes before the cut may end in zeros themselves, in a word at most.
-    let least = bytes.len() - zeros;
-    (least.max(WORD)..=bytes.len().min(least.max(WORD) + WORD))
-        .find_map(|cut| read(key, &bytes[..cut]))
+    let min = bytes.len() - zeros;
+    (min.max(WORD)..=bytes.len().min(min.max(WORD) + WORD)).find_map(|cut| read(key, &bytes[..cut]))
 }
 
 #[cfg(not(shuttle))]

@@ -22,7 +22,7 @@ const PLAN: Plan = Plan {
 };
 
 #[test]
-fn a_million_operations_read_no_wrong_byte() {
+fn random_operations_read_no_wrong_byte() {
     let ops = setting("BYWASH_STRESS_OPS", OPS);
     let world = run_stress(Plan { ops, ..PLAN }, |_| ());
     let compared = world.compared.load(Ordering::Relaxed);
@@ -46,7 +46,7 @@ fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
-/// `cargo xtask soak mem` runs this, as long as it is asked to.
+/// `cargo xtask soak mem` runs this, for the time given.
 #[test]
 #[ignore = "takes minutes; run by `cargo xtask soak mem`"]
 fn soak() {

@@ -1,4 +1,4 @@
-//! Where threads leave what another thread is to drop: pins, and spilled blocks.
+//! Shelf on which threads leave pins and spilled blocks for another thread to drop.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{StressWorld, block_on, oracle, thread};
-use crate::{BlockKey, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
+use crate::{BlockKey, FreezeError, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
 pub(super) fn run(world: &StressWorld, number: u64) {
     let mut rng = StdRng::seed_from_u64(world.plan.seed ^ (number << 56));
@@ -16,10 +16,10 @@ pub(super) fn run(world: &StressWorld, number: u64) {
 
 fn upload(world: &StressWorld, rng: &mut StdRng) {
     let page = crate::MIN_FRAME;
-    let most = world.plan.pages as usize / 4;
+    let max = world.plan.pages as usize / 4;
     let (min, max) = (
-        rng.random_range(1..=most.min(4)),
-        rng.random_range(most..=2 * most),
+        rng.random_range(1..=max.min(4)),
+        rng.random_range(max..=2 * max),
     );
     if rng.random_ratio(1, 3) {
         return write_at(world, rng);
@@ -72,14 +72,19 @@ fn write_at(world: &StressWorld, rng: &mut StdRng) {
     };
     let buffer = WriteAtBuffer::new(world.pool.budget(), options).unwrap();
     let len = bytes.len() as u64;
-    while let Some(hole) = buffer.holes(len).pop() {
+    let segments = loop {
+        let hole = match buffer.freeze(len) {
+            Ok(segments) => break segments,
+            Err(FreezeError::Holes(mut holes)) => holes.pop().expect("a hole is named"),
+            Err(error) => panic!("{error}"),
+        };
         let start = rng.random_range(hole.start..hole.end);
         match buffer.claim(start..hole.end) {
             Ok(claim) => {
                 let mut claim = claim.expect("it is a hole");
                 let here = claim.range().start as usize;
-                let most = claim.remaining() as usize;
-                let n = rng.random_range(1..=most);
+                let max = claim.remaining() as usize;
+                let n = rng.random_range(1..=max);
                 assert_eq!(claim.write(&bytes[here..here + n]), n);
             }
             // A buffer that holds memory does not wait for more.
@@ -91,8 +96,7 @@ fn write_at(world: &StressWorld, rng: &mut StdRng) {
             buffer.cancel();
             return;
         }
-    }
-    let segments = buffer.freeze(len).unwrap();
+    };
     drop(buffer);
     thread::yield_now();
     let whole = segments.into_contiguous();

@@ -97,7 +97,7 @@ fn claim_filled_in_place_goes_frame_by_frame() {
     assert_eq!(lengths, [3996, 4096, 808]);
     assert!(claim.spare().is_empty());
     assert_eq!(read(&buffer, 100, 10_000).unwrap(), bytes);
-    assert_eq!(buffer.holes(9000), [0..100]);
+    assert_eq!(buffer.written(), [100..9000]);
 }
 
 #[test]
@@ -105,15 +105,15 @@ fn written_ranges_and_holes_are_exact() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     assert_eq!((buffer.size(), buffer.contiguous()), (0, 0));
-    assert_eq!((buffer.written(), buffer.holes(5)), (vec![], vec![0..5]));
+    assert!(buffer.written().is_empty());
     buffer.write_at(10, b"0123456789").unwrap();
     let mut claim = buffer.claim(0..30).unwrap().unwrap();
     assert_eq!(claim.range(), 0..10, "the first part that is free");
     claim.write(b"abc");
     assert_eq!((buffer.size(), buffer.contiguous()), (20, 3));
     assert_eq!(buffer.written(), [0..3, 10..20]);
-    assert_eq!(buffer.holes(25), [3..10, 20..25]);
-    assert_eq!(buffer.holes(12), [3..10]);
+    let missing = buffer.freeze(25).unwrap_err();
+    assert!(matches!(missing, FreezeError::Holes(holes) if holes == [3..10, 20..25]));
     claim.write(b"defghij");
     assert_eq!((buffer.contiguous(), buffer.written()), (20, vec![0..20]));
     assert!(
@@ -463,10 +463,8 @@ fn frames_fit_the_expected_size() {
 #[test]
 fn buffer_waits_for_memory_only_while_it_holds_none() {
     let pool = pool(MIB);
-    let most = 768 * KIB;
-    let all = pool
-        .try_frames(DOWN, 4096, most / 4096, most / 4096)
-        .unwrap();
+    let max = 768 * KIB;
+    let all = pool.try_frames(DOWN, 4096, max / 4096, max / 4096).unwrap();
     let options = WriteAtOptions {
         size_hint: 3 * 4096,
         frame_len: Some(4096),

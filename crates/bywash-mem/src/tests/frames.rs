@@ -154,15 +154,15 @@ fn decommitted_frames_are_not_resident() {
 }
 
 #[test]
-fn each_share_leaves_the_other_its_guarantee() {
+fn share_leaves_the_other_its_guarantee() {
     for (one, other) in [(DOWN, UP), (UP, DOWN)] {
         let pool = pool(16 * PAGE);
-        let most = pool.try_frames(one, 4096, 1, 100).unwrap();
-        assert_eq!(most.len(), 12);
+        let frames = pool.try_frames(one, 4096, 1, 100).unwrap();
+        assert_eq!(frames.len(), 12);
         assert!(pool.budget().try_reserve(one, 1).is_none());
         let guaranteed = pool.try_frames(other, 4096, 4, 4).unwrap();
         assert_eq!(pool.budget().used(), 16 * PAGE);
-        drop(most);
+        drop(frames);
         drop(guaranteed);
         assert_eq!(pool.budget().idle(), 16 * PAGE);
     }
@@ -211,11 +211,8 @@ fn allocation_below_the_minimum_takes_nothing() {
 #[test]
 fn impossible_requests_fail_at_once() {
     let pool = pool(MIB);
-    let most = 768 * 1024;
-    let too_large = FrameError::TooLarge {
-        bytes: MIB,
-        max: most,
-    };
+    let max = 768 * 1024;
+    let too_large = FrameError::TooLarge { bytes: MIB, max };
     assert_eq!(
         block_on(pool.frames(UP, 1 << 20, 1, 1)).unwrap_err(),
         too_large

@@ -214,7 +214,7 @@ struct Loading {
     erased: bool,
 }
 
-/// How an attempt ended, by its number.
+/// Result of an attempt, by its number.
 #[derive(Debug, Clone)]
 enum End {
     Published(Vec<u8>),

@@ -1,4 +1,4 @@
-//! When the pins of contended blocks are sharded, and when the shards are collapsed.
+//! Conditions under which pins of contended blocks are sharded, and their shards collapsed.
 
 use super::{MIB, begin, key, load, pool};
 use crate::BlockPool;

@@ -128,7 +128,7 @@ fn normal_evictions_are_not_slow() {
     assert_eq!(log, "");
 }
 
-/// Takes longer than the limit to decline a block.
+/// A spill hook that takes longer than the limit to decline a block.
 #[derive(Debug)]
 struct SlowTier(Duration);
 

@@ -31,14 +31,14 @@ struct Resident {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ResidentTable {
     blocks: Vec<Option<Resident>>,
     /// Positions in `blocks`.
     by_key: HashMap<BlockKey, usize, RandomState>,
     free: Vec<usize>,
 }
 
-impl Table {
+impl ResidentTable {
     fn remove(&mut self, key: BlockKey) {
         if let Some(position) = self.by_key.remove(&key) {
             self.blocks[position] = None;
@@ -50,7 +50,7 @@ impl Table {
 /// The blocks in memory of versions that the tier keeps; further ones than it has room for are left out.
 #[derive(Debug)]
 pub(super) struct Residents {
-    table: Mutex<Table>,
+    table: Mutex<ResidentTable>,
     /// Bytes loaded. A count, hence relaxed.
     loaded: AtomicU64,
     epoch_bytes: u64,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::DiskTier;
 use crate::error::EngineError;
 
-/// What a pass over all blocks of the disk tier found.
+/// Result of a pass over all blocks of the disk tier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskVerification {
     /// Blocks as they were written.
@@ -55,9 +55,9 @@ impl StopSignal {
 }
 
 /// Marks the pass as running.
-struct Running<'a>(&'a AtomicBool);
+struct RunningMark<'a>(&'a AtomicBool);
 
-impl Drop for Running<'_> {
+impl Drop for RunningMark<'_> {
     fn drop(&mut self) {
         // Relaxed: the mark guards no memory.
         self.0.store(false, Relaxed);
@@ -72,11 +72,11 @@ impl DiskTier {
         block_size: u64,
         stop: &StopSignal,
     ) -> Result<DiskVerification, EngineError> {
-        // Relaxed: see `Running`.
+        // Relaxed: see `RunningMark`.
         if self.verifying.swap(true, Relaxed) {
             return Err(EngineError::DiskVerifying);
         }
-        let _running = Running(&self.verifying);
+        let _running = RunningMark(&self.verifying);
         let charged = self.pool.try_reserve(Share::Download, block_size);
         let _charge = charged.ok_or_else(|| EngineError::SlowDown {
             operation: "verify",

@@ -31,17 +31,17 @@ pub(super) const QUEUED_WRITE_MEMORY: u64 = 160;
 
 /// A queued block.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedWrite {
     version: Arc<DiskVersion>,
     /// The block, if it was evicted.
     spilled: Option<Arc<Spilled>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Keys in the order of their loads. Those without an entry in `waiting` are skipped.
     order: VecDeque<BlockKey>,
-    waiting: HashMap<BlockKey, Waiting, RandomState>,
+    waiting: HashMap<BlockKey, QueuedWrite, RandomState>,
     spilled_bytes: u64,
     declined: u64,
     /// The tier has marks to release.
@@ -68,19 +68,19 @@ pub(super) struct QueueStats {
 /// The queue of blocks to be written.
 #[derive(Debug)]
 pub(super) struct WriteQueue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
     max_spilled: u64,
     residents: Residents,
 }
 
 /// Bytes of a block that is being written.
-enum Source {
+enum BlockBytes {
     Pinned(OwnedPin),
     Spilled(Arc<Spilled>),
 }
 
-impl Source {
+impl BlockBytes {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Pinned(pin) => pin.as_ref(),
@@ -89,14 +89,14 @@ impl Source {
     }
 }
 
-struct Entry {
+struct BatchBlock {
     key: BlockKey,
     version: Arc<DiskVersion>,
-    source: Source,
+    source: BlockBytes,
 }
 
-/// What the writer does next.
-enum Work {
+/// Next task of the writer.
+enum WriterTask {
     /// Writes a batch that begins with this block.
     Write(BlockKey),
     ReleaseMarks,
@@ -151,7 +151,7 @@ impl WriteQueue {
             state.declined += 1;
             return false;
         }
-        let waiting = Waiting {
+        let waiting = QueuedWrite {
             version: Arc::clone(version),
             spilled: None,
         };
@@ -251,27 +251,27 @@ impl WriteQueue {
     }
 
     /// Waits for work, or for the end of `epoch`.
-    fn wait(&self, epoch: u64) -> Work {
+    fn wait(&self, epoch: u64) -> WriterTask {
         let mut state = self.state.lock();
         loop {
             if state.close_at.is_some_and(|at| Instant::now() >= at) {
-                return Work::End;
+                return WriterTask::End;
             }
             if state.erasures > state.tried_erasures {
                 state.tried_erasures = state.erasures;
-                return Work::RecordErasures(state.erasures);
+                return WriterTask::RecordErasures(state.erasures);
             }
             if let Some(key) = state.order.pop_front() {
-                return Work::Write(key);
+                return WriterTask::Write(key);
             }
             if std::mem::take(&mut state.marks_due) {
-                return Work::ReleaseMarks;
+                return WriterTask::ReleaseMarks;
             }
             if state.close_at.is_some() {
-                return Work::End;
+                return WriterTask::End;
             }
             if self.residents.epoch() > epoch {
-                return Work::WriteSettled;
+                return WriterTask::WriteSettled;
             }
             self.changed.wait(&mut state);
         }
@@ -282,7 +282,7 @@ impl WriteQueue {
     }
 
     /// Returns version and bytes of a queued block; `None` if it was dropped.
-    fn entry(&self, key: BlockKey, pool: &BlockPool) -> Option<Entry> {
+    fn entry(&self, key: BlockKey, pool: &BlockPool) -> Option<BatchBlock> {
         let spilled = |key| {
             let state = self.state.lock();
             let waiting = state.waiting.get(&key)?;
@@ -290,14 +290,14 @@ impl WriteQueue {
         };
         let (version, block) = spilled(key)?;
         let source = match block {
-            Some(block) => Source::Spilled(block),
+            Some(block) => BlockBytes::Spilled(block),
             None => match pool.peek(key) {
-                Some(pin) => Source::Pinned(pin.into_owned()),
+                Some(pin) => BlockBytes::Pinned(pin.into_owned()),
                 // It may have been evicted since.
-                None => Source::Spilled(spilled(key)?.1?),
+                None => BlockBytes::Spilled(spilled(key)?.1?),
             },
         };
-        Some(Entry {
+        Some(BatchBlock {
             key,
             version,
             source,
@@ -353,15 +353,15 @@ impl Writer {
                 break;
             };
             match work {
-                Work::Write(first) => self.write_batch(first, &pool),
-                Work::ReleaseMarks => {}
-                Work::RecordErasures(erasures) => self.record_erasures(erasures),
-                Work::WriteSettled => epoch = self.queue.residents.epoch(),
-                Work::End => break,
+                WriterTask::Write(first) => self.write_batch(first, &pool),
+                WriterTask::ReleaseMarks => {}
+                WriterTask::RecordErasures(erasures) => self.record_erasures(erasures),
+                WriterTask::WriteSettled => epoch = self.queue.residents.epoch(),
+                WriterTask::End => break,
             }
             self.tier.release_marks();
             let now_recycled = self.tier.stats().recycled_segments;
-            if now_recycled > recycled || matches!(work, Work::WriteSettled) {
+            if now_recycled > recycled || matches!(work, WriterTask::WriteSettled) {
                 recycled = now_recycled;
                 self.queue_settled(&pool);
             }
@@ -420,7 +420,7 @@ impl Writer {
                 .then(|| self.queue.next())
                 .flatten();
         }
-        let blocks: Vec<_> = entries.iter().map(Entry::block).collect();
+        let blocks: Vec<_> = entries.iter().map(BatchBlock::block).collect();
         if blocks.is_empty() {
             return;
         }
@@ -439,7 +439,7 @@ impl Writer {
     }
 }
 
-impl Entry {
+impl BatchBlock {
     fn block(&self) -> Block<'_> {
         Block {
             record: &self.version.record,

@@ -16,7 +16,7 @@ const FETCHES_AHEAD: u64 = 4;
 /// read, and for the cache.
 const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
 /// Minimum memory in blocks: one for a reader, one for its next block, and the same again in each guaranteed share.
-pub(super) const LEAST_MEMORY_BLOCKS: u64 = 8;
+pub(super) const MIN_MEMORY_BLOCKS: u64 = 8;
 /// Block sizes for which the pool has frames.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
 
@@ -32,14 +32,14 @@ pub(super) fn check_block_size(bytes: usize) -> Result<u64, EngineError> {
 }
 
 pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineError> {
-    let least = LEAST_MEMORY_BLOCKS * block_size;
-    if memory >= least {
+    let min = MIN_MEMORY_BLOCKS * block_size;
+    if memory >= min {
         return Ok(());
     }
     Err(EngineError::InvalidSetting {
         setting: "memory",
         reason: format!(
-            "{memory} bytes are too few: at least {least} are needed, which is {LEAST_MEMORY_BLOCKS} blocks of {block_size}"
+            "{memory} bytes are too few: at least {min} are needed, which is {MIN_MEMORY_BLOCKS} blocks of {block_size}"
         ),
     })
 }

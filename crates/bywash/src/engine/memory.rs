@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::checks::{LEAST_MEMORY_BLOCKS, check_memory, max_fetch_bytes, readahead_limits};
+use super::checks::{MIN_MEMORY_BLOCKS, check_memory, max_fetch_bytes, readahead_limits};
 use crate::error::EngineError;
 
 /// Limits of the cache, by tier.
@@ -117,7 +117,7 @@ impl Engine {
             memory: MemoryLimit {
                 limit: budget.limit(),
                 used: budget.used(),
-                min: (LEAST_MEMORY_BLOCKS * largest).max(2 * shared.chunk_size),
+                min: (MIN_MEMORY_BLOCKS * largest).max(2 * shared.chunk_size),
                 max: budget.ceiling(),
             },
             disk: shared.disk.as_ref().map(|disk| {

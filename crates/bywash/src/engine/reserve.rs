@@ -36,7 +36,7 @@ impl Engine {
         self.shared.pool.try_grow(charge, more)
     }
 
-    /// How long a request may wait for memory.
+    /// Maximum time that a request waits for memory.
     #[must_use]
     pub fn admission_deadline(&self) -> std::time::Duration {
         self.shared.admission_deadline
@@ -57,9 +57,9 @@ mod tests {
             .admission_deadline(Duration::from_secs(3))
             .build()
             .unwrap();
-        let most = (16 << 20) / 4 * 3;
+        let max = (16 << 20) / 4 * 3;
         let mut charge = engine
-            .reserve(Share::Download, most, "list", "b")
+            .reserve(Share::Download, max, "list", "b")
             .await
             .unwrap();
         assert!(engine.try_reserve(Share::Download, 1).is_none());
@@ -68,11 +68,11 @@ mod tests {
             refused,
             Err(EngineError::SlowDown { waited_s: 3, .. })
         ));
-        charge.shrink_to(most - (1 << 20));
+        charge.shrink_to(max - (1 << 20));
         let next = engine.reserve(Share::Download, 1 << 20, "list", "b").await;
         drop((charge, next.unwrap()));
         assert_eq!(engine.budget().used(), 0);
-        let never = engine.reserve(Share::Download, most + 1, "list", "b").await;
+        let never = engine.reserve(Share::Download, max + 1, "list", "b").await;
         assert!(matches!(never, Err(EngineError::InvalidSetting { .. })));
     }
 }

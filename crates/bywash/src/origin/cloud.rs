@@ -24,7 +24,7 @@ pub struct Cloud<C> {
     objects: PrefixStore<Arc<dyn ObjectStore>>,
     prefix: Path,
     name: String,
-    /// Address of the service, to tell two services with a bucket of one name apart.
+    /// Address of the service, to distinguish two services with a bucket of one name.
     endpoint: String,
     pub(super) client: C,
 }

@@ -43,15 +43,15 @@ pub trait Origin: ObjectStore {
     /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
     fn kind(&self) -> &'static str;
 
-    /// Returns the address of the store with its endpoint, if blocks that were read from it may be used by another
-    /// process: two stores never have one address, and a strong ETag names the same bytes for ever. `None` for stores
-    /// whose ETags end with the process, and for those as fast as a disk.
+    /// Returns the address of the store with its endpoint, if another process may use blocks that were read from it. No
+    /// two stores have the same address, and a strong ETag always names the same bytes. `None` for stores whose ETags
+    /// end with the process, and for stores as fast as a disk.
     fn durable_address(&self) -> Option<String> {
         None
     }
 
     /// Returns whether it sends requests that need this capability; a read-only origin refuses writes itself.
-    fn can(&self, _ability: Capability) -> bool {
+    fn can(&self, _capability: Capability) -> bool {
         true
     }
 

@@ -22,13 +22,13 @@ use super::interface::{Origin, PartBody, UploadedPart, body_length_error, invali
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     objects: Arc<InMemory>,
-    uploads: Arc<Mutex<HashMap<String, Upload>>>,
+    uploads: Arc<Mutex<HashMap<String, MemoryUpload>>>,
     /// Upload and part ids; only uniqueness matters, hence relaxed.
     next_id: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Upload {
+struct MemoryUpload {
     path: Path,
     options: PutMultipartOptions,
     parts: BTreeMap<u16, (String, Vec<Bytes>)>,
@@ -67,7 +67,7 @@ impl Origin for MemoryStore {
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         let id = self.id("upload");
-        let upload = Upload {
+        let upload = MemoryUpload {
             path: path.clone(),
             options,
             parts: BTreeMap::new(),

@@ -230,8 +230,8 @@ impl Origin for Metered {
         self.origin.durable_address()
     }
 
-    fn can(&self, ability: Capability) -> bool {
-        self.origin.can(ability)
+    fn can(&self, capability: Capability) -> bool {
+        self.origin.can(capability)
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {

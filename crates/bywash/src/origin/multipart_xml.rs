@@ -77,7 +77,7 @@ struct CompleteDocument {
 
 /// Outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum MultipartOutcome {
     /// The object was created. With the CRC32C that the store computed, of the object or of its parts' checksums.
     Finished(Finished, Option<String>),
     /// The store does not know the upload.
@@ -92,7 +92,7 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
-impl Outcome {
+impl MultipartOutcome {
     /// Returns the outcome of a response that is not the expected one.
     pub(super) fn of_failure(response: &Response) -> Self {
         let Some(ErrorDocument { code, message }) = ErrorDocument::parse(&response.body) else {
@@ -172,7 +172,7 @@ impl Outcome {
 /// Returns the ETag of a part that a client sent.
 pub(super) fn part_e_tag(store: &'static str, path: &Path, response: &Response) -> Result<String> {
     if !response.status.is_success() {
-        let outcome = Outcome::of_failure(response);
+        let outcome = MultipartOutcome::of_failure(response);
         return Err(outcome.into_error((store, "send part of"), path, response, false));
     }
     response
@@ -192,9 +192,9 @@ pub(super) fn completed_by(
     response: &Response,
     is_create: bool,
 ) -> Result<Finished> {
-    match (Outcome::of_completion(response), parts.first()) {
-        (Outcome::Finished(finished, _), _) => Ok(finished),
-        (Outcome::PartMismatch, Some(part)) => Err(invalid_part(path, part)),
+    match (MultipartOutcome::of_completion(response), parts.first()) {
+        (MultipartOutcome::Finished(finished, _), _) => Ok(finished),
+        (MultipartOutcome::PartMismatch, Some(part)) => Err(invalid_part(path, part)),
         (outcome, _) => {
             let operation = (store, "complete upload of");
             Err(outcome.into_error(operation, path, response, is_create))

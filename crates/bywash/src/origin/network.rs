@@ -282,7 +282,7 @@ fn bad_response(object: &str, detail: String) -> HttpError {
     )
 }
 
-/// Google decompresses stored gzip for clients that ask for identity, and serves no ranges of it.
+/// Google decompresses stored gzip for clients that request identity, and serves no ranges of it.
 fn is_google(request: &HttpRequest) -> bool {
     let host = request.uri().host().unwrap_or_default();
     host == "googleapis.com" || host.ends_with(".googleapis.com")

@@ -213,8 +213,8 @@ impl<R: Readable> Origin for ReadOnly<R> {
         self.origin.durable_address()
     }
 
-    fn can(&self, ability: Capability) -> bool {
-        ability == Capability::List && self.origin.lists()
+    fn can(&self, capability: Capability) -> bool {
+        capability == Capability::List && self.origin.lists()
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {

@@ -138,7 +138,7 @@ impl List {
         };
         match next.filter(|token| !token.is_empty()) {
             None if truncated.as_deref() == Some("true") => {
-                Err("the list goes on, and does not say where".to_owned())
+                Err("the list is not at its end and has no token of the next page".to_owned())
             }
             Some(next) if Some(&next) == self.token.as_ref() => {
                 Err("the page of the list that follows is itself".to_owned())

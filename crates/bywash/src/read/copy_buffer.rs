@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_returns_its_buffer_and_a_buffer_stops_growing_at_the_limit() {
+    async fn dropped_piece_returns_its_buffer_and_a_buffer_stops_growing_at_the_limit() {
         let engine = engine(1 << 30);
         let shared = engine.shared();
         let mut buffer = CopyBuffer::try_new(shared).unwrap();

@@ -77,11 +77,11 @@ impl Default for DownloadOptions {
 #[derive(Debug)]
 pub struct Download {
     running: Arc<RunningDownload>,
-    /// What other callers join.
+    /// Shared with other callers of the same download.
     _flight: Option<Arc<DownloadFlight>>,
     /// Another caller began it.
     is_joined: bool,
-    /// What a second attempt needs, after bytes with another digest than the object's.
+    /// State for a second attempt, after bytes with another digest than the object's.
     again: (Arc<BucketShared>, DownloadOptions),
 }
 
@@ -167,7 +167,7 @@ impl Bucket {
     /// they arrive ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
     ///
     /// # Errors
-    /// Those of a read; [`EngineError::ExceedsMemory`] at once if the object can never fit the memory, which
+    /// Errors of a read; [`EngineError::ExceedsMemory`] at once if the object can never fit the memory, which
     /// [`Bucket::download_to`] writes to a file; [`EngineError::InvalidSetting`] if the options have a digest and a
     /// range that is not the whole object.
     pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {

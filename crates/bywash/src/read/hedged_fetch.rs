@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::hedge::{self, HedgeTimer};
 use super::latencies::RequestClass;
-use super::ranged::{self, Body};
+use super::ranged::{self, RangeBody};
 use crate::retry::stalled;
 use crate::shared::BucketShared;
 use crate::versions::Version;
@@ -36,7 +36,7 @@ pub(super) struct HedgedFetch<'a> {
 struct Source {
     /// Offset of its next piece.
     at: u64,
-    body: Body,
+    body: RangeBody,
     hedge: bool,
 }
 
@@ -183,7 +183,7 @@ impl Drop for HedgedFetch<'_> {
 }
 
 /// Body of a ranged GET that is sent when it is first polled.
-fn lazy_get(bucket: &Arc<BucketShared>, version: &Arc<Version>, range: Range<u64>) -> Body {
+fn lazy_get(bucket: &Arc<BucketShared>, version: &Arc<Version>, range: Range<u64>) -> RangeBody {
     let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
     let response = async move { ranged::get(&bucket, &version, range).await };
     stream::once(response).try_flatten().boxed()

@@ -53,5 +53,5 @@ pub(crate) use resolution::FlightResult;
 pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
-pub(crate) use to_file::{FileDownloads, FileFlights};
+pub(crate) use to_file::{FileDownloadQueues, FileDownloads};
 pub(crate) use written::{keep_upload, keep_written};

@@ -295,7 +295,7 @@ impl Pieces {
 /// Destination of a fetch of one piece.
 struct PieceSink<'a> {
     range: Range<u64>,
-    /// What has been received of the range.
+    /// Bytes of the range received so far.
     bytes: &'a mut Vec<u8>,
 }
 

@@ -131,6 +131,22 @@ pub(super) async fn attach(
     }
 }
 
+/// Claims a block, with the frame that `frame` returns for its length. Returns `None` if it is resident or loading, or
+/// there is no frame.
+pub(super) fn claim_block(
+    bucket: &BucketShared,
+    version: &Version,
+    block: u32,
+    frame: impl FnOnce(usize) -> Option<Frame>,
+) -> Option<Load> {
+    let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
+        return None;
+    };
+    let length = version.block_len(block, bucket.block_size);
+    load.attach(frame(length)?, length);
+    Some(load)
+}
+
 /// Claims consecutive blocks for one request, with the frames that `frame` returns for their lengths. Ends before a
 /// block that is resident or loading, and where there is no frame.
 pub(super) fn claim_run(
@@ -139,23 +155,16 @@ pub(super) fn claim_run(
     blocks: Range<u32>,
     mut frame: impl FnMut(usize) -> Option<Frame>,
 ) -> Vec<Load> {
-    let mut loads = Vec::new();
     // What is known of a first response. A body knows its range, and sets its own kind.
     let to_end = blocks.end == version.blocks(bucket.block_size);
     let kind = BlockKind::of_read(version, bucket.block_size, &blocks, to_end);
-    for block in blocks {
-        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
-            break;
-        };
-        let length = version.block_len(block, bucket.block_size);
-        let Some(frame) = frame(length) else {
-            break;
-        };
-        load.attach(frame, length);
-        load.set_options(kind.options());
-        loads.push(load);
-    }
-    loads
+    blocks
+        .map_while(|block| {
+            let mut load = claim_block(bucket, version, block, &mut frame)?;
+            load.set_options(kind.options());
+            Some(load)
+        })
+        .collect()
 }
 
 /// Context for read-ahead: target, budget and cancellation token.

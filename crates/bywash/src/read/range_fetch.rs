@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::{BlockOptions, Keep, Load};
+use bywash_mem::{BlockOptions, Incomplete, Keep, Load};
 use futures::future::join_all;
 use object_store::{GetResult, Result};
 use tokio::time::Instant;
@@ -173,6 +173,29 @@ impl RangeFetch {
     }
 }
 
+/// Makes a filled block resident and queues it for the disk tier. `stored`: the name of its version there, if the tier
+/// keeps it.
+pub(super) fn publish(
+    bucket: &BucketShared,
+    version: &Version,
+    mut load: Load,
+    stored: Option<&Arc<DiskVersion>>,
+) -> Result<(), Incomplete> {
+    let key = load.key();
+    if stored.is_some() {
+        load.set_options(BlockOptions {
+            keep: Keep::Spill,
+            ..load.options()
+        });
+    }
+    // The waiters have their own pins.
+    drop(load.publish()?);
+    if let (Some(stored), Some(disk)) = (stored, &bucket.engine.disk) {
+        disk.keep(stored, key, version.block_len(key.block, bucket.block_size));
+    }
+    Ok(())
+}
+
 /// Splits loads, in order, into runs of neighbouring blocks.
 fn runs(loads: Vec<Load>) -> Vec<Vec<Load>> {
     let mut runs: Vec<Vec<Load>> = Vec::new();
@@ -212,24 +235,10 @@ impl Sink for RangeFetch {
             if load.remaining() > 0 {
                 return Ok(false);
             }
-            if let Some(mut load) = self.loads.pop_front() {
+            if let Some(load) = self.loads.pop_front() {
                 self.version.cost.block();
-                let key = load.key();
-                if self.stored.is_some() {
-                    load.set_options(BlockOptions {
-                        keep: Keep::Spill,
-                        ..load.options()
-                    });
-                }
-                // The waiters have their own pins.
-                drop(
-                    load.publish()
-                        .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?,
-                );
-                if let (Some(stored), Some(disk)) = (&self.stored, &self.bucket.engine.disk) {
-                    let bytes = self.version.block_len(key.block, self.bucket.block_size);
-                    disk.keep(stored, key, bytes);
-                }
+                publish(&self.bucket, &self.version, load, self.stored.as_ref())
+                    .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?;
             }
         }
         Ok(true)

@@ -14,14 +14,14 @@ use crate::retry::{is_out_of_range, stalled};
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
-pub(super) type Body = BoxStream<'static, Result<Bytes>>;
+pub(super) type RangeBody = BoxStream<'static, Result<Bytes>>;
 
 /// Requests bytes of this version. Returns an error unless the response is of this version and range.
 pub(super) async fn get(
     bucket: &BucketShared,
     version: &Version,
     range: Range<u64>,
-) -> Result<Body> {
+) -> Result<RangeBody> {
     let mut options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
         ..GetOptions::default()

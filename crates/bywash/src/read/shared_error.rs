@@ -67,7 +67,7 @@ pub(super) fn load_error(error: Arc<Error>) -> LoadError {
 /// Converts a load's error back into the engine's.
 pub(super) fn from_load_error(error: &LoadError) -> Error {
     match error.downcast_ref::<SharedError>() {
-        Some(told) => clone_error(&told.0),
+        Some(shared) => clone_error(&shared.0),
         None => Error::Generic {
             store: "Bywash",
             source: error.to_string().into(),
@@ -90,9 +90,9 @@ mod tests {
             matches!(clone_error(&Arc::new(error)), Error::NotFound { path, .. } if path == "a")
         );
         let error = Error::from(EngineError::VersionChanged { object: "a".into() });
-        let told = from_load_error(&load_error(Arc::new(error)));
+        let converted = from_load_error(&load_error(Arc::new(error)));
         assert!(matches!(
-            EngineError::find(&told),
+            EngineError::find(&converted),
             Some(EngineError::VersionChanged { .. })
         ));
     }

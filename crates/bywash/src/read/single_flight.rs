@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::limits::MAX_ABANDONED_FLIGHTS;
 
-/// How a flight ended.
+/// End of a flight.
 #[derive(Debug, Clone)]
 pub(super) enum FlightOutcome<T> {
     Resolved(T),

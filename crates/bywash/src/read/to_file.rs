@@ -1,13 +1,13 @@
 //! Downloads an object to a file: a body read through the cache, written beside its target and renamed.
 //!
-//! What is in memory or on the disk tier costs no request. Bytes from the origin become blocks before they are written,
+//! Blocks in memory or on the disk tier cost no request. Bytes from the origin become blocks before they are written,
 //! so readers can use them at once, and an attempt that is repeated finds them. The order is: reserve space, write,
-//! compare the digest, sync the file, rename it, sync its folder. Downloads of one object take turns. Each copies the
+//! compare the digest, sync the file, rename it, sync its folder. Downloads of one object run one after the other. Each copies the
 //! file of the one before it if that has the current version.
 
 mod copy;
-mod flights;
-mod patience;
+mod queue;
+mod retries;
 mod stats;
 
 use std::fs::{File, FileTimes};
@@ -34,11 +34,11 @@ use crate::file_target::{FileTarget, checked, new_permissions};
 use crate::shared::BucketShared;
 use crate::staged_file::{StagedFile, remove_leftovers};
 use copy::{Copied, CopyError, copy_piece};
-pub(crate) use flights::FileFlights;
-use flights::{Finished, Turn};
-use patience::Patience;
+pub(crate) use queue::FileDownloadQueues;
+use queue::{ActiveDownload, FinishedFile};
+use retries::FileRetries;
+use stats::CountedDownload;
 pub(crate) use stats::FileDownloads;
-use stats::Progress;
 
 /// Default time that a full disk may take to have space again.
 const FULL_DISK_DEADLINE: Duration = Duration::from_secs(300);
@@ -56,7 +56,7 @@ pub struct FileDownloadOptions {
     pub within: Option<PathBuf>,
     /// Whether an existing file is replaced. Default: yes.
     pub replaces: bool,
-    /// How long a full or read-only disk is waited for without progress. Default 5 minutes.
+    /// Maximum time without progress on a full or read-only disk. Default 5 minutes.
     pub full_disk_deadline: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Bucket {
     /// retried three times.
     ///
     /// # Errors
-    /// Those of a read; [`EngineError::DigestMismatch`] if the bytes do not have the object's digest in a second attempt
+    /// Errors of a read; [`EngineError::DigestMismatch`] if the bytes do not have the object's digest in a second attempt
     /// either; [`EngineError::File`] if the file system failed; [`EngineError::InvalidSetting`] if `target` is not in
     /// the folder that it must stay in, or has a name reserved for Bywash.
     pub async fn download_to(
@@ -106,14 +106,14 @@ impl Bucket {
         let mut job = FileJob {
             bucket: Arc::clone(self.shared()),
             path: path.clone(),
-            progress: Progress::new(downloads, path, &target),
-            patience: Patience::new(options.full_disk_deadline),
+            counted: CountedDownload::new(downloads, path, &target),
+            retries: FileRetries::new(options.full_disk_deadline),
             target,
             options,
         };
-        let turn = self.shared().file_flights.join(path).turn().await;
-        let outcome = Box::pin(job.run(&turn)).await;
-        job.progress.end(outcome.is_ok());
+        let active = self.shared().file_queues.join(path).wait().await;
+        let outcome = Box::pin(job.run(&active)).await;
+        job.counted.end(outcome.is_ok());
         outcome
     }
 }
@@ -143,16 +143,16 @@ struct FileJob {
     path: Path,
     target: PathBuf,
     options: FileDownloadOptions,
-    progress: Progress,
-    patience: Patience,
+    counted: CountedDownload,
+    retries: FileRetries,
 }
 
 impl FileJob {
     /// Attempts the download until it succeeds or must fail.
-    async fn run(&mut self, turn: &Turn) -> Result<DownloadedFile> {
+    async fn run(&mut self, active: &ActiveDownload) -> Result<DownloadedFile> {
         let mut repeated = false;
         loop {
-            let failure = match self.attempt(turn).await {
+            let failure = match self.attempt(active).await {
                 Ok(meta) => return Ok(DownloadedFile { meta }),
                 Err(failure) => failure,
             };
@@ -161,15 +161,15 @@ impl FileJob {
                     if !repeated && (is_version_change(&error) || is_digest_mismatch(&error)) =>
                 {
                     repeated = true;
-                    turn.discard();
+                    active.discard();
                 }
                 Failure::Object(error) => return Err(error),
                 Failure::File(error) => {
-                    let waited = self.patience.wait(error).await;
+                    let waited = self.retries.wait(error).await;
                     waited.map_err(|error| self.failed(error))?;
                 }
             }
-            self.progress.retry();
+            self.counted.retry();
         }
     }
 
@@ -189,9 +189,9 @@ impl FileJob {
         .into()
     }
 
-    async fn attempt(&mut self, turn: &Turn) -> Result<ObjectMeta, Failure> {
+    async fn attempt(&mut self, active: &ActiveDownload) -> Result<ObjectMeta, Failure> {
         let (target, staged) = self.stage().await?;
-        let (meta, written) = match self.copied(turn, &staged).await? {
+        let (meta, written) = match self.copied(active, &staged).await? {
             Some(finished) => (finished.meta, finished.written),
             None => self.fetch(&staged).await?,
         };
@@ -206,7 +206,7 @@ impl FileJob {
             staged.place(&target.name, replaces)
         })
         .await?;
-        turn.finish(Finished {
+        active.finish(FinishedFile {
             meta: meta.clone(),
             file: Arc::new(file),
             written,
@@ -231,8 +231,8 @@ impl FileJob {
     }
 
     /// Returns the file of the download before this one, if it has the current version.
-    async fn finished(&self, turn: &Turn) -> Result<Option<Finished>> {
-        let Some(finished) = turn.finished() else {
+    async fn finished(&self, active: &ActiveDownload) -> Result<Option<FinishedFile>> {
+        let Some(finished) = active.finished() else {
             return Ok(None);
         };
         let head = GetOptions {
@@ -247,10 +247,10 @@ impl FileJob {
     /// discards it, and leaves `staged` empty.
     async fn copied(
         &mut self,
-        turn: &Turn,
+        active: &ActiveDownload,
         staged: &StagedFile,
-    ) -> Result<Option<Finished>, Failure> {
-        let Some(finished) = self.finished(turn).await? else {
+    ) -> Result<Option<FinishedFile>, Failure> {
+        let Some(finished) = self.finished(active).await? else {
             return Ok(None);
         };
         match self.copy(&finished, staged).await {
@@ -259,7 +259,7 @@ impl FileJob {
             Err(CopyError::Object(error)) => Err(error.into()),
             Err(CopyError::From(reason)) => {
                 tracing::info!(object = %self.path, reason, "not copied from the download before, but read again");
-                turn.discard();
+                active.discard();
                 let file = staged.file().try_clone()?;
                 blocking(move || file.set_len(0)).await?;
                 Ok(None)
@@ -269,9 +269,13 @@ impl FileJob {
 
     /// Copies a file and compares the copy with what the download before wrote, which was compared with the digest that
     /// the store states, and with the digest of this caller.
-    async fn copy(&mut self, finished: &Finished, staged: &StagedFile) -> Result<(), CopyError> {
+    async fn copy(
+        &mut self,
+        finished: &FinishedFile,
+        staged: &StagedFile,
+    ) -> Result<(), CopyError> {
         let size = finished.meta.size;
-        self.progress.sized(size);
+        self.counted.sized(size);
         let to = Arc::new(staged.file().try_clone().map_err(CopyError::To)?);
         let mut copied = Copied::new(&finished.written, self.options.digest.as_ref());
         while copied.bytes < size {
@@ -307,7 +311,7 @@ impl FileJob {
         options.extensions.insert(VerifyBody(self.options.digest));
         let result: GetResult = get(&self.bucket, &self.path, options).await?;
         let meta = result.meta.clone();
-        self.progress.sized(meta.size);
+        self.counted.sized(meta.size);
         let file = Arc::new(staged.file().try_clone()?);
         reserve(&file, meta.size).await?;
         let mut body = result.into_stream();
@@ -317,7 +321,7 @@ impl FileJob {
             let length = bytes.len() as u64;
             digest.update(&bytes);
             let (written, then) = tokio::join!(
-                write(&file, offset, bytes, &mut self.patience),
+                write(&file, offset, bytes, &mut self.retries),
                 body.try_next()
             );
             written?;
@@ -350,7 +354,7 @@ async fn write(
     file: &Arc<File>,
     offset: u64,
     bytes: Bytes,
-    patience: &mut Patience,
+    retries: &mut FileRetries,
 ) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -360,10 +364,10 @@ async fn write(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 done += written;
-                patience.progress();
+                retries.progress();
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if patience::is_full(&error) => patience.wait(error).await?,
+            Err(error) if retries::is_full(&error) => retries.wait(error).await?,
             Err(error) => return Err(error),
         }
     }

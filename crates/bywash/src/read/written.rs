@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::{BlockOptions, Claim, Keep, Load, Share};
+use bywash_mem::{Load, Share};
 use object_store::PutPayload;
 use object_store::path::Path;
 
+use super::plan;
+use super::range_fetch::publish;
 use super::resolve::head_once;
+use crate::block_kind::BlockKind;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 use crate::written_blocks::WrittenBlocks;
@@ -66,30 +69,19 @@ pub(crate) async fn keep_written(
     let Some(version) = written_version(bucket, path, length, e_tag).await else {
         return;
     };
-    let disk = bucket.disk_version(&version);
+    let stored = bucket.disk_version(&version).map(|(_, stored)| stored);
     let pool = &bucket.engine.pool;
-    for block in 0..version.blocks(bucket.block_size) {
-        let key = version.key(block);
-        let Claim::Vacant(mut load) = pool.claim(key) else {
+    let blocks = version.blocks(bucket.block_size);
+    let kind = BlockKind::of_read(&version, bucket.block_size, &(0..blocks), true);
+    for block in 0..blocks {
+        let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();
+        let Some(mut load) = plan::claim_block(bucket, &version, block, frame) else {
             continue;
         };
-        let length = version.block_len(block, bucket.block_size);
-        let frames = pool.try_frames(Share::Download, length, 1, 1);
-        let Some(frame) = frames.and_then(|mut frames| frames.pop()) else {
-            return;
-        };
-        load.attach(frame, length);
+        load.set_options(kind.options());
         write_from(&mut load, payload, u64::from(block) * bucket.block_size);
-        if disk.is_some() {
-            load.set_options(BlockOptions {
-                keep: Keep::Spill,
-                ..load.options()
-            });
-        }
-        if load.publish().is_ok()
-            && let Some((disk, stored)) = &disk
-        {
-            disk.keep(stored, key, length);
+        if let Err(error) = publish(bucket, &version, load, stored.as_ref()) {
+            tracing::debug!(object = %path, %error, "a written block is not kept");
         }
     }
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bywash_disk::{DiskError, SlotFiles, SlotOptions};
-use bywash_mem::{Frame, OwnedPin, Reservation};
+use bywash_mem::{BlockHandle, Frame, OwnedPin, Reservation};
 
 use crate::shared::EngineShared;
 pub use error::ScratchError;
@@ -194,9 +194,11 @@ impl ScratchBuffer {
     /// Unpins the block: from now on it may be evicted.
     pub fn unpin(mut self) -> ScratchBlock {
         let frame = self.frame.take().expect("a buffer has its frame");
+        let (id, handle) = self.store.insert(frame, self.len);
         ScratchBlock {
-            id: Some(self.store.insert(frame, self.len)),
             store: Arc::clone(&self.store),
+            id: Some(id),
+            handle,
             len: self.len,
         }
     }
@@ -248,6 +250,8 @@ pub struct ScratchBlock {
     store: Arc<Store>,
     /// Taken by `pin_mut`.
     id: Option<u64>,
+    /// Its handle in memory, until it is evicted.
+    handle: BlockHandle,
     len: usize,
 }
 
@@ -268,17 +272,23 @@ impl ScratchBlock {
         self.id.expect("a block has its number until it is dropped")
     }
 
+    /// Pins the block if it is in memory.
+    fn try_pin(&self) -> Option<OwnedPin> {
+        let pin = self.store.try_pin_at(&self.handle);
+        pin.or_else(|| self.store.try_pin(self.id()))
+    }
+
     /// Pins the block for reading, in memory or read from its temporary file. Any number of pins at a time.
     ///
     /// A block that is not in memory is read on a blocking thread of the runtime; it keeps its slot until it is written again, or
     /// until the temporary files are full.
     ///
     /// # Errors
-    /// Those of [`Scratch::allocate`]; [`ScratchError::Unreadable`] if the read failed or found other bytes than were written. The
+    /// Errors of [`Scratch::allocate`]; [`ScratchError::Unreadable`] if the read failed or found other bytes than were written. The
     /// block is as it was.
     pub async fn pin(&self) -> Result<ScratchPin<'_>, ScratchError> {
         let (id, len) = (self.id(), self.len);
-        let pin = match self.store.try_pin(id) {
+        let pin = match self.try_pin() {
             Some(pin) => pin,
             None => {
                 let store = Arc::clone(&self.store);
@@ -290,14 +300,17 @@ impl ScratchBlock {
 
     /// As [`Self::pin`], on the calling thread, which it blocks.
     pub fn pin_blocking(&self) -> Result<ScratchPin<'_>, ScratchError> {
-        let pin = self.store.pin(self.id(), self.len)?;
+        let pin = match self.try_pin() {
+            Some(pin) => pin,
+            None => self.store.pin(self.id(), self.len)?,
+        };
         Ok(ScratchPin { pin, _block: self })
     }
 
     /// Pins the block for writing, without a copy. Its slot is freed.
     ///
     /// # Errors
-    /// Those of [`Self::pin`], with the block. Dropping the future frees the block.
+    /// Errors of [`Self::pin`], with the block. Dropping the future frees the block.
     pub async fn pin_mut(self) -> Result<ScratchBuffer, ScratchPinError> {
         on_blocking_thread(move || Ok(self.pin_mut_blocking()))
             .await

@@ -1,4 +1,4 @@
-//! Where each block of a scratch is: in memory, on its way to a temporary file, or there.
+//! States of the blocks of a scratch: in memory, on the way to a temporary file, or in one.
 //!
 //! The pool's registry knows whether a block is in memory; the table knows what to do if it is not. A block that was read back keeps
 //! its slot as long as it is not changed, so that it is evicted without a write. When the temporary files are full, these copies go
@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use bywash_disk::{Slot, SlotError, SlotFiles};
-use bywash_mem::{BlockKey, Claim, Frame, OwnedPin, Reservation, Spill, Spilled};
+use bywash_mem::{BlockHandle, BlockKey, Claim, Frame, OwnedPin, Reservation, Spill, Spilled};
 use foldhash::fast::RandomState;
 use parking_lot::{Condvar, Mutex};
 
@@ -18,13 +18,13 @@ use super::error::ScratchError;
 use crate::block_kind::BlockKind;
 use crate::shared::EngineShared;
 
-/// Where a block is that no buffer holds.
+/// State of a block that no buffer holds.
 #[derive(Debug)]
-enum Place {
+enum BlockState {
     /// In the pool, or with an evictor that has not called the hook yet. With its slot if that has the same bytes.
     Memory(Option<Slot>),
     /// An evictor writes it to a slot.
-    Storing,
+    Writing,
     Slot(Slot),
     /// A thread reads it from its slot.
     Reading,
@@ -33,8 +33,8 @@ enum Place {
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    blocks: HashMap<u64, Place, RandomState>,
+struct BlockTable {
+    blocks: HashMap<u64, BlockState, RandomState>,
     /// Blocks in memory that have a slot as well.
     copies: u64,
     /// Blocks that could not be stored, and the last error.
@@ -73,7 +73,7 @@ pub(super) struct Store {
     /// Number of the store in keys of blocks.
     number: u32,
     pub(super) files: SlotFiles,
-    table: Mutex<Table>,
+    table: Mutex<BlockTable>,
     /// Notified when a block was written or read.
     changed: Condvar,
     pub(super) charge: Mutex<TableCharge>,
@@ -129,13 +129,15 @@ impl Store {
         (table.refusals != refusals).then(|| table.refusal.clone())?
     }
 
-    /// Makes a written frame a block that can be evicted. Returns its number.
-    pub(super) fn insert(&self, frame: Frame, len: usize) -> u64 {
+    /// Makes a written frame a block that can be evicted. Returns its number and its handle in memory.
+    pub(super) fn insert(&self, frame: Frame, len: usize) -> (u64, BlockHandle) {
         // Relaxed: only uniqueness matters.
         let id = self.next.fetch_add(1, Relaxed);
-        self.table.lock().blocks.insert(id, Place::Memory(None));
-        drop(self.publish(id, frame, len));
-        id
+        self.table
+            .lock()
+            .blocks
+            .insert(id, BlockState::Memory(None));
+        (id, self.publish(id, frame, len).handle())
     }
 
     fn publish(&self, id: u64, frame: Frame, len: usize) -> OwnedPin {
@@ -154,6 +156,12 @@ impl Store {
         Some(pin.into_owned())
     }
 
+    /// Pins a block that was not evicted since it was inserted, without a lookup.
+    pub(super) fn try_pin_at(&self, handle: &BlockHandle) -> Option<OwnedPin> {
+        let pin = self.engine.pool.try_pin(handle)?;
+        Some(pin.into_owned())
+    }
+
     /// Pins a block; reads it from its slot if necessary. Blocks the thread.
     pub(super) fn pin(&self, id: u64, len: usize) -> Result<OwnedPin, ScratchError> {
         loop {
@@ -161,18 +169,19 @@ impl Store {
                 return Ok(pin);
             }
             let mut table = self.table.lock();
-            let place = table.blocks.get_mut(&id).expect("the block has a handle");
-            match place {
-                Place::Slot(_) => {
-                    let Place::Slot(slot) = std::mem::replace(place, Place::Reading) else {
+            let state = table.blocks.get_mut(&id).expect("the block has a handle");
+            match state {
+                BlockState::Slot(_) => {
+                    let BlockState::Slot(slot) = std::mem::replace(state, BlockState::Reading)
+                    else {
                         unreachable!("matched above");
                     };
                     drop(table);
                     return self.read(id, len, slot);
                 }
-                Place::Storing | Place::Reading => self.changed.wait(&mut table),
+                BlockState::Writing | BlockState::Reading => self.changed.wait(&mut table),
                 // An evictor is about to call the hook, or has just put the block back.
-                Place::Memory(_) | Place::Freed => {
+                BlockState::Memory(_) | BlockState::Freed => {
                     drop(table);
                     thread::yield_now();
                 }
@@ -188,19 +197,19 @@ impl Store {
         let read = frame.map(|frame| self.publish(id, frame, len));
         let mut guard = self.table.lock();
         let table = &mut *guard;
-        let place = table.blocks.get_mut(&id).expect("its reader removes it");
-        if matches!(place, Place::Freed) {
+        let state = table.blocks.get_mut(&id).expect("its reader removes it");
+        if matches!(state, BlockState::Freed) {
             table.blocks.remove(&id);
             drop(guard);
             self.free_slot(slot);
             self.engine.pool.erase(self.key(id));
             return read;
         }
-        *place = if read.is_ok() {
+        *state = if read.is_ok() {
             table.copies += 1;
-            Place::Memory(Some(slot))
+            BlockState::Memory(Some(slot))
         } else {
-            Place::Slot(slot)
+            BlockState::Slot(slot)
         };
         drop(guard);
         self.changed.notify_all();
@@ -219,8 +228,8 @@ impl Store {
             thread::yield_now();
         };
         let mut table = self.table.lock();
-        let place = table.blocks.remove(&id);
-        if let Some(Place::Memory(Some(slot))) = place {
+        let state = table.blocks.remove(&id);
+        if let Some(BlockState::Memory(Some(slot))) = state {
             table.copies -= 1;
             drop(table);
             self.free_slot(slot);
@@ -232,16 +241,16 @@ impl Store {
     pub(super) fn free(&self, id: u64) {
         let mut guard = self.table.lock();
         let table = &mut *guard;
-        let Some(place) = table.blocks.get_mut(&id) else {
+        let Some(state) = table.blocks.get_mut(&id) else {
             return;
         };
-        match std::mem::replace(place, Place::Freed) {
-            Place::Slot(slot) => {
+        match std::mem::replace(state, BlockState::Freed) {
+            BlockState::Slot(slot) => {
                 table.blocks.remove(&id);
                 drop(guard);
                 self.free_slot(slot);
             }
-            Place::Memory(copy) => {
+            BlockState::Memory(copy) => {
                 table.copies -= u64::from(copy.is_some());
                 drop(guard);
                 if let Some(slot) = copy {
@@ -249,7 +258,7 @@ impl Store {
                 }
                 self.erase(id);
             }
-            Place::Storing | Place::Reading | Place::Freed => {}
+            BlockState::Writing | BlockState::Reading | BlockState::Freed => {}
         }
     }
 
@@ -278,8 +287,8 @@ impl Store {
         {
             let mut table = self.table.lock();
             if table.copies > 0 {
-                for place in table.blocks.values_mut() {
-                    if let Place::Memory(copy) = place {
+                for state in table.blocks.values_mut() {
+                    if let BlockState::Memory(copy) = state {
                         slots.extend(copy.take());
                     }
                 }
@@ -295,27 +304,27 @@ impl Store {
     fn begin_store(&self, id: u64) -> Option<bool> {
         let mut guard = self.table.lock();
         let table = &mut *guard;
-        let Some(place) = table.blocks.get_mut(&id) else {
+        let Some(state) = table.blocks.get_mut(&id) else {
             return Some(true);
         };
-        match place {
-            Place::Memory(copy) => match copy.take() {
+        match state {
+            BlockState::Memory(copy) => match copy.take() {
                 Some(slot) => {
-                    *place = Place::Slot(slot);
+                    *state = BlockState::Slot(slot);
                     table.copies -= 1;
                     Some(true)
                 }
                 None => {
-                    *place = Place::Storing;
+                    *state = BlockState::Writing;
                     None
                 }
             },
-            Place::Freed => {
+            BlockState::Freed => {
                 table.blocks.remove(&id);
                 Some(true)
             }
-            Place::Storing | Place::Slot(_) | Place::Reading => {
-                unreachable!("a block in memory is in no other place")
+            BlockState::Writing | BlockState::Slot(_) | BlockState::Reading => {
+                unreachable!("a block in memory is in no other state")
             }
         }
     }
@@ -324,8 +333,8 @@ impl Store {
     fn end_store(&self, id: u64, written: Result<Slot, SlotError>) -> bool {
         let mut guard = self.table.lock();
         let table = &mut *guard;
-        let place = table.blocks.get_mut(&id).expect("its evictor removes it");
-        if matches!(place, Place::Freed) {
+        let state = table.blocks.get_mut(&id).expect("its evictor removes it");
+        if matches!(state, BlockState::Freed) {
             table.blocks.remove(&id);
             drop(guard);
             if let Ok(slot) = written {
@@ -335,11 +344,11 @@ impl Store {
         }
         let stored = match written {
             Ok(slot) => {
-                *place = Place::Slot(slot);
+                *state = BlockState::Slot(slot);
                 true
             }
             Err(error) => {
-                *place = Place::Memory(None);
+                *state = BlockState::Memory(None);
                 table.refusals += 1;
                 table.refusal = Some(error);
                 table.starving = true;

@@ -199,9 +199,7 @@ fn full_files_are_an_error_that_names_the_limit_and_nothing_is_lost() {
     while engine.budget().waiting() == 0 {
         std::thread::yield_now();
     }
-    let on_disk = blocks
-        .iter()
-        .position(|block| block.store.try_pin(block.id()).is_none());
+    let on_disk = blocks.iter().position(|block| block.try_pin().is_none());
     drop(blocks.swap_remove(on_disk.unwrap()));
     drop(waiter.join().unwrap().unwrap());
     let mut found: Vec<_> = blocks
@@ -456,7 +454,7 @@ fn block_with_other_bytes_than_were_written_is_an_error_until_they_are_back() {
         }
     };
     let evicted: Vec<_> = (0..32)
-        .filter(|at| blocks[*at].store.try_pin(blocks[*at].id()).is_none())
+        .filter(|at| blocks[*at].try_pin().is_none())
         .collect();
     assert!(evicted.len() >= 16);
     flip();

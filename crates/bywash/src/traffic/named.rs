@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 /// A name and its entry.
-type Slot<T> = OnceLock<(Box<str>, T)>;
+type NamedEntry<T> = OnceLock<(Box<str>, T)>;
 
 /// Entries by name. A lookup is a linear scan: names used early are usually hot, and found first.
 #[derive(Debug)]
-pub(super) struct NamedTable<T>(Box<[Slot<T>]>);
+pub(super) struct NamedTable<T>(Box<[NamedEntry<T>]>);
 
 impl<T: Default> NamedTable<T> {
     /// Returns an empty table that holds at most `max` entries.
@@ -27,7 +27,7 @@ impl<T: Default> NamedTable<T> {
 
     /// Returns all entries, in the order of their first use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        let entries = self.0.iter().map_while(Slot::get);
+        let entries = self.0.iter().map_while(NamedEntry::get);
         entries.map(|(name, entry)| (&**name, entry))
     }
 }

@@ -1,10 +1,10 @@
-//! Negative cache: keys known to be absent, so that programs that look for the same few files ask the origin once per
+//! Negative cache: keys known to be absent, so that programs that look for the same few files send the origin one request per
 //! window.
 
 use object_store::path::Path;
 use tokio::time::Instant;
 
-use super::table::Entry;
+use super::table::TableEntry;
 
 /// A key that is absent at the origin.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct AbsentKey {
     pub(super) sent_at: Instant,
 }
 
-impl Entry for AbsentKey {
+impl TableEntry for AbsentKey {
     fn key(&self) -> (u32, &Path) {
         (self.store, &self.path)
     }

@@ -21,8 +21,8 @@ const MAX_SCANNED: usize = 32;
 /// Index of no slot: the end of the queue.
 const NONE: u32 = u32::MAX;
 
-/// An entry of a [`Table`].
-pub(super) trait Entry {
+/// An entry of a [`BoundedTable`].
+pub(super) trait TableEntry {
     /// Returns the number of the bucket, and the key in it.
     fn key(&self) -> (u32, &Path);
 
@@ -30,9 +30,9 @@ pub(super) trait Entry {
     fn bytes(&self) -> usize;
 }
 
-/// Bounded map from the key of an [`Entry`] to the entry.
+/// Bounded map from the key of a [`TableEntry`] to the entry.
 #[derive(Debug)]
-pub(super) struct Table<E> {
+pub(super) struct BoundedTable<E> {
     shards: Box<[CachePadded<RwLock<Shard<E>>>]>,
     hasher: RandomState,
     /// Maximum bytes of one shard.
@@ -43,7 +43,7 @@ pub(super) struct Table<E> {
 struct Shard<E> {
     /// Slots by the hash of their key.
     index: HashTable<u32>,
-    slots: Vec<Slot<E>>,
+    slots: Vec<TableSlot<E>>,
     /// First slot of the free list, which is linked by `newer`.
     free: u32,
     /// The end of the queue where entries are evicted.
@@ -55,7 +55,7 @@ struct Shard<E> {
 }
 
 #[derive(Debug)]
-struct Slot<E> {
+struct TableSlot<E> {
     entry: Option<E>,
     hash: u64,
     /// Bytes charged for the entry.
@@ -69,10 +69,10 @@ struct Slot<E> {
 
 /// Bytes of the table for one entry: its slot and its index entry, each in storage that doubles as it grows.
 const fn slot_bytes<E>() -> usize {
-    2 * (size_of::<Slot<E>>() + size_of::<u32>() + 1)
+    2 * (size_of::<TableSlot<E>>() + size_of::<u32>() + 1)
 }
 
-impl<E: Entry> Table<E> {
+impl<E: TableEntry> BoundedTable<E> {
     /// Creates a table of at most `max_bytes`.
     pub(super) fn new(max_bytes: u64) -> Self {
         let shards = std::iter::repeat_with(|| CachePadded::new(RwLock::new(Shard::new())));
@@ -131,7 +131,7 @@ impl<E: Entry> Table<E> {
         &self,
         store: u32,
         path: &Path,
-        read: impl FnOnce(&Slot<E>) -> Option<R>,
+        read: impl FnOnce(&TableSlot<E>) -> Option<R>,
     ) -> Option<R> {
         let hash = self.hash(store, path);
         let shard = self.shard(hash).read();
@@ -204,7 +204,7 @@ impl<E: Entry> Table<E> {
     }
 }
 
-impl<E: Entry> Shard<E> {
+impl<E: TableEntry> Shard<E> {
     fn new() -> Self {
         Self {
             index: HashTable::new(),
@@ -230,7 +230,7 @@ impl<E: Entry> Shard<E> {
 
     /// Adds an entry at the newest end of the queue. Its key must be absent.
     fn push(&mut self, entry: E, hash: u64, bytes: u32, used: bool) {
-        let slot = Slot {
+        let slot = TableSlot {
             entry: Some(entry),
             hash,
             bytes,

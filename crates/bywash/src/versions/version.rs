@@ -68,7 +68,7 @@ struct Integrity {
     digest: OnceLock<ContentDigest>,
     /// Set once it was requested.
     requested: OnceCell<()>,
-    /// One more than the number of blocks loaded when all blocks in memory were known to have the digest; 0: never.
+    /// Number of blocks loaded, plus 1, when all blocks in memory last matched the digest; 0 if they never did.
     /// Orders nothing, hence relaxed: a load is counted before its block is published.
     verified: AtomicU64,
     /// Held by a read of the whole object that compares it before ranged reads.

@@ -77,21 +77,24 @@ async fn explain_distinguishes_hit_partial_and_miss() {
         (why.outcome.as_str(), why.tier.as_str()),
         ("partial", "memory")
     );
-    let said = why.reasons.join("; ");
-    assert!(said.contains("1 of its 4 blocks"), "{said}");
-    assert!(said.contains("3 were never read"), "{said}");
+    let reasons = why.reasons.join("; ");
+    assert!(reasons.contains("1 of its 4 blocks"), "{reasons}");
+    assert!(reasons.contains("3 were never read"), "{reasons}");
 
     read(&bucket, "a").await;
     let why = bucket.explain(&path);
     assert_eq!(why.outcome, "hit");
-    let said = why.reasons.join("; ");
-    assert!(said.contains("all of its blocks are in memory"), "{said}");
-    assert!(said.contains("never revalidated"), "{said}");
+    let reasons = why.reasons.join("; ");
+    assert!(
+        reasons.contains("all of its blocks are in memory"),
+        "{reasons}"
+    );
+    assert!(reasons.contains("never revalidated"), "{reasons}");
 
     read(&bucket, "large").await;
     let why = bucket.explain(&Path::from("large"));
-    let said = why.reasons.join("; ");
-    assert!(said.contains("loaded and evicted"), "{said}");
+    let reasons = why.reasons.join("; ");
+    assert!(reasons.contains("loaded and evicted"), "{reasons}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -242,8 +242,8 @@ async fn cold_read_sends_one_request_per_range_fetch() {
         let before = stats(&engine).origin_data_requests;
         let body = bucket.get(&path).await.unwrap();
         assert_eq!(body.bytes().await.unwrap(), data);
-        let asked = stats(&engine).origin_data_requests - before;
-        assert_eq!(asked, shards as u64);
+        let requests = stats(&engine).origin_data_requests - before;
+        assert_eq!(requests, shards as u64);
     }
 }
 
@@ -252,12 +252,12 @@ async fn second_read_hits_in_memory_full_of_blocks_read_once() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let quarter = pattern(0, 4 << 20);
-    let mut asked = stats(&engine).origin_bytes;
+    let mut received = stats(&engine).origin_bytes;
     let mut read = async |name: String| {
         let body = bucket.get(&Path::from(name)).await.unwrap();
         assert_eq!(body.bytes().await.unwrap(), quarter);
         let now = stats(&engine).origin_bytes;
-        now - std::mem::replace(&mut asked, now)
+        now - std::mem::replace(&mut received, now)
     };
     for n in 0..8 {
         let name = format!("scan-{n}");
@@ -273,7 +273,7 @@ async fn second_read_hits_in_memory_full_of_blocks_read_once() {
         .unwrap();
     // Blocks read once must not keep later ones out.
     let again = [read("again".into()).await, read("again".into()).await];
-    assert_eq!(again, [4 << 20, 0], "a second read asks for nothing");
+    assert_eq!(again, [4 << 20, 0], "a second read requests nothing");
 }
 
 #[tokio::test]
@@ -302,10 +302,10 @@ async fn blocks_read_once_count_one_use_and_evict_no_hot_blocks() {
     for n in 0..half {
         read(format!("hot-{n}")).await;
     }
-    let asked = stats(&engine).origin_data_requests - before;
+    let requests = stats(&engine).origin_data_requests - before;
     assert!(
-        asked <= half as u64 / 20,
-        "{asked} of {half} were washed out"
+        requests <= half as u64 / 20,
+        "{requests} of {half} were evicted"
     );
 }
 

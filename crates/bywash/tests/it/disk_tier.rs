@@ -134,7 +134,7 @@ fn data_requests(engine: &Engine) -> u64 {
 }
 
 #[tokio::test]
-async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
+async fn blocks_read_before_a_restart_need_no_data_request_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let origin = durable("s3://data at one");
     // More than the memory holds, and lengths around a block and a page.

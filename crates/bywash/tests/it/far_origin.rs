@@ -63,7 +63,7 @@ impl Readable for Gathering {
     }
 }
 
-/// No read of a scan that requests all its columns at once waits for another one's round trip.
+/// A scan that requests all its columns at once: no read waits for the round trip of another.
 #[tokio::test(start_paused = true)]
 async fn concurrent_random_reads_are_in_flight_together() {
     let objects = MemoryStore::new();
@@ -89,7 +89,7 @@ async fn concurrent_random_reads_are_in_flight_together() {
     let read = tokio::time::timeout(Duration::from_secs(10), future::try_join_all(columns));
     let read = read
         .await
-        .expect("all of them are asked for before the first answer");
+        .expect("all of them are requested before the first response");
     assert!(read.unwrap().iter().all(|column| column.len() == 100));
     let stats = engine.stats().buckets["far"];
     assert_eq!(stats.origin_data_requests, READERS);

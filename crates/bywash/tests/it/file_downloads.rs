@@ -101,7 +101,7 @@ fn options() -> FileDownloadOptions {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_written_without_a_request() {
+async fn resident_object_is_written_without_a_request() {
     for length in [0, 1, BLOCK, 7 * BLOCK + 77] {
         let world = World::new(length).await;
         let bucket = world.engine.bucket("test").unwrap();
@@ -123,7 +123,7 @@ async fn what_is_in_memory_is_written_without_a_request() {
 }
 
 #[tokio::test]
-async fn what_was_downloaded_is_read_without_a_request() {
+async fn downloaded_object_is_read_without_a_request() {
     let world = World::new(5 * BLOCK).await;
     world.fetch("file", options()).await.unwrap();
     let before = world.stats().origin_requests;
@@ -149,7 +149,7 @@ async fn concurrent_downloads_of_an_object_larger_than_memory_read_it_once() {
 }
 
 #[tokio::test]
-async fn a_download_that_waited_for_one_of_an_older_version_reads_the_new_one() {
+async fn queued_download_reads_the_new_version_after_one_of_the_old() {
     let world = World::new(8 * BLOCK).await;
     let bucket = world.engine.bucket("test").unwrap();
     let (first, second) = tokio::join!(world.fetch("old", options()), async {
@@ -198,7 +198,7 @@ async fn bytes_without_the_callers_digest_never_get_the_name() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_concurrent_download_is_compared_with_the_digest_of_its_own_caller() {
+async fn copied_download_is_compared_with_the_digest_of_its_own_caller() {
     let world = World::new(6 * BLOCK).await;
     let wrong = FileDownloadOptions {
         digest: Some(sha256(b"something else")),
@@ -211,7 +211,7 @@ async fn a_copy_of_a_concurrent_download_is_compared_with_the_digest_of_its_own_
 }
 
 #[tokio::test]
-async fn a_file_that_its_owner_changed_is_not_copied() {
+async fn file_that_its_owner_changed_is_not_copied() {
     let length = 6 * BLOCK + 5;
     let damages: [fn(&FsPath); 3] = [
         |file| {
@@ -241,7 +241,7 @@ async fn a_file_that_its_owner_changed_is_not_copied() {
 }
 
 #[tokio::test]
-async fn a_cancelled_download_leaves_nothing_and_the_next_one_takes_its_turn() {
+async fn cancelled_download_leaves_nothing_and_the_next_one_runs() {
     let world = World::new(9 * BLOCK).await;
     for polls in [1, 2, 5] {
         let mut fetch = Box::pin(world.fetch("file", options()));
@@ -262,7 +262,7 @@ async fn a_cancelled_download_leaves_nothing_and_the_next_one_takes_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_age_of_the_oldest_download_in_progress_is_counted() {
+async fn age_of_the_oldest_download_in_progress_is_counted() {
     let world = World::new(BLOCK).await;
     let (mut older, mut newer) = (
         Box::pin(world.fetch("older", options())),
@@ -280,7 +280,7 @@ async fn the_age_of_the_oldest_download_in_progress_is_counted() {
 }
 
 #[tokio::test]
-async fn an_absent_object_leaves_nothing() {
+async fn absent_object_leaves_no_file() {
     let world = World::new(1).await;
     world.origin.delete(&world.path).await.unwrap();
     let error = world.fetch("file", options()).await.unwrap_err();
@@ -310,7 +310,7 @@ async fn existing_files_keep_their_permissions_or_their_place() {
 }
 
 #[tokio::test]
-async fn no_link_leads_out_of_the_folder() {
+async fn paths_that_leave_the_folder_are_refused() {
     let world = World::new(10).await;
     let outside = tempfile::tempdir().unwrap();
     let folder = world.home.path().join("fetched");
@@ -410,10 +410,10 @@ fn too_large_a_file_leaves_nothing() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_waited_for() {
+fn full_disk_is_waited_for() {
     if let Some(output) = on_small_disk(LIMITED) {
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("waited for space"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("waited for space"), "{printed}");
         return assert_limits_met(&output);
     }
     eprintln!("skipped: no tmpfs can be mounted here");

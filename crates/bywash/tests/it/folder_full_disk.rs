@@ -76,11 +76,11 @@ async fn in_a_limited_process() {
     store.put(&key, "small".into()).await.unwrap();
     let got = store.get(&key).await.unwrap().bytes().await.unwrap();
     assert_eq!(got, "small");
-    a_session_goes_on_once_there_is_room(&store).await;
+    continue_session_after_full_disk(&store).await;
     println!("limits met");
 }
 
-async fn a_session_goes_on_once_there_is_room(store: &FolderStore) {
+async fn continue_session_after_full_disk(store: &FolderStore) {
     let (key, filler) = (Path::from("session"), Path::from("filler"));
     let options = SessionOptions::default();
     let session = store.open_session(&key, &options).await.unwrap().unwrap();
@@ -148,10 +148,10 @@ pub(crate) fn on_small_disk(test: &str) -> Option<Output> {
 }
 
 pub(crate) fn assert_limits_met(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("limits met"),
-        "{said}"
+        output.status.success() && printed.contains("limits met"),
+        "{printed}"
     );
 }
 
@@ -166,8 +166,8 @@ fn too_large_a_file_leaves_the_old_object() {
 #[test]
 fn full_disk_leaves_the_old_object() {
     if let Some(output) = on_small_disk(THIS) {
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("session met the limit"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("session met the limit"), "{printed}");
         return assert_limits_met(&output);
     }
     eprintln!("skipped: no tmpfs can be mounted here; the file size limit is tested all the same");

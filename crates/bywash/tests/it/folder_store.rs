@@ -376,8 +376,8 @@ async fn one_of_many_concurrent_creates_wins_in_tree_and_overflow_area() {
                 }
             })
         });
-        let answers = futures::future::try_join_all(creators).await.unwrap();
-        let winners: Vec<_> = answers.into_iter().flatten().collect();
+        let created = futures::future::try_join_all(creators).await.unwrap();
+        let winners: Vec<_> = created.into_iter().flatten().collect();
         assert_eq!(winners.len(), 1, "{raw}: {winners:?}");
         assert_eq!(read(&store, raw).await, winners[0]);
     }

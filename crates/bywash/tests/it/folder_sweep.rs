@@ -20,7 +20,7 @@ const WRITER: &str = "BYWASH_TEST_WRITER";
 const WRITERS: usize = 20;
 const PART: u64 = 2 << 20;
 /// Longer than several rounds of the sweep take on a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(3);
+const MAX_WAIT: Duration = Duration::from_mins(3);
 
 fn key() -> Path {
     Path::from("object")
@@ -121,7 +121,7 @@ async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() 
     let mut writers: Vec<_> = (0..WRITERS)
         .map(|_| writer(dir.path(), "folder_sweep::stalling_writer_process"))
         .collect();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while staged(dir.path()).len() < WRITERS + 1 {
         assert!(Instant::now() < deadline, "{:?}", staged(dir.path()));
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -165,7 +165,7 @@ async fn killed_put_is_removed_and_live_puts_and_open_uploads_stay() {
     }));
     begins.await.unwrap();
     assert_eq!(staged(dir.path()).len(), 2);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while staged(dir.path()).len() > 1 {
         assert!(Instant::now() < deadline, "{:?}", staged(dir.path()));
         tokio::time::sleep(Duration::from_millis(200)).await;

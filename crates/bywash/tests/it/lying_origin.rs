@@ -24,7 +24,7 @@ const BLOCK: u64 = 16 << 10;
 /// Some range fetches of small blocks, and a tail.
 const LENGTH: usize = 200_017;
 /// A bucket recovers within this time, also on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_RECOVERY_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Sends every kind of request to the bucket and checks each result. `lie` is the origin's behaviour meanwhile.
-    async fn ask_everything(&self, lie: Option<Lie>) -> Result<(), String> {
+    async fn read_and_list_everything(&self, lie: Option<Lie>) -> Result<(), String> {
         let mut failures = Vec::new();
         for (path, honest) in &self.objects[..2] {
             let believed = lie.and_then(|lie| lie.accepted_contents(honest));
@@ -211,11 +211,11 @@ impl World {
     }
 
     /// Waits until all results are correct; the origin is honest.
-    async fn heals(&self, after: Option<Lie>) {
+    async fn recovers(&self, after: Option<Lie>) {
         let began = Instant::now();
-        while let Err(failures) = self.ask_everything(None).await {
+        while let Err(failures) = self.read_and_list_everything(None).await {
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < MAX_RECOVERY_TIME,
                 "{:?} {after:?}: {failures}",
                 self.kind
             );
@@ -233,7 +233,7 @@ impl World {
                 break;
             }
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < MAX_RECOVERY_TIME,
                 "{:?} {after:?}: {stats:?}",
                 self.kind
             );
@@ -287,16 +287,16 @@ async fn survive(kind: Kind, lie: Lie) {
     let began = Instant::now();
     while world.read(known, Some(0..10)).await.ok() != Some(honest.slice(..10)) {
         assert!(
-            began.elapsed() < PATIENCE,
+            began.elapsed() < MAX_RECOVERY_TIME,
             "{kind:?}: the honest origin is not read"
         );
     }
     world
         .server
         .set_fault_plan(FaultPlan::lying(1, &[lie], 1.0));
-    let _ = world.ask_everything(Some(lie)).await;
+    let _ = world.read_and_list_everything(Some(lie)).await;
     world.server.set_fault_plan(FaultPlan::none());
-    world.heals(Some(lie)).await;
+    world.recovers(Some(lie)).await;
     world.gives_all_memory_back(lie).await;
 }
 
@@ -311,12 +311,12 @@ async fn survive_all(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lie_of_an_s3_origin_returns_wrong_bytes_or_outlasts_it() {
+async fn lying_s3_origin_returns_no_wrong_bytes_and_recovers() {
     survive_all(Kind::S3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lie_of_a_web_origin_returns_wrong_bytes_or_outlasts_it() {
+async fn lying_web_origin_returns_no_wrong_bytes_and_recovers() {
     survive_all(Kind::Web).await;
 }
 
@@ -349,7 +349,7 @@ async fn compressed_or_other_range_is_rejected_from_every_origin() {
             assert_eq!(resident, 0, "{kind:?} {lie:?} is cached: {error}");
         }
         world.server.set_fault_plan(FaultPlan::none());
-        world.heals(None).await;
+        world.recovers(None).await;
         // One response in between is requested again.
         let _ = world.bucket.drop_cached("");
         world

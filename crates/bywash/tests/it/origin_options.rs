@@ -26,7 +26,7 @@ fn is_signed_with_its_options(request: &LoggedRequest) -> bool {
 }
 
 #[tokio::test]
-async fn each_origin_uses_its_own_options() {
+async fn origins_use_their_own_options() {
     let (s3, gcs, azure) = (S3::new(), Gcs::new(), Azure::new());
     let s3_server = Server::start(Arc::<S3>::clone(&s3)).await.unwrap();
     let gcs_server = Server::start(Arc::<Gcs>::clone(&gcs)).await.unwrap();

@@ -65,7 +65,7 @@ fn open(folder: &Path) -> (Engine, Scratch) {
     (engine, scratch)
 }
 
-/// What the next test runs in a process of its own, and kills.
+/// The body of the next test, which runs it in a process of its own and kills that.
 #[test]
 fn in_a_killed_process() {
     let Some(folder) = std::env::var_os(KILLED) else {

@@ -55,7 +55,7 @@ fn sizes(seed: u64, objects: usize, bytes: f64) -> Vec<u64> {
     }
     assert!(
         sum(&found) <= bytes,
-        "{objects} objects do not fit {bytes} bytes; ask for fewer"
+        "{objects} objects do not fit {bytes} bytes; request fewer"
     );
     found
 }

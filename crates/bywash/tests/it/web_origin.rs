@@ -149,17 +149,17 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
                 range,
                 ..GetOptions::default()
             };
-            let answer = world.bucket.get_opts(&path, options).await.unwrap();
-            assert_eq!(answer.meta.size, data.len() as u64, "{server_options:?}");
+            let result = world.bucket.get_opts(&path, options).await.unwrap();
+            assert_eq!(result.meta.size, data.len() as u64, "{server_options:?}");
             assert_eq!(
-                answer
+                result
                     .attributes
                     .get(&Attribute::ContentType)
                     .unwrap()
                     .as_ref(),
                 "application/x-test"
             );
-            assert_eq!(answer.bytes().await.unwrap(), wanted, "{server_options:?}");
+            assert_eq!(result.bytes().await.unwrap(), wanted, "{server_options:?}");
         }
         let before = world.stats().origin_requests;
         assert_eq!(
@@ -173,9 +173,13 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
                 .unwrap(),
             data
         );
-        let asked = world.stats().origin_requests - before;
+        let requests = world.stats().origin_requests - before;
         let cached = server_options.tag == Tag::Strong || server_options.dates;
-        assert_eq!(asked == 0, cached, "{server_options:?}: {asked} requests");
+        assert_eq!(
+            requests == 0,
+            cached,
+            "{server_options:?}: {requests} requests"
+        );
         for request in world.server.take_log() {
             assert_eq!(request.headers["accept-encoding"], "identity");
             assert!(
@@ -248,13 +252,13 @@ async fn reader_without_range_support_continues_its_parked_body() {
     }
     assert_eq!(got, data.len());
     // Each concurrent request has a body of its own.
-    let asked = world.stats().origin_data_requests;
+    let fetches = world.stats().origin_data_requests;
     let sent = gets(&world.server.take_log());
     assert!(
-        asked > 8,
-        "only {asked} shards: the object is too short for this test"
+        fetches > 8,
+        "only {fetches} range fetches: the object is too short for this test"
     );
-    assert!(sent <= 4, "{sent} GETs for {asked} shards");
+    assert!(sent <= 4, "{sent} GETs for {fetches} range fetches");
 }
 
 #[tokio::test]
@@ -359,16 +363,16 @@ async fn content_encoding_is_kept_and_reported() {
     world
         .web
         .put_encoded("/pub/k.gz", packed.clone(), Some("gzip"));
-    let answer = world.bucket.get(&Path::from("k.gz")).await.unwrap();
+    let result = world.bucket.get(&Path::from("k.gz")).await.unwrap();
     assert_eq!(
-        answer
+        result
             .attributes
             .get(&Attribute::ContentEncoding)
             .unwrap()
             .as_ref(),
         "gzip"
     );
-    assert_eq!(answer.bytes().await.unwrap(), packed);
+    assert_eq!(result.bytes().await.unwrap(), packed);
 }
 
 fn token() -> HeaderMap {
@@ -521,7 +525,7 @@ async fn redirects_to_invalid_targets_are_refused() {
     world.web.redirect("/pub/odd", "http://[");
     // Ten redirects are followed, an eleventh is not.
     assert_eq!(world.read("1", None).await.unwrap(), pattern(0, 10));
-    for (key, says) in [
+    for (key, expected) in [
         ("loop", "more than 10"),
         ("0", "more than 10"),
         ("file", "a file address"),
@@ -531,7 +535,7 @@ async fn redirects_to_invalid_targets_are_refused() {
             matches!(error, Error::NotSupported { .. }),
             "{key}: {error}"
         );
-        assert!(error.to_string().contains(says), "{key}: {error}");
+        assert!(error.to_string().contains(expected), "{key}: {error}");
     }
     let odd = world.read("odd", None).await.unwrap_err();
     assert!(odd.to_string().contains("302"), "{odd}");

@@ -71,7 +71,7 @@ const BATCH: u32 = 64;
 /// Fraction of the vacancies forgotten at each load: memory that went to writes does not return block by block.
 const VACANCY_DECAY: u32 = 64;
 
-/// What a look at a block does to its use count.
+/// Effect of a scan on the use count of a block that it passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgeMode {
     /// Clears it.
@@ -96,7 +96,7 @@ pub(super) enum Usage {
 pub(super) enum Victim {
     /// Evict the block in this slot. If that fails it keeps its place, and the hand or the sampler has passed it.
     Slot(u32),
-    /// No victim yet: release the lock and ask again.
+    /// No victim yet: release the lock and call again.
     Continue,
     /// Every block was looked at.
     None,
@@ -112,11 +112,11 @@ pub(super) struct ScanState {
     order: usize,
     /// Number of classes of that order scanned so far, with the current one.
     class: usize,
-    /// Looks left on probation: one a block.
+    /// Steps left on probation: one a block.
     probation: u32,
-    /// Looks left in the protected segment: two a block, because the first may only age it.
+    /// Steps left in the protected segment: two a block, because the first may only age it.
     protected: u32,
-    /// Looks taken.
+    /// Steps taken.
     pub(super) examined: u64,
     /// Of these, looks at pinned blocks.
     pub(super) pinned: u64,
@@ -245,7 +245,7 @@ impl Policy {
         }
     }
 
-    /// Removes the block of a slot. `evicted` is its hash if it was evicted, and a ghost entry shall notice its return.
+    /// Removes the block of a slot. `evicted`: its hash if it was evicted, for a ghost entry that notices its return.
     pub(super) fn forget(&mut self, slot: u32, evicted: Option<u64>) {
         let node = self.nodes[slot as usize];
         let class = &mut self.classes[usize::from(node.class)];

@@ -155,7 +155,7 @@ fn empty_slots_do_not_delay_the_sampler() {
     assert_eq!((read(), read()), (ROOM / 4, 0));
 }
 
-/// Where a part of the memory is in use, all of that part outlasts a scan of any length.
+/// Memory in use, at any part of the whole, outlasts a scan of any length.
 #[test]
 #[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
 fn hot_part_outlasts_a_scan_of_many_times_the_memory() {

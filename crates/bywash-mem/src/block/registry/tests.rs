@@ -9,7 +9,7 @@ use super::Registry;
 
 const MIRI: bool = cfg!(miri);
 
-/// All slots under a hash. `find` may ask about one twice.
+/// All slots under a hash. `find` may check one twice.
 fn slots(registry: &Registry, hash: u64) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
     registry.find(hash, |slot| {

@@ -21,10 +21,10 @@ pub(super) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// Open folders of the process, in the order in which they are considered for closing.
-static OPEN: Mutex<VecDeque<Weak<Slot>>> = Mutex::new(VecDeque::new());
+static OPEN: Mutex<VecDeque<Weak<FolderFd>>> = Mutex::new(VecDeque::new());
 
 #[derive(Debug)]
-struct Slot {
+struct FolderFd {
     fd: Mutex<Option<Arc<OwnedFd>>>,
     /// Whether it was used since the last check. A hint, hence relaxed.
     used: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct Handle {
     path: PathBuf,
     /// Device and inode.
     node: (u64, u64),
-    slot: Arc<Slot>,
+    slot: Arc<FolderFd>,
 }
 
 impl Handle {
@@ -45,7 +45,7 @@ impl Handle {
         let handle = Self {
             path,
             node: node_of(&fd)?,
-            slot: Arc::new(Slot {
+            slot: Arc::new(FolderFd {
                 fd: Mutex::new(Some(Arc::new(fd))),
                 used: AtomicBool::new(true),
             }),
@@ -90,7 +90,7 @@ fn node_of(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
 
 /// Registers an opened folder, and closes others while there are too many. A folder used since the last check is
 /// skipped once.
-fn opened(slot: &Arc<Slot>) {
+fn opened(slot: &Arc<FolderFd>) {
     let mut open = OPEN.lock();
     open.push_back(Arc::downgrade(slot));
     for _ in 0..2 * open.len() {

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use self::overflow::OverflowWalk;
 use super::error::{blocking, io_error};
 use super::names::is_own;
-use super::root::{Kind, Root, join};
+use super::root::{EntryKind, Root, join};
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
@@ -29,7 +29,7 @@ pub(super) struct Filter {
     pub(super) prefix: String,
     /// Keys up to and including this one are left out.
     pub(super) after: Option<String>,
-    /// Folds keys with a slash after the prefix into one [`Item::Prefix`].
+    /// Folds keys with a slash after the prefix into one [`ListItem::Prefix`].
     pub(super) delimited: bool,
 }
 
@@ -77,13 +77,13 @@ impl Filter {
 
 /// One item of a listing.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum ListItem {
     Object(ObjectMeta),
     /// A common prefix with keys below it; ends with a slash.
     Prefix(String),
 }
 
-impl Item {
+impl ListItem {
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Object(meta) => meta.location.as_ref(),
@@ -94,7 +94,7 @@ impl Item {
 
 /// A folder of the tree being walked.
 #[derive(Debug)]
-struct Level {
+struct TreeLevel {
     /// Empty, or ends with a slash.
     folder: String,
     /// Device and inode, to detect a link to a folder above.
@@ -110,7 +110,7 @@ struct TreeWalk {
     filter: Filter,
     /// Only checks whether there is any object: takes the first file of a folder.
     any: bool,
-    levels: Vec<Level>,
+    levels: Vec<TreeLevel>,
     /// The folder to enter next.
     enter: Option<String>,
 }
@@ -142,19 +142,19 @@ impl TreeWalk {
             whole.push_str(&folder);
             whole.push_str(name);
             let taken = match kind {
-                Kind::File => filter.takes_key(whole.as_bytes()),
-                Kind::Folder => {
+                EntryKind::File => filter.takes_key(whole.as_bytes()),
+                EntryKind::Folder => {
                     whole.push('/');
                     filter.may_take_below(whole.as_bytes())
                 }
             };
-            if taken && any && kind == Kind::File {
+            if taken && any && kind == EntryKind::File {
                 names.clear();
             }
             if taken {
                 names.push(whole[folder.len()..].to_owned());
             }
-            !(taken && any && kind == Kind::File)
+            !(taken && any && kind == EntryKind::File)
         })?;
         let Some(node) = node else {
             return Ok(());
@@ -163,7 +163,7 @@ impl TreeWalk {
             return Ok(());
         }
         names.sort_unstable();
-        self.levels.push(Level {
+        self.levels.push(TreeLevel {
             folder,
             node,
             names: names.into_iter(),
@@ -184,7 +184,7 @@ impl TreeWalk {
 }
 
 impl Iterator for TreeWalk {
-    type Item = Result<Item>;
+    type Item = Result<ListItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -209,7 +209,7 @@ impl Iterator for TreeWalk {
             // A folder is folded only after the prefix.
             if self.filter.delimited && name.starts_with(&self.filter.prefix) {
                 match self.has_object(&name) {
-                    Ok(true) => return Some(Ok(Item::Prefix(name))),
+                    Ok(true) => return Some(Ok(ListItem::Prefix(name))),
                     Ok(false) => {}
                     Err(error) => return Some(Err(error)),
                 }
@@ -221,23 +221,23 @@ impl Iterator for TreeWalk {
 }
 
 /// Returns the object `key` in the file at `path`; `None` if it is gone or not a key.
-fn object(root: &Root, key: &str, path: &str) -> Result<Option<Item>> {
+fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
     let identity = root.identity(path);
     let identity = identity.map_err(|errno| io_error("list", key, errno))?;
     let location = Path::parse(key).ok();
     Ok(identity
         .zip(location)
-        .map(|(identity, location)| Item::Object(identity.meta(location))))
+        .map(|(identity, location)| ListItem::Object(identity.meta(location))))
 }
 
 /// Tree and overflow area, merged in order.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct FolderListing {
     tree: Peekable<TreeWalk>,
     overflow: Peekable<OverflowWalk>,
 }
 
-impl Listing {
+impl FolderListing {
     pub(super) fn new(root: &Arc<Root>, filter: Filter) -> Self {
         Self {
             tree: TreeWalk::new(Arc::clone(root), filter.clone(), false).peekable(),
@@ -261,8 +261,8 @@ impl Listing {
         })
         .flat_map(stream::iter)
         .filter_map(async |item| match item {
-            Ok(Item::Object(meta)) => Some(Ok(meta)),
-            Ok(Item::Prefix(_)) => None,
+            Ok(ListItem::Object(meta)) => Some(Ok(meta)),
+            Ok(ListItem::Prefix(_)) => None,
             Err(error) => Some(Err(error)),
         })
         .boxed()
@@ -291,16 +291,16 @@ impl Listing {
             }
             last = Some(item.name().to_owned());
             match item {
-                Item::Object(meta) => result.objects.push(meta),
-                Item::Prefix(prefix) => result.common_prefixes.push(Path::parse(prefix)?),
+                ListItem::Object(meta) => result.objects.push(meta),
+                ListItem::Prefix(prefix) => result.common_prefixes.push(Path::parse(prefix)?),
             }
         }
         Ok((result, None))
     }
 }
 
-impl Iterator for Listing {
-    type Item = Result<Item>;
+impl Iterator for FolderListing {
+    type Item = Result<ListItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (Some(Ok(tree)), Some(Ok(overflow))) = (self.tree.peek(), self.overflow.peek()) else {

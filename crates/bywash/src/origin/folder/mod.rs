@@ -79,7 +79,7 @@ pub(crate) use self::attributes::Stored as StoredAttributes;
 pub(crate) use self::held::HeldFile;
 
 use self::error::{FolderError, blocking, refuse_tags};
-use self::list::{Filter, Listing};
+use self::list::{Filter, FolderListing};
 use self::multipart::FolderUpload;
 pub(crate) use self::root::Root;
 use crate::limits::MAX_FOLDER_DELETES;
@@ -214,7 +214,7 @@ impl ObjectStore for FolderStore {
 
     /// In ascending byte order. Objects that appear or disappear meanwhile may or may not be included.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        Listing::new(&self.root, Filter::below(prefix)).stream()
+        FolderListing::new(&self.root, Filter::below(prefix)).stream()
     }
 
     /// In ascending byte order; keys before `offset` are not looked up.
@@ -227,7 +227,7 @@ impl ObjectStore for FolderStore {
             after: Some(offset.to_string()),
             ..Filter::below(prefix)
         };
-        Listing::new(&self.root, filter).stream()
+        FolderListing::new(&self.root, filter).stream()
     }
 
     /// Folders without any object below them are not common prefixes.
@@ -236,7 +236,7 @@ impl ObjectStore for FolderStore {
             delimited: true,
             ..Filter::below(prefix)
         };
-        self.run(move |root| Ok(Listing::new(root, filter).page(None, usize::MAX)?.0))
+        self.run(move |root| Ok(FolderListing::new(root, filter).page(None, usize::MAX)?.0))
             .await
     }
 
@@ -273,7 +273,8 @@ impl PaginatedListStore for FolderStore {
         };
         let limit = opts.max_keys.unwrap_or(usize::MAX);
         let token = opts.page_token;
-        let listed = self.run(move |root| Listing::new(root, filter).page(token.as_deref(), limit));
+        let listed =
+            self.run(move |root| FolderListing::new(root, filter).page(token.as_deref(), limit));
         let (result, page_token) = listed.await?;
         Ok(PaginatedListResult { result, page_token })
     }

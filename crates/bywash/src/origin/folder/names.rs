@@ -105,7 +105,7 @@ pub(super) fn encode(key: &str) -> String {
 
 /// One name of the overflow area, decoded.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Chunk {
+pub(super) struct NameChunk {
     /// Bytes of the key.
     pub(super) bytes: Vec<u8>,
     /// Whether more chunks follow, in the folder of this name. Sorts after the file: the file is the key that ends
@@ -114,7 +114,7 @@ pub(super) struct Chunk {
 }
 
 /// Decodes a name written by [`encode`]; `None` for anything else.
-pub(super) fn decode(name: &str) -> Option<Chunk> {
+pub(super) fn decode(name: &str) -> Option<NameChunk> {
     let (encoded, folder) = match name.strip_suffix(FOLDER_MARK) {
         Some(encoded) => (encoded, true),
         None => (name, false),
@@ -126,7 +126,7 @@ pub(super) fn decode(name: &str) -> Option<Chunk> {
         (1..=CHUNK).contains(&bytes.len())
     };
     let canonical = percent_encode(&bytes, ESCAPED).to_string() == encoded;
-    (length_right && canonical).then_some(Chunk { bytes, folder })
+    (length_right && canonical).then_some(NameChunk { bytes, folder })
 }
 
 #[cfg(test)]

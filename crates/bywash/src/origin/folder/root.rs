@@ -25,7 +25,7 @@ const READ: OFlags = OFlags::RDONLY
 
 /// Kind of a folder entry, links resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     File,
     Folder,
 }
@@ -152,7 +152,7 @@ impl Root {
     pub(super) fn read_folder(
         &self,
         folder: &str,
-        mut each: impl FnMut(&str, Kind) -> bool,
+        mut each: impl FnMut(&str, EntryKind) -> bool,
     ) -> Result<Option<(u64, u64)>, Errno> {
         let fd = match self.open_folder(folder) {
             Ok(fd) => fd,
@@ -171,8 +171,8 @@ impl Root {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::RegularFile => Some(Kind::File),
-                FileType::Directory => Some(Kind::Folder),
+                FileType::RegularFile => Some(EntryKind::File),
+                FileType::Directory => Some(EntryKind::Folder),
                 FileType::Symlink | FileType::Unknown if !is_own(name) => {
                     self.kind(&join(folder, name))?
                 }
@@ -188,11 +188,11 @@ impl Root {
     }
 
     /// Resolves a link, or a name on a file system that does not list kinds.
-    fn kind(&self, path: &str) -> Result<Option<Kind>, Errno> {
+    fn kind(&self, path: &str) -> Result<Option<EntryKind>, Errno> {
         match self.open_at(path, READ) {
             Ok(fd) => match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
-                FileType::RegularFile => Ok(Some(Kind::File)),
-                FileType::Directory => Ok(Some(Kind::Folder)),
+                FileType::RegularFile => Ok(Some(EntryKind::File)),
+                FileType::Directory => Ok(Some(EntryKind::Folder)),
                 _ => Ok(None),
             },
             Err(errno) if is_absent(errno) => Ok(None),

@@ -80,7 +80,7 @@ impl Drop for Staging {
 }
 
 /// State of an upload id on disk.
-enum Found {
+enum UploadOnDisk {
     Open(Arc<Staging>),
     /// Its bytes became the object.
     Placed,
@@ -88,20 +88,20 @@ enum Found {
 }
 
 impl Root {
-    fn session(&self, home: &str, key: &Path, id: &str) -> Result<Found> {
+    fn session(&self, home: &str, key: &Path, id: &str) -> Result<UploadOnDisk> {
         let failed = |errno: Errno| io_error("open the upload of", key.as_ref(), errno);
         match self.manifest(home, key, id) {
             Ok(manifest) if manifest.session => {}
-            Ok(_) | Err(Error::NotFound { .. }) => return Ok(Found::Nothing),
+            Ok(_) | Err(Error::NotFound { .. }) => return Ok(UploadOnDisk::Nothing),
             Err(error) => return Err(error),
         }
         let name = (self.node(), id.to_owned());
         let mut stagings = STAGINGS.lock();
         if let Some(staging) = stagings.get(&name).and_then(Weak::upgrade) {
-            return Ok(Found::Open(staging));
+            return Ok(UploadOnDisk::Open(staging));
         }
         let folder = match self.open_folder(&format!("{home}/{id}")) {
-            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(Errno::NOENT) => return Ok(UploadOnDisk::Nothing),
             folder => folder.map_err(failed)?,
         };
         let open = |file: &str| {
@@ -109,7 +109,7 @@ impl Root {
             rustix::fs::openat(&folder, file, flags, Mode::empty()).map(File::from)
         };
         let data = match open(DATA) {
-            Err(Errno::NOENT) => return Ok(Found::Placed),
+            Err(Errno::NOENT) => return Ok(UploadOnDisk::Placed),
             data => data.map_err(failed)?,
         };
         if matches!(data.try_lock_shared(), Err(TryLockError::WouldBlock)) {
@@ -124,28 +124,28 @@ impl Root {
             ended: RwLock::new(false),
         });
         stagings.insert(name, Arc::downgrade(&staging));
-        Ok(Found::Open(staging))
+        Ok(UploadOnDisk::Open(staging))
     }
 }
 
 impl FolderSession {
     /// Returns the upload's files, kept open from the first lookup on.
-    fn found(&self) -> Result<Found> {
+    fn found(&self) -> Result<UploadOnDisk> {
         if let Some(staging) = self.staging.get() {
             return Ok(match *staging.ended.read() {
-                false => Found::Open(Arc::clone(staging)),
-                true => Found::Nothing,
+                false => UploadOnDisk::Open(Arc::clone(staging)),
+                true => UploadOnDisk::Nothing,
             });
         }
         let found = self.root.session(self.home, &self.key, &self.id)?;
-        if let Found::Open(staging) = &found {
+        if let UploadOnDisk::Open(staging) = &found {
             let _ = self.staging.set(Arc::clone(staging));
         }
         Ok(found)
     }
 
     pub(super) fn send_now(&self, chunk: &Chunk) -> Result<u64> {
-        let Found::Open(staging) = self.found()? else {
+        let UploadOnDisk::Open(staging) = self.found()? else {
             return Err(lost(&self.key));
         };
         let failed = |source| io_error("write a chunk of", self.key.as_ref(), source);
@@ -168,9 +168,9 @@ impl FolderSession {
 
     fn status_now(&self) -> Result<SessionStatus> {
         let staging = match self.found()? {
-            Found::Open(staging) => staging,
-            Found::Placed => return Ok(SessionStatus::Finished(Finished::default())),
-            Found::Nothing => return Ok(SessionStatus::Gone),
+            UploadOnDisk::Open(staging) => staging,
+            UploadOnDisk::Placed => return Ok(SessionStatus::Finished(Finished::default())),
+            UploadOnDisk::Nothing => return Ok(SessionStatus::Gone),
         };
         let mut ranges = staging.ranges.lock();
         ranges
@@ -192,7 +192,7 @@ impl FolderSession {
 
     /// Places the object if exactly its `length` bytes are on disk.
     pub(super) fn complete_now(&self, length: u64) -> Result<Finished> {
-        let Found::Open(staging) = self.found()? else {
+        let UploadOnDisk::Open(staging) = self.found()? else {
             return Err(lost(&self.key));
         };
         let mut ended = staging.ended.write();
@@ -255,9 +255,9 @@ impl FolderSession {
 
     pub(super) fn abort_now(&self) -> Result<()> {
         match self.found()? {
-            Found::Nothing => return Ok(()),
-            Found::Open(staging) => *staging.ended.write() = true,
-            Found::Placed => {}
+            UploadOnDisk::Nothing => return Ok(()),
+            UploadOnDisk::Open(staging) => *staging.ended.write() = true,
+            UploadOnDisk::Placed => {}
         }
         match self.remove() {
             Err(Error::NotFound { .. }) => Ok(()),

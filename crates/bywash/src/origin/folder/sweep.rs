@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::names::STAGING;
-use super::root::{Kind, Root};
+use super::root::{EntryKind, Root};
 use super::session::DATA;
 use super::stage::remove_flat_folder;
 use crate::limits::{MAX_FOLDERS_SWEPT, MAX_LEFTOVERS_SWEPT};
@@ -116,10 +116,10 @@ fn sweep(root: &Root, grace: Duration) -> usize {
 }
 
 /// Removes a staged file or folder, unless its writer may be alive.
-fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool, Errno> {
+fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: EntryKind) -> Result<bool, Errno> {
     let flags = match kind {
-        Kind::File => OFlags::RDWR,
-        Kind::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
+        EntryKind::File => OFlags::RDWR,
+        EntryKind::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
     };
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(staging, name, flags, Mode::empty()) {
@@ -133,13 +133,13 @@ fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool
             age(staging, name).is_some_and(|age| age >= AGE_WITHOUT_LOCKS)
         }
     };
-    if !dead || (kind == Kind::Folder && has_locked_data(&file)) {
+    if !dead || (kind == EntryKind::Folder && has_locked_data(&file)) {
         return Ok(false);
     }
     // The lock is held until the name is removed: a writer that has just created the file detects it.
     match kind {
-        Kind::File => rustix::fs::unlinkat(staging, name, AtFlags::empty())?,
-        Kind::Folder => remove_flat_folder(root, STAGING, name)?,
+        EntryKind::File => rustix::fs::unlinkat(staging, name, AtFlags::empty())?,
+        EntryKind::Folder => remove_flat_folder(root, STAGING, name)?,
     }
     Ok(true)
 }

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use object_store::{Error, Result};
 use url::Url;
 
-use super::session::{self, Outcome, SessionRequest, SignedStart, Start};
+use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start};
 use crate::EngineError;
 use crate::origin::http_client::{HttpClient, Request, Response};
 use crate::origin::session::{
@@ -118,7 +118,11 @@ impl GcsSession {
         })
     }
 
-    async fn send_request(&self, step: &SessionRequest, body: Vec<Bytes>) -> Result<Outcome> {
+    async fn send_request(
+        &self,
+        step: &SessionRequest,
+        body: Vec<Bytes>,
+    ) -> Result<SessionOutcome> {
         let mut request = Request::new(step.method(), self.url.clone())
             .body(body)
             .stall(self.stall);
@@ -130,13 +134,13 @@ impl GcsSession {
         }
         let response = self.http.send(request).await?;
         match session::outcome(step, &response) {
-            Outcome::Refused => Err(self.refusal(step, &response)),
-            Outcome::Contradiction(detail) => Err(EngineError::UploadDamaged {
+            SessionOutcome::Refused => Err(self.refusal(step, &response)),
+            SessionOutcome::Contradiction(detail) => Err(EngineError::UploadDamaged {
                 object: self.object.clone(),
                 detail,
             }
             .into()),
-            Outcome::Invalid(what) => Err(bad_response(
+            SessionOutcome::Invalid(what) => Err(bad_response(
                 &self.object,
                 format!("{}: {what}", step.name()),
             )),
@@ -247,7 +251,7 @@ impl UploadSession for GcsSession {
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let step = SessionRequest::Append(chunk.range());
         match self.send_request(&step, chunk.pieces.clone()).await? {
-            Outcome::Stored(stored) => Ok(stored),
+            SessionOutcome::Stored(stored) => Ok(stored),
             _ => Err(self.lost()),
         }
     }
@@ -258,12 +262,12 @@ impl UploadSession for GcsSession {
                 .send_request(&SessionRequest::Query, Vec::new())
                 .await?
             {
-                Outcome::Stored(0) => SessionStatus::Open(Vec::new()),
-                Outcome::Stored(stored) => SessionStatus::Open(vec![StoredRange {
+                SessionOutcome::Stored(0) => SessionStatus::Open(Vec::new()),
+                SessionOutcome::Stored(stored) => SessionStatus::Open(vec![StoredRange {
                     range: 0..stored,
                     digest: None,
                 }]),
-                Outcome::Finished(finished) => SessionStatus::Finished(finished),
+                SessionOutcome::Finished(finished) => SessionStatus::Finished(finished),
                 _ => SessionStatus::Gone,
             },
         )
@@ -277,8 +281,8 @@ impl UploadSession for GcsSession {
         };
         let body = ending.tail.as_ref().map(|tail| tail.pieces.clone());
         match self.send_request(&step, body.unwrap_or_default()).await? {
-            Outcome::Finished(finished) => Ok(finished),
-            Outcome::Stored(stored) => {
+            SessionOutcome::Finished(finished) => Ok(finished),
+            SessionOutcome::Stored(stored) => {
                 let length = ending.length;
                 let text = format!(
                     "finish upload: the store keeps {stored} of {length} bytes and has not ended"

@@ -233,7 +233,7 @@ impl SessionRequest {
 
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SessionOutcome {
     /// The session is open, and the store has the object's first so many bytes.
     Stored(u64),
     /// The object exists.
@@ -249,23 +249,23 @@ pub(super) enum Outcome {
 }
 
 /// Returns the outcome of `request` with this response.
-pub(super) fn outcome(request: &SessionRequest, response: &Response) -> Outcome {
+pub(super) fn outcome(request: &SessionRequest, response: &Response) -> SessionOutcome {
     let override_status = response.header("x-http-status-code-override");
     let incomplete =
         response.status == 308 || (response.status == 200 && override_status == Some("308"));
     match response.status.as_u16() {
         _ if incomplete => match stored_length(response) {
             Some(stored) => still_open(request, stored),
-            None => Outcome::Invalid("a Range that cannot be read".to_owned()),
+            None => SessionOutcome::Invalid("a Range that cannot be read".to_owned()),
         },
         200 | 201 => ended(request, response),
-        204 | 499 if *request == SessionRequest::Cancel => Outcome::Gone,
-        404 | 410 | 499 => Outcome::Gone,
-        _ if is_gap(request, response) => Outcome::Contradiction(
+        204 | 499 if *request == SessionRequest::Cancel => SessionOutcome::Gone,
+        404 | 410 | 499 => SessionOutcome::Gone,
+        _ if is_gap(request, response) => SessionOutcome::Contradiction(
             "the store has fewer bytes than it reported before, so a chunk would leave a gap (S.5)"
                 .to_owned(),
         ),
-        _ => Outcome::Refused,
+        _ => SessionOutcome::Refused,
     }
 }
 
@@ -280,7 +280,7 @@ fn stored_length(response: &Response) -> Option<u64> {
     plain.then(|| last.parse::<u64>().ok()?.checked_add(1))?
 }
 
-fn still_open(request: &SessionRequest, stored: u64) -> Outcome {
+fn still_open(request: &SessionRequest, stored: u64) -> SessionOutcome {
     let contradiction = match request {
         SessionRequest::Append(range) if stored > range.end => {
             format!(
@@ -296,31 +296,31 @@ fn still_open(request: &SessionRequest, stored: u64) -> Outcome {
         } if stored < *length => {
             format!("the store reports {stored} of {length} bytes that it had acknowledged (S.3)")
         }
-        _ => return Outcome::Stored(stored),
+        _ => return SessionOutcome::Stored(stored),
     };
-    Outcome::Contradiction(contradiction)
+    SessionOutcome::Contradiction(contradiction)
 }
 
-fn ended(request: &SessionRequest, response: &Response) -> Outcome {
+fn ended(request: &SessionRequest, response: &Response) -> SessionOutcome {
     if *request == SessionRequest::Cancel {
         // Too late to abort it, or an empty response: the session has ended in either case.
-        return Outcome::Gone;
+        return SessionOutcome::Gone;
     }
     if let SessionRequest::Append(_) = request {
         let text = "the session had ended before its last chunk was sent (S.1)";
-        return Outcome::Contradiction(text.to_owned());
+        return SessionOutcome::Contradiction(text.to_owned());
     }
     let finished = match finished(response) {
         Ok(finished) => finished,
-        Err(text) => return Outcome::Invalid(text),
+        Err(text) => return SessionOutcome::Invalid(text),
     };
     match (request, finished.length) {
         (SessionRequest::Finish { length, .. }, Some(stored)) if stored != *length => {
             let mark = if stored < *length { "S.4.1" } else { "S.4.2" };
             let text = format!("the object has {stored} bytes, {length} were sent ({mark})");
-            Outcome::Contradiction(text)
+            SessionOutcome::Contradiction(text)
         }
-        _ => Outcome::Finished(finished),
+        _ => SessionOutcome::Finished(finished),
     }
 }
 
@@ -403,7 +403,7 @@ fn is_gap(request: &SessionRequest, response: &Response) -> bool {
 
 /// Returns the store's reason: message and reason of an error in JSON, or the plain text.
 pub(super) fn reason(response: &Response) -> String {
-    const MOST_CHARS: usize = 200;
+    const MAX_CHARS: usize = 200;
     let error: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let error = &error["error"];
     let text = match (
@@ -414,7 +414,7 @@ pub(super) fn reason(response: &Response) -> String {
         (Some(text), _) | (None, Some(text)) => text.to_owned(),
         (None, None) => String::from_utf8_lossy(&response.body).trim().to_owned(),
     };
-    text.chars().take(MOST_CHARS).collect()
+    text.chars().take(MAX_CHARS).collect()
 }
 
 #[cfg(any(test, fuzzing))]

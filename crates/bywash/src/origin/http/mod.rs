@@ -3,7 +3,7 @@
 //! Servers differ in their capabilities, so each response decides. A server with ranges responds 206. One without
 //! sends the whole object, and `whole` extracts the requested range. The validator is the ETag, or the modification
 //! date if the ETag is absent or weak; an object with neither is never cached. Content encodings are never decoded:
-//! bytes are kept as sent, and requests ask for `identity`.
+//! bytes are kept as sent, and requests accept `identity` only.
 //!
 //! A web server has no reliable listing for programs, so listings are not supported: objects are addressed by their
 //! key.
@@ -94,7 +94,7 @@ impl HttpStore {
 
 const STORE: &str = "HTTP";
 
-type Body = BoxStream<'static, Result<Bytes>>;
+type ByteStream = BoxStream<'static, Result<Bytes>>;
 
 impl HttpFiles {
     /// Sends a request, follows its redirects, and checks that the response is a 200 or 206 to this request.
@@ -186,7 +186,7 @@ impl HttpFiles {
         Ok(head.map(|head| head.with_digest(host, status, headers)))
     }
 
-    fn body(response: Response) -> Body {
+    fn body(response: Response) -> ByteStream {
         response
             .bytes_stream()
             .map_err(|error| Error::Generic {
@@ -203,7 +203,7 @@ impl HttpFiles {
         if response.version() <= http::Version::HTTP_11 && !chunked {
             return Err(Error::NotSupported {
                 source: format!(
-                    "the web server does not say where {path} ends; let it send Content-Length"
+                    "the response for {path} has neither a Content-Length nor chunks; let the web server send Content-Length"
                 )
                 .into(),
             });
@@ -217,7 +217,12 @@ impl HttpFiles {
     }
 
     /// Reads the body of a range to its end if it has no length: only then is it known to be that range.
-    async fn measured_range(&self, path: &Path, head: &Head, response: Response) -> Result<Body> {
+    async fn measured_range(
+        &self,
+        path: &Path,
+        head: &Head,
+        response: Response,
+    ) -> Result<ByteStream> {
         let (length, body) = read_short(path, Self::body(response)).await?;
         let wanted = head.range.end - head.range.start;
         if length != wanted {
@@ -309,13 +314,13 @@ impl HttpFiles {
 }
 
 /// Reads a body without Content-Length.
-async fn read_short(path: &Path, mut body: Body) -> Result<(u64, Body)> {
+async fn read_short(path: &Path, mut body: ByteStream) -> Result<(u64, ByteStream)> {
     let (mut pieces, mut length) = (Vec::new(), 0);
     while let Some(piece) = body.try_next().await? {
         length += piece.len() as u64;
         if length > MAX_MEASURED_BYTES {
             let source = format!(
-                "the web server does not say how long {path} is, and it is longer than {MAX_MEASURED_BYTES} bytes; let the \
+                "the response for {path} has no Content-Length and more than {MAX_MEASURED_BYTES} bytes; let the web \
                  server send Content-Length"
             );
             return Err(Error::NotSupported {

@@ -13,12 +13,12 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::multipart::{self, Checksums, Part, Parts, PartsPage, Upload, UploadsPage};
+use super::multipart::{self, Checksums, Part, Parts, PartsPage, S3Upload, UploadsPage};
 use crate::EngineError;
 use crate::content_digest::ContentDigest;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
 use crate::origin::http_client::{Request, Response};
-use crate::origin::multipart_xml::Outcome;
+use crate::origin::multipart_xml::MultipartOutcome;
 use crate::origin::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
@@ -34,15 +34,15 @@ pub(super) const JOINING: Duration = Duration::from_secs(600);
 pub(super) struct S3Session {
     store: S3Store,
     path: Path,
-    upload: Upload,
+    upload: S3Upload,
     mode: PutMode,
     /// Stall limit of a request.
     stall: Duration,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<S3SessionState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct S3SessionState {
     /// Parts at the store, as far as known to this process or the previous one.
     parts: Parts,
     /// ETag of the object that the completion in progress would create.
@@ -87,10 +87,10 @@ impl S3Store {
             })
             .await?;
         let id = multipart::started(&response).ok_or_else(|| {
-            let outcome = Outcome::of_failure(&response);
+            let outcome = MultipartOutcome::of_failure(&response);
             outcome.into_error((STORE, "start upload of"), path, &response, false)
         })?;
-        let upload = Upload {
+        let upload = S3Upload {
             id,
             checksums: Checksums::promised(&response),
         };
@@ -103,7 +103,7 @@ impl S3Store {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<S3Session> {
-        let (upload, parts) = Upload::parse(&token.0).ok_or_else(|| {
+        let (upload, parts) = S3Upload::parse(&token.0).ok_or_else(|| {
             generic(format!(
                 "resume upload of {path}: the recorded session is not valid; upload it again"
             ))
@@ -115,7 +115,7 @@ impl S3Store {
         &self,
         path: &Path,
         options: &SessionOptions,
-        upload: Upload,
+        upload: S3Upload,
         parts: Parts,
     ) -> S3Session {
         S3Session {
@@ -124,7 +124,7 @@ impl S3Store {
             upload,
             mode: options.mode.clone(),
             stall: options.stall,
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(S3SessionState {
                 parts,
                 completing: None,
             })),
@@ -148,7 +148,7 @@ impl S3Store {
             let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
             let response = self.client.http.send(request).await?;
             if !response.status.is_success() {
-                let outcome = Outcome::of_failure(&response);
+                let outcome = MultipartOutcome::of_failure(&response);
                 let operation = (STORE, "list uploads below");
                 return Err(outcome.into_error(operation, &prefix, &response, false));
             }
@@ -226,10 +226,10 @@ impl S3Session {
     }
 
     /// Returns the error for an unexpected response.
-    fn refused(&self, operation: &str, response: &Response, outcome: Outcome) -> Error {
+    fn refused(&self, operation: &str, response: &Response, outcome: MultipartOutcome) -> Error {
         let is_create = matches!(self.mode, PutMode::Create);
         match outcome {
-            Outcome::Gone => self.lost(),
+            MultipartOutcome::Gone => self.lost(),
             outcome => outcome.into_error((STORE, operation), &self.path, response, is_create),
         }
     }
@@ -245,8 +245,8 @@ impl S3Session {
                 })
                 .await?;
             if !response.status.is_success() {
-                return match Outcome::of_failure(&response) {
-                    Outcome::Gone => Ok(None),
+                return match MultipartOutcome::of_failure(&response) {
+                    MultipartOutcome::Gone => Ok(None),
                     outcome => Err(self.refused("list parts of", &response, outcome)),
                 };
             }
@@ -284,7 +284,11 @@ impl S3Session {
             .await?;
         let e_tag = response.header(ETAG.as_str()).map(str::to_owned);
         let (true, Some(e_tag)) = (response.status.is_success(), e_tag) else {
-            return Err(self.refused("send part of", &response, Outcome::of_failure(&response)));
+            return Err(self.refused(
+                "send part of",
+                &response,
+                MultipartOutcome::of_failure(&response),
+            ));
         };
         let part = Part {
             number,
@@ -379,8 +383,8 @@ impl UploadSession for S3Session {
                     .stall(self.stall + self.store.client.joining)
             })
             .await?;
-        match Outcome::of_completion(&response) {
-            Outcome::Finished(finished, crc32c) => {
+        match MultipartOutcome::of_completion(&response) {
+            MultipartOutcome::Finished(finished, crc32c) => {
                 let crc32c = crc32c.as_deref().and_then(multipart::crc_of);
                 let is_whole = self.upload.checksums == Checksums::Object;
                 Ok(Finished {
@@ -388,11 +392,11 @@ impl UploadSession for S3Session {
                     ..finished
                 })
             }
-            Outcome::Gone => self.proven().await?.ok_or_else(|| self.lost()),
-            Outcome::PartMismatch => {
+            MultipartOutcome::Gone => self.proven().await?.ok_or_else(|| self.lost()),
+            MultipartOutcome::PartMismatch => {
                 Err(self.damaged("a part that the store acknowledged is not there any more"))
             }
-            Outcome::Damaged(reason) => Err(self.damaged(&reason)),
+            MultipartOutcome::Damaged(reason) => Err(self.damaged(&reason)),
             outcome => Err(self.refused("complete upload of", &response, outcome)),
         }
     }
@@ -404,8 +408,8 @@ impl UploadSession for S3Session {
         if response.status.is_success() {
             return Ok(());
         }
-        match Outcome::of_failure(&response) {
-            Outcome::Gone => Ok(()),
+        match MultipartOutcome::of_failure(&response) {
+            MultipartOutcome::Gone => Ok(()),
             outcome => Err(self.refused("abort upload of", &response, outcome)),
         }
     }

@@ -62,12 +62,12 @@ impl Checksums {
 
 /// An upload, as encoded in its token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Upload {
+pub(super) struct S3Upload {
     pub(super) id: String,
     pub(super) checksums: Checksums,
 }
 
-impl Upload {
+impl S3Upload {
     /// Returns the token: a line for the upload, and a line of JSON for each acknowledged part.
     pub(super) fn token(&self, parts: &Parts) -> String {
         let checksums = match self.checksums {
@@ -108,7 +108,7 @@ impl Upload {
 /// checksum settings.
 pub(super) fn same_upload(one: &str, other: &str) -> bool {
     let id = |token: &str| {
-        Upload::parse(token).map_or_else(|| token.to_owned(), |(upload, _)| upload.id)
+        S3Upload::parse(token).map_or_else(|| token.to_owned(), |(upload, _)| upload.id)
     };
     id(one) == id(other)
 }

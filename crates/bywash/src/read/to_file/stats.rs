@@ -78,7 +78,7 @@ impl FileDownloads {
 
 /// One download in progress. Counts as cancelled if it is dropped before its end.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct CountedDownload {
     downloads: Arc<FileDownloads>,
     object: Path,
     target: PathBuf,
@@ -88,7 +88,7 @@ pub(super) struct Progress {
     ended: bool,
 }
 
-impl Progress {
+impl CountedDownload {
     pub(super) fn new(
         downloads: &Arc<FileDownloads>,
         object: &Path,
@@ -138,7 +138,7 @@ fn millis_since(then: Instant) -> u64 {
     u64::try_from(then.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Drop for Progress {
+impl Drop for CountedDownload {
     fn drop(&mut self) {
         let downloads = &self.downloads;
         downloads.in_progress.fetch_sub(1, Relaxed);

@@ -29,7 +29,7 @@ pub enum JournalError {
         path: PathBuf,
         /// Offset of the damage.
         offset: usize,
-        /// What is wrong there.
+        /// The mismatch.
         detail: &'static str,
     },
     /// Another version of this program wrote the file.

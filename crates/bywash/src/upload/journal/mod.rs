@@ -45,7 +45,7 @@ const FOLDER_MODE: u32 = 0o700;
 
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 
-/// The folder of a data folder's open uploads. Several processes may share it.
+/// The folder of open uploads, in a data folder. Several processes may share it.
 #[derive(Debug, Clone)]
 pub struct Journal {
     folder: PathBuf,
@@ -67,7 +67,7 @@ pub struct ListedUpload {
 /// Contents of an upload's file.
 #[derive(Debug, Clone)]
 pub struct EntryContent {
-    /// What was known at the start.
+    /// The header, written at the start.
     pub header: Header,
     /// Progress recorded last.
     pub progress: Progress,

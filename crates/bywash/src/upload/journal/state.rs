@@ -15,7 +15,7 @@ use crate::origin::folder::StoredAttributes;
 use crate::origin::session::{SessionOptions, SessionToken};
 use crate::records::{FileHeader, RecordRead};
 
-/// What is known when an upload begins: all that another process needs to continue it.
+/// Facts known when an upload begins: all that another process needs to continue it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
     /// The object's URL without secrets: `s3://bucket/key`.

@@ -220,7 +220,7 @@ fn newer_format_and_foreign_bytes_are_distinguished() {
         only(&journal).content,
         Err(JournalError::Damaged { .. })
     ));
-    // Told, not removed; the user may.
+    // Reported, not removed; the user may remove it.
     assert!(path.exists());
     journal.forget(&id).unwrap();
     assert!(journal.list().unwrap().is_empty());
@@ -240,8 +240,8 @@ fn differences_of_a_source_are_named() {
     for (word, change) in changes {
         let mut now = before.clone();
         change(&mut now);
-        let told = before.difference(&now).unwrap();
-        assert!(told.contains(word), "{told}");
+        let difference = before.difference(&now).unwrap();
+        assert!(difference.contains(word), "{difference}");
     }
 }
 
@@ -314,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_anywhere_is_an_error(ops in ops(), bit in 0..8_u32) {
+    fn flipped_bit_is_an_error(ops in ops(), bit in 0..8_u32) {
         let (bytes, _) = write(&ops);
         for index in 0..bytes.len() {
             let mut file = bytes.clone();

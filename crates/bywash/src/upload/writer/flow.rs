@@ -102,7 +102,7 @@ impl Upload {
     /// Checks that the store accepts the chunk being filled.
     pub(super) fn check_chunks(&self) -> Result<()> {
         match self.plan.chunks() {
-            Some(most) if self.part.index >= most => Err(self.too_many_chunks()),
+            Some(max) if self.part.index >= max => Err(self.too_many_chunks()),
             _ => Ok(()),
         }
     }

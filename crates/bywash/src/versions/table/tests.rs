@@ -17,7 +17,7 @@ struct Item {
     bytes: usize,
 }
 
-impl Entry for Item {
+impl TableEntry for Item {
     fn key(&self) -> (u32, &Path) {
         (self.store, &self.path)
     }
@@ -37,19 +37,19 @@ fn item(key: u64, value: u64, bytes: usize) -> Item {
     }
 }
 
-fn value(table: &Table<Item>, key: u64) -> Option<u64> {
+fn value(table: &BoundedTable<Item>, key: u64) -> Option<u64> {
     let wanted = item(key, 0, 0);
     table.get(wanted.store, &wanted.path, |item| item.value)
 }
 
 /// Checks what must hold of each shard at any time.
-fn check(table: &Table<Item>) {
+fn check(table: &BoundedTable<Item>) {
     for shard in &table.shards {
         let shard = shard.read();
         let max = table.max_shard_bytes.load(Relaxed);
         assert!(shard.charged(0) <= max, "{} of {max}", shard.charged(0));
         let entries = || shard.slots.iter().filter_map(|slot| slot.entry.as_ref());
-        let bytes: usize = entries().map(Entry::bytes).sum();
+        let bytes: usize = entries().map(TableEntry::bytes).sum();
         assert_eq!(shard.bytes, bytes);
         assert_eq!(shard.index.len(), entries().count());
         let (mut at, mut older, mut queued) = (shard.oldest, NONE, 0);
@@ -76,7 +76,7 @@ fn check(table: &Table<Item>) {
 fn random_operations_agree_with_a_map_except_evictions() {
     for (seed, max_bytes) in [(1, 1 << 30), (2, 200 << 10), (3, 64 << 10), (4, 0)] {
         let mut random = StdRng::seed_from_u64(seed);
-        let table = Table::new(max_bytes);
+        let table = BoundedTable::new(max_bytes);
         let mut model = HashMap::new();
         for step in 0..60_000_u64 {
             let key = random.random_range(0..4000);
@@ -115,7 +115,7 @@ fn random_operations_agree_with_a_map_except_evictions() {
 #[test]
 fn bound_holds_for_any_stream_of_keys_and_any_sizes() {
     let max_bytes = 256 << 10;
-    let table = Table::new(max_bytes);
+    let table = BoundedTable::new(max_bytes);
     // Distinct keys; one key over and over; keys that come and go; small entries before large ones.
     let streams: [fn(u64) -> Item; 4] = [
         |n| item(n, n, 100),
@@ -146,7 +146,7 @@ fn bound_holds_for_any_stream_of_keys_and_any_sizes() {
 
 #[test]
 fn evicts_the_oldest_unused_entry() {
-    let table = Table::new(256 << 10);
+    let table = BoundedTable::new(256 << 10);
     table.insert(item(0, 7, 100));
     for n in 1..100_000 {
         table.insert(item(n, n, 100));
@@ -161,12 +161,12 @@ fn evicts_the_oldest_unused_entry() {
 #[test]
 fn insertion_into_a_table_of_used_entries_scans_few() {
     // 60,000 entries, all used: without a bound on scanned one insertion would go round a shard of a thousand.
-    let table = Table::new(64 << 20);
+    let table = BoundedTable::new(64 << 20);
     for n in 0..60_000 {
         table.insert(item(n, n, 100));
     }
     table.set_max_bytes(table.size().1 as u64);
-    let first = |table: &Table<Item>| {
+    let first = |table: &BoundedTable<Item>| {
         let shard = table.shards[0].read();
         shard.oldest
     };
@@ -187,7 +187,7 @@ fn insertion_into_a_table_of_used_entries_scans_few() {
 
 #[test]
 fn lower_bound_takes_effect_at_once_and_frees_slots() {
-    let table = Table::new(8 << 20);
+    let table = BoundedTable::new(8 << 20);
     for n in 0..20_000 {
         table.insert(item(n, n, 1));
     }
@@ -204,7 +204,7 @@ fn lower_bound_takes_effect_at_once_and_frees_slots() {
 
 #[test]
 fn oversized_entry_evicts_only_its_own_key() {
-    let table = Table::new(1 << 20);
+    let table = BoundedTable::new(1 << 20);
     for n in 0..100 {
         table.insert(item(n, n, 10));
     }
@@ -216,7 +216,7 @@ fn oversized_entry_evicts_only_its_own_key() {
 
 #[test]
 fn concurrent_operations_keep_the_bound_and_return_whole_entries() {
-    let table = Arc::new(Table::new(256 << 10));
+    let table = Arc::new(BoundedTable::new(256 << 10));
     let threads: Vec<_> = (0..4)
         .map(|seed| {
             let table = Arc::clone(&table);

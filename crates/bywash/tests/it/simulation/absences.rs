@@ -1,4 +1,4 @@
-//! Absent keys, and for how long no request is sent for them.
+//! Absent keys, and the time for which no request is sent for them.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn absent_key_costs_one_request_per_window() {
     assert_eq!(
         (stats.absences, stats.requests),
         (18, 21),
-        "the others asked"
+        "the others sent requests"
     );
 }
 
@@ -61,8 +61,8 @@ async fn write_ends_an_absence_at_once() {
         find_nothing(&world).await;
         let payload = PutPayload::from_static(body.as_bytes());
         world.bucket.put(&world.path, payload).await.unwrap();
-        let answer = world.bucket.get(&world.path).await.unwrap();
-        assert_eq!(answer.bytes().await.unwrap(), body);
+        let result = world.bucket.get(&world.path).await.unwrap();
+        assert_eq!(result.bytes().await.unwrap(), body);
         world.bucket.delete(&world.path).await.unwrap();
     }
     let other = Path::from("other");
@@ -100,26 +100,26 @@ async fn full_table_evicts_the_oldest_absent_keys() {
     // Longer than the requests take.
     let window = Duration::from_secs(3600);
     let world = World::new(Consistency::Revalidate(window));
-    let ask = async |number: u64| {
+    let head = async |number: u64| {
         let path = Path::from(format!("none/{number}"));
         let before = world.stats().absences;
         world.bucket.head(&path).await.unwrap_err();
         world.stats().absences - before
     };
-    let mut asked = 0;
+    let mut keys = 0;
     let full = loop {
-        assert_eq!(ask(asked).await, 0, "it is new");
-        asked += 1;
+        assert_eq!(head(keys).await, 0, "it is new");
+        keys += 1;
         let absent = world.engine.stats().objects.absent;
-        if asked > 2 * absent {
+        if keys > 2 * absent {
             break absent;
         }
     };
-    for number in asked - 1000..asked {
-        assert_eq!(ask(number).await, 1, "the newest are remembered");
+    for number in keys - 1000..keys {
+        assert_eq!(head(number).await, 1, "the newest are remembered");
     }
     for number in 0..10 {
-        assert_eq!(ask(number).await, 0, "the oldest left");
+        assert_eq!(head(number).await, 0, "the oldest left");
     }
     let now = world.engine.stats().objects.absent;
     assert!(now.abs_diff(full) < full / 10, "{full} and {now}");

@@ -337,8 +337,8 @@ async fn unreachable_origin_is_origin_unavailable() {
         ),
         "{error}"
     );
-    let told = reader.read_to_end(&mut Vec::new()).await.unwrap_err();
-    assert!(told.to_string().contains("failed"), "{told}");
+    let error = reader.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert!(error.to_string().contains("failed"), "{error}");
     drop(reader);
     world.assert_idle().await;
 }

@@ -116,7 +116,7 @@ async fn load_continues_at_the_byte_reached_after_a_reset() {
         "no byte came twice: {log:?}"
     );
     assert_eq!(log[1].sent_range.as_ref().unwrap().start, reached);
-    assert!(log[1].pinned, "the rest is asked of the same version");
+    assert!(log[1].pinned, "the rest is requested of the same version");
     assert_eq!(world.stats().retries, 1);
 }
 

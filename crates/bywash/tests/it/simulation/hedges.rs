@@ -29,7 +29,7 @@ async fn acquainted(hedge: bool) -> World {
         let body = world.bucket.get(&path).await.unwrap().bytes().await;
         assert_eq!(body.unwrap(), version.body);
     }
-    assert_eq!(world.stats().hedges, 0, "no answer was slow");
+    assert_eq!(world.stats().hedges, 0, "no response was slow");
     world
 }
 
@@ -103,7 +103,7 @@ async fn slow_first_response_is_used_if_it_completes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_request_is_hedged_by_default() {
+async fn requests_are_not_hedged_by_default() {
     let world = acquainted(false).await;
     let took = read(&world, true, Fault::StallResponse).await;
     assert!(took > Duration::from_secs(10), "{took:?}");

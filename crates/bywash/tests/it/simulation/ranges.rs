@@ -129,7 +129,7 @@ async fn footer_of_an_unknown_object_is_one_request_of_about_a_block() {
 
 /// Two buckets of one engine over one origin: each requests blocks of its own size, and both share one memory.
 #[tokio::test(start_paused = true)]
-async fn each_bucket_reads_in_blocks_of_its_own_size() {
+async fn buckets_read_in_blocks_of_their_own_size() {
     let world = world();
     let version = world.origin.write(&world.path, 9 * MIB as usize);
     let mount = |name: &str, block_size| {

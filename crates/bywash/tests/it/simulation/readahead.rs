@@ -1,4 +1,4 @@
-//! Read-ahead: which blocks are loaded before they are requested.
+//! Read-ahead: blocks that are loaded before they are requested.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ async fn sequential_ranged_gets_are_read_ahead() {
     let (size, begun) = (version.meta.size, Instant::now());
     let mut last = Duration::ZERO;
     for range in ranges(size) {
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let bytes = world.bucket.get_range(&world.path, range.clone()).await;
         assert_eq!(
             bytes.unwrap(),
             version.body.slice(range.start as usize..range.end as usize)
         );
-        last = asked.elapsed();
+        last = sent_at.elapsed();
     }
     let reads = ranges(size).count() as u32;
     assert!(
@@ -87,7 +87,7 @@ async fn random_reads_load_only_their_blocks() {
     let world = World::new(HOUR);
     let blocks = 1024;
     let version = world.origin.write(&world.path, blocks * BLOCK);
-    let mut asked = std::collections::BTreeSet::new();
+    let mut requested = std::collections::BTreeSet::new();
     // Two neighbouring reads now and then are no stream.
     for n in 0..100u64 {
         let block = n * 7919 % (blocks as u64 - 1);
@@ -99,10 +99,13 @@ async fn random_reads_load_only_their_blocks() {
                 bytes.unwrap(),
                 version.body.slice(range.start as usize..range.end as usize)
             );
-            asked.insert(block);
+            requested.insert(block);
         }
     }
-    assert_eq!(world.origin.data_bytes(None), (asked.len() * BLOCK) as u64);
+    assert_eq!(
+        world.origin.data_bytes(None),
+        (requested.len() * BLOCK) as u64
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,7 +218,7 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
         assert_eq!(
             world.read_version().await,
             old.number,
-            "{validators:?}: the origin never said yes"
+            "{validators:?}: the origin never confirmed it"
         );
         let start = world.oracle.now();
         world

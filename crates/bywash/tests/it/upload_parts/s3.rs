@@ -224,7 +224,7 @@ async fn lost_completion_response_still_succeeds() {
 }
 
 #[tokio::test]
-async fn a_condition_holds_at_the_end_of_an_upload() {
+async fn condition_is_checked_at_the_end_of_an_upload() {
     advance_clock_by_ticks();
     for protocol in both() {
         let (_server, store) = store(&protocol).await;
@@ -265,7 +265,7 @@ async fn upload_unknown_to_the_store_is_reported_lost() {
         "{error}"
     );
     let options = SessionOptions::default();
-    let unknown = SessionToken("md5 nobody".to_owned());
+    let unknown = SessionToken("md5 unknown".to_owned());
     let session = store
         .resume_session(&path, &options, &unknown)
         .await

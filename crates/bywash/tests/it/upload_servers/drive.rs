@@ -7,7 +7,7 @@ use bywash_sim::server::objects::crc32c;
 use object_store::{Error, Result};
 
 /// Maximum failures of one upload.
-const MOST_FAILURES: u32 = 50;
+const MAX_FAILURES: u32 = 50;
 
 /// Result of an upload.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) async fn drive(
             }
         };
         failures += 1;
-        if !may_pass(&error) || failures > MOST_FAILURES {
+        if !may_pass(&error) || failures > MAX_FAILURES {
             return Err(error);
         }
         match status(session, &mut failures).await? {
@@ -93,8 +93,8 @@ pub(crate) async fn drive(
 async fn status(session: &dyn UploadSession, failures: &mut u32) -> Result<SessionStatus> {
     loop {
         match session.status().await {
-            Err(error) if may_pass(&error) && *failures < MOST_FAILURES => *failures += 1,
-            answer => return answer,
+            Err(error) if may_pass(&error) && *failures < MAX_FAILURES => *failures += 1,
+            result => return result,
         }
     }
 }

@@ -301,7 +301,7 @@ async fn aborted_and_forgotten_sessions_are_lost() {
 }
 
 #[tokio::test]
-async fn no_error_or_debug_output_contains_a_session_url() {
+async fn errors_and_debug_output_contain_no_session_url() {
     let world = world().await;
     let bytes = pattern(6, UNIT);
     let faults = [

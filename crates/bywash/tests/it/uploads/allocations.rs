@@ -10,7 +10,7 @@ const CHUNK: usize = 1 << 20;
 const CHUNKS: usize = 24;
 
 /// Allocations per chunk: the future of the request, and a handle per frame of the buffer.
-const MOST_A_CHUNK: u64 = 4;
+const MAX_PER_CHUNK: u64 = 4;
 
 #[test]
 fn warm_upload_allocates_a_handful_per_chunk() {
@@ -49,7 +49,7 @@ fn warm_upload_allocates_a_handful_per_chunk() {
         );
         let chunks = sent / CHUNK as u64;
         assert!(
-            counted.count_total <= MOST_A_CHUNK * (chunks + 1),
+            counted.count_total <= MAX_PER_CHUNK * (chunks + 1),
             "{} allocations for {chunks} chunks, in pieces of {}",
             counted.count_total,
             piece.len()

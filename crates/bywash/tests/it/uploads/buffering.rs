@@ -1,4 +1,4 @@
-//! Which bytes are copied, and when memory is allocated.
+//! Copies of bytes, and times at which memory is allocated.
 
 use bytes::Bytes;
 use bywash::origin::ChunkRule;

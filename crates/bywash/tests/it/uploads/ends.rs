@@ -145,7 +145,7 @@ async fn aborted_upload_leaves_no_bytes_and_accepts_no_more() {
     assert_eq!(
         done.finish().await.unwrap().put.e_tag,
         first.put.e_tag,
-        "said again"
+        "the same result again"
     );
     let error = done.abort().await.unwrap_err();
     assert!(matches!(

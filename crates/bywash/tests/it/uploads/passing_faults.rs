@@ -1,4 +1,4 @@
-//! What passing faults cost an upload of unknown length, as from a pipe: their backoffs and stalls, and no more.
+//! Cost of passing faults to an upload of unknown length, as from a pipe: their backoffs and stalls, and no more.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const CHUNKS: usize = 10;
 /// A third stall without progress would exceed the retry deadline, as one of the completion does.
 const MAX_STALLS: usize = 2;
 
-/// Where a fault strikes.
+/// A request that a fault hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Send,

@@ -7,9 +7,9 @@ use object_store::Result;
 use rustix::io::Errno;
 
 use super::super::error::io_error;
-use super::super::names::{Chunk, KEYS, decode, encode};
-use super::super::root::{Kind, Root, join};
-use super::{Filter, Item, object};
+use super::super::names::{KEYS, NameChunk, decode, encode};
+use super::super::root::{EntryKind, Root, join};
+use super::{Filter, ListItem, object};
 
 /// A folder of the overflow area being walked.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ struct ChunkLevel {
     folder: String,
     /// The decoded beginning of the keys below.
     start: Vec<u8>,
-    chunks: IntoIter<(Chunk, String)>,
+    chunks: IntoIter<(NameChunk, String)>,
 }
 
 /// Walks the keys of the overflow area.
@@ -48,7 +48,8 @@ impl OverflowWalk {
         let filter = &self.filter;
         let found = self.root.read_folder(&folder, |name, kind| {
             // Names that are not chunks were not written by the store.
-            let Some(chunk) = decode(name).filter(|chunk| chunk.folder == (kind == Kind::Folder))
+            let Some(chunk) =
+                decode(name).filter(|chunk| chunk.folder == (kind == EntryKind::Folder))
             else {
                 return true;
             };
@@ -76,7 +77,7 @@ impl OverflowWalk {
 }
 
 impl Iterator for OverflowWalk {
-    type Item = Result<Item>;
+    type Item = Result<ListItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -102,7 +103,7 @@ impl Iterator for OverflowWalk {
             if let Some(prefix) = self.filter.fold(&key) {
                 if self.folded.as_deref() != Some(prefix) {
                     self.folded = Some(prefix.to_owned());
-                    return Some(Ok(Item::Prefix(prefix.to_owned())));
+                    return Some(Ok(ListItem::Prefix(prefix.to_owned())));
                 }
                 continue;
             }

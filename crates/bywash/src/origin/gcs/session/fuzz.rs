@@ -19,15 +19,17 @@ pub(crate) fn response(response: &Response) {
     ];
     for request in steps {
         match (&request, outcome(&request, response)) {
-            (SessionRequest::Append(range), Outcome::Stored(kept)) => assert!(kept <= range.end),
-            (SessionRequest::Finish { length, .. }, Outcome::Stored(kept)) => {
+            (SessionRequest::Append(range), SessionOutcome::Stored(kept)) => {
+                assert!(kept <= range.end)
+            }
+            (SessionRequest::Finish { length, .. }, SessionOutcome::Stored(kept)) => {
                 assert!(kept <= *length)
             }
-            (SessionRequest::Finish { length, .. }, Outcome::Finished(finished)) => {
+            (SessionRequest::Finish { length, .. }, SessionOutcome::Finished(finished)) => {
                 assert!(response.status == 200 || response.status == 201);
                 assert!(finished.length.is_none_or(|stored| stored == *length));
             }
-            (SessionRequest::Append(_) | SessionRequest::Cancel, Outcome::Finished(_)) => {
+            (SessionRequest::Append(_) | SessionRequest::Cancel, SessionOutcome::Finished(_)) => {
                 panic!("{request:?} cannot finish an object")
             }
             _ => {}

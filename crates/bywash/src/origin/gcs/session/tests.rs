@@ -45,7 +45,9 @@ fn finish(tail: Option<Range<u64>>, length: u64) -> SessionRequest {
 
 fn contradiction(request: &SessionRequest, response: &Response, mark: &str) {
     match outcome(request, response) {
-        Outcome::Contradiction(text) => assert!(text.ends_with(&format!("({mark})")), "{text}"),
+        SessionOutcome::Contradiction(text) => {
+            assert!(text.ends_with(&format!("({mark})")), "{text}")
+        }
         other => panic!("{mark}: {other:?}"),
     }
 }
@@ -53,14 +55,20 @@ fn contradiction(request: &SessionRequest, response: &Response, mark: &str) {
 #[test]
 fn append_stored_completely() {
     let request = SessionRequest::Append(0..UNIT);
-    assert_eq!(outcome(&request, &keeps(UNIT - 1)), Outcome::Stored(UNIT));
+    assert_eq!(
+        outcome(&request, &keeps(UNIT - 1)),
+        SessionOutcome::Stored(UNIT)
+    );
 }
 
 #[test]
 fn append_stored_partially() {
     let request = SessionRequest::Append(0..UNIT);
     for kept in [1, 1000, UNIT - 1] {
-        assert_eq!(outcome(&request, &keeps(kept - 1)), Outcome::Stored(kept));
+        assert_eq!(
+            outcome(&request, &keeps(kept - 1)),
+            SessionOutcome::Stored(kept)
+        );
     }
 }
 
@@ -73,7 +81,7 @@ fn append_without_range_stored_nothing() {
     ] {
         assert_eq!(
             outcome(&request, &response(308, &[], "")),
-            Outcome::Stored(0)
+            SessionOutcome::Stored(0)
         );
     }
 }
@@ -83,8 +91,11 @@ fn s_0_unknown_status_is_never_a_success() {
     let json = [("content-type", "application/json")];
     for body in ["{", "[]", "{\"kind\":\"x\"}", "{\"size\":\"many\"}"] {
         for request in [finish(None, 5), SessionRequest::Query] {
-            let heard = outcome(&request, &response(200, &json, body));
-            assert!(matches!(heard, Outcome::Invalid(_)), "{body}: {heard:?}");
+            let result = outcome(&request, &response(200, &json, body));
+            assert!(
+                matches!(result, SessionOutcome::Invalid(_)),
+                "{body}: {result:?}"
+            );
         }
     }
     for range in [
@@ -95,11 +106,14 @@ fn s_0_unknown_status_is_never_a_success() {
         "0-5",
         "bytes=0-x",
     ] {
-        let heard = outcome(
+        let result = outcome(
             &SessionRequest::Query,
             &response(308, &[("range", range)], ""),
         );
-        assert!(matches!(heard, Outcome::Invalid(_)), "{range}: {heard:?}");
+        assert!(
+            matches!(result, SessionOutcome::Invalid(_)),
+            "{range}: {result:?}"
+        );
     }
 }
 
@@ -111,11 +125,11 @@ fn s_0_1_success_without_json() {
         "<html>Welcome</html>",
     );
     let empty = response(200, &[], "");
-    for heard in [page, empty] {
-        let heard = outcome(&finish(None, 5), &heard);
+    for result in [page, empty] {
+        let result = outcome(&finish(None, 5), &result);
         assert!(
-            matches!(&heard, Outcome::Invalid(text) if text.ends_with("(S.0.1)")),
-            "{heard:?}"
+            matches!(&result, SessionOutcome::Invalid(text) if text.ends_with("(S.0.1)")),
+            "{result:?}"
         );
     }
 }
@@ -145,8 +159,8 @@ fn s_4_finish_of_an_ended_session_of_that_length() {
         length: Some(262_114),
         crc32c: Some(0xc994_65aa),
     };
-    let heard = outcome(&finish(None, 262_114), &object(262_114));
-    assert_eq!(heard, Outcome::Finished(expected));
+    let result = outcome(&finish(None, 262_114), &object(262_114));
+    assert_eq!(result, SessionOutcome::Finished(expected));
 }
 
 #[test]
@@ -177,10 +191,10 @@ fn s_5_gap_is_not_a_transient_503() {
     let json = response(503, &[("content-type", "application/json")], text);
     let busy = response(503, &plain, "Try again");
     let earlier = response(503, &plain, "Content-Range is earlier than what is stored");
-    for heard in [json, busy, earlier] {
+    for result in [json, busy, earlier] {
         assert_eq!(
-            outcome(&SessionRequest::Append(0..UNIT), &heard),
-            Outcome::Refused
+            outcome(&SessionRequest::Append(0..UNIT), &result),
+            SessionOutcome::Refused
         );
     }
 }
@@ -195,23 +209,26 @@ fn s_9_less_acknowledged_than_sent_is_sent_again() {
     // The tail went with the completion: the store may have a part of it, or all, without having ended.
     let request = finish(Some(UNIT..UNIT + 10), UNIT + 10);
     for kept in [UNIT, UNIT + 3, UNIT + 10] {
-        assert_eq!(outcome(&request, &keeps(kept - 1)), Outcome::Stored(kept));
+        assert_eq!(
+            outcome(&request, &keeps(kept - 1)),
+            SessionOutcome::Stored(kept)
+        );
     }
 }
 
 #[test]
 fn only_200_and_201_end_an_upload() {
-    let all = Outcome::Stored(20);
+    let all = SessionOutcome::Stored(20);
     assert_eq!(outcome(&finish(None, 20), &keeps(19)), all);
     assert_eq!(outcome(&finish(Some(0..20), 20), &keeps(19)), all);
     assert_eq!(
         outcome(&finish(None, 0), &response(308, &[], "")),
-        Outcome::Stored(0)
+        SessionOutcome::Stored(0)
     );
     for status in [202, 204, 206, 302, 500] {
         assert_eq!(
             outcome(&finish(None, 0), &response(status, &[], "")),
-            Outcome::Refused
+            SessionOutcome::Refused
         );
     }
     let created = Response {
@@ -220,22 +237,22 @@ fn only_200_and_201_end_an_upload() {
     };
     assert!(matches!(
         outcome(&finish(None, 20), &created),
-        Outcome::Finished(_)
+        SessionOutcome::Finished(_)
     ));
 }
 
 #[test]
 fn query_returns_a_completion_whose_response_was_lost() {
-    let heard = outcome(&SessionRequest::Query, &object(5));
+    let result = outcome(&SessionRequest::Query, &object(5));
     assert!(
         matches!(
-            &heard,
-            Outcome::Finished(Finished {
+            &result,
+            SessionOutcome::Finished(Finished {
                 length: Some(5),
                 ..
             })
         ),
-        "{heard:?}"
+        "{result:?}"
     );
 }
 
@@ -254,12 +271,12 @@ fn session_of_a_signed_url_completes_without_a_body() {
         length: Some(5),
         crc32c: Some(0xc994_65aa),
     };
-    let heard = response(200, &headers, "");
+    let result = response(200, &headers, "");
     assert_eq!(
-        outcome(&finish(None, 5), &heard),
-        Outcome::Finished(expected)
+        outcome(&finish(None, 5), &result),
+        SessionOutcome::Finished(expected)
     );
-    contradiction(&finish(None, 6), &heard, "S.4.1");
+    contradiction(&finish(None, 6), &result, "S.4.1");
 }
 
 #[test]
@@ -271,14 +288,20 @@ fn unknown_cancelled_and_expired_sessions_are_gone() {
             SessionRequest::Query,
             SessionRequest::Cancel,
         ] {
-            assert_eq!(outcome(&request, &response(status, &[], "")), Outcome::Gone);
+            assert_eq!(
+                outcome(&request, &response(status, &[], "")),
+                SessionOutcome::Gone
+            );
         }
     }
     assert_eq!(
         outcome(&SessionRequest::Cancel, &response(204, &[], "")),
-        Outcome::Gone
+        SessionOutcome::Gone
     );
-    assert_eq!(outcome(&SessionRequest::Cancel, &object(5)), Outcome::Gone);
+    assert_eq!(
+        outcome(&SessionRequest::Cancel, &object(5)),
+        SessionOutcome::Gone
+    );
 }
 
 #[test]
@@ -286,7 +309,7 @@ fn refusals_keep_their_status() {
     for status in [400, 401, 403, 408, 412, 429, 500, 502, 503, 504] {
         assert_eq!(
             outcome(&SessionRequest::Append(0..UNIT), &response(status, &[], "")),
-            Outcome::Refused
+            SessionOutcome::Refused
         );
     }
     let json = r#"{"error":{"code":412,"message":"At least one did not hold.","errors":[{"reason":"conditionNotMet"}]}}"#;
@@ -296,8 +319,8 @@ fn refusals_keep_their_status() {
 }
 
 #[test]
-fn a_200_may_stand_for_308() {
-    let heard = response(
+fn status_200_with_override_counts_as_308() {
+    let result = response(
         200,
         &[
             ("x-http-status-code-override", "308"),
@@ -306,8 +329,8 @@ fn a_200_may_stand_for_308() {
         "",
     );
     assert_eq!(
-        outcome(&SessionRequest::Append(0..UNIT), &heard),
-        Outcome::Stored(UNIT)
+        outcome(&SessionRequest::Append(0..UNIT), &result),
+        SessionOutcome::Stored(UNIT)
     );
 }
 

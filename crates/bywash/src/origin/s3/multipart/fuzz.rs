@@ -3,7 +3,7 @@
 use object_store::path::Path;
 
 use super::*;
-use crate::origin::multipart_xml::Outcome;
+use crate::origin::multipart_xml::MultipartOutcome;
 
 /// Parses any bytes as a list of parts: stored ranges must have no gap, and an object's parts must add up to its
 /// length.
@@ -35,7 +35,7 @@ pub(crate) fn uploads(body: &[u8]) {
     };
     for session in page.sessions(&Path::from("below")) {
         assert!(!session.object.is_root());
-        if let Some((upload, parts)) = Upload::parse(&session.token.0) {
+        if let Some((upload, parts)) = S3Upload::parse(&session.token.0) {
             assert_eq!(upload.token(&parts), session.token.0);
         }
     }
@@ -43,8 +43,8 @@ pub(crate) fn uploads(body: &[u8]) {
 
 /// Interprets any response to a completion: it may only succeed if status and body do.
 pub(crate) fn completion(response: &Response) {
-    if let Outcome::Finished(..) = Outcome::of_completion(response) {
+    if let MultipartOutcome::Finished(..) = MultipartOutcome::of_completion(response) {
         assert!(response.status.is_success());
     }
-    Outcome::of_failure(response);
+    MultipartOutcome::of_failure(response);
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::*;
 use crate::content_digest::ContentDigest;
-use crate::origin::multipart_xml::Outcome;
+use crate::origin::multipart_xml::MultipartOutcome;
 use crate::origin::session::Finished;
 
 fn response(status: u16, body: &str) -> Response {
@@ -42,19 +42,22 @@ fn completion_with_status_200_and_leading_spaces_may_be_an_error() {
         e_tag: Some("\"e-2\"".to_owned()),
         ..Finished::default()
     };
-    let finished = Outcome::Finished(finished, Some("4waSgw==".to_owned()));
+    let finished = MultipartOutcome::Finished(finished, Some("4waSgw==".to_owned()));
     assert_eq!(crc_of("4waSgw=="), Some(0xE306_9283));
     for body in [done.to_owned(), format!(" \n  {done}")] {
-        assert_eq!(Outcome::of_completion(&response(200, &body)), finished);
+        assert_eq!(
+            MultipartOutcome::of_completion(&response(200, &body)),
+            finished
+        );
     }
     assert_eq!(
-        Outcome::of_completion(&error(200, "InternalError")),
-        Outcome::Transient("InternalError: m".to_owned())
+        MultipartOutcome::of_completion(&error(200, "InternalError")),
+        MultipartOutcome::Transient("InternalError: m".to_owned())
     );
     for nothing in ["", "   ", "<html>", "<CompleteMultipartUploadResult>"] {
-        let outcome = Outcome::of_completion(&response(200, nothing));
+        let outcome = MultipartOutcome::of_completion(&response(200, nothing));
         assert!(
-            matches!(outcome, Outcome::Transient(_)),
+            matches!(outcome, MultipartOutcome::Transient(_)),
             "{nothing:?}: {outcome:?}"
         );
     }
@@ -64,41 +67,49 @@ fn completion_with_status_200_and_leading_spaces_may_be_an_error() {
 fn error_codes_map_to_outcomes() {
     let reason = |code: &str| format!("{code}: m");
     for (status, code, outcome) in [
-        (404, "NoSuchUpload", Outcome::Gone),
-        (200, "NoSuchUpload", Outcome::Gone),
-        (400, "InvalidPart", Outcome::PartMismatch),
-        (400, "BadDigest", Outcome::Damaged(reason("BadDigest"))),
+        (404, "NoSuchUpload", MultipartOutcome::Gone),
+        (200, "NoSuchUpload", MultipartOutcome::Gone),
+        (400, "InvalidPart", MultipartOutcome::PartMismatch),
+        (
+            400,
+            "BadDigest",
+            MultipartOutcome::Damaged(reason("BadDigest")),
+        ),
         (
             409,
             "ConditionalRequestConflict",
-            Outcome::Transient(reason("ConditionalRequestConflict")),
+            MultipartOutcome::Transient(reason("ConditionalRequestConflict")),
         ),
         (
             412,
             "PreconditionFailed",
-            Outcome::Refused(reason("PreconditionFailed")),
+            MultipartOutcome::Refused(reason("PreconditionFailed")),
         ),
         (
             400,
             "EntityTooSmall",
-            Outcome::Refused(reason("EntityTooSmall")),
+            MultipartOutcome::Refused(reason("EntityTooSmall")),
         ),
-        (503, "SlowDown", Outcome::Refused(reason("SlowDown"))),
+        (
+            503,
+            "SlowDown",
+            MultipartOutcome::Refused(reason("SlowDown")),
+        ),
     ] {
         assert_eq!(
-            Outcome::of_failure(&error(status, code)),
+            MultipartOutcome::of_failure(&error(status, code)),
             outcome,
             "{status} {code}"
         );
     }
     // A 404 with a truncated body does not show that the bucket is missing.
     assert!(matches!(
-        Outcome::of_failure(&response(404, "<Err")),
-        Outcome::Transient(_)
+        MultipartOutcome::of_failure(&response(404, "<Err")),
+        MultipartOutcome::Transient(_)
     ));
     assert_eq!(
-        Outcome::of_failure(&response(502, "<html>")),
-        Outcome::Refused(String::new())
+        MultipartOutcome::of_failure(&response(502, "<html>")),
+        MultipartOutcome::Refused(String::new())
     );
 }
 
@@ -173,7 +184,7 @@ fn part_pages_parse_with_and_without_checksums() {
 #[test]
 fn token_contains_upload_and_checksums() {
     for checksums in [Checksums::Md5, Checksums::Parts, Checksums::Object] {
-        let upload = Upload {
+        let upload = S3Upload {
             id: "an id".to_owned(),
             checksums,
         };
@@ -182,8 +193,11 @@ fn token_contains_upload_and_checksums() {
         let known = upload.token(&parts);
         assert!(known.starts_with(&plain));
         assert!(same_upload(&plain, &known));
-        assert_eq!(Upload::parse(&plain), Some((upload.clone(), Parts::new())));
-        assert_eq!(Upload::parse(&known), Some((upload, parts)));
+        assert_eq!(
+            S3Upload::parse(&plain),
+            Some((upload.clone(), Parts::new()))
+        );
+        assert_eq!(S3Upload::parse(&known), Some((upload, parts)));
     }
     for bad in [
         "",
@@ -194,7 +208,7 @@ fn token_contains_upload_and_checksums() {
         "md5 id\n",
         "md5 id\n{}",
     ] {
-        assert_eq!(Upload::parse(bad), None, "{bad}");
+        assert_eq!(S3Upload::parse(bad), None, "{bad}");
     }
 }
 

@@ -5,7 +5,7 @@ use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use super::{Checksums, Parts, Upload};
+use super::{Checksums, Parts, S3Upload};
 use crate::origin::session::{OpenSession, SessionToken};
 
 /// Uploads per page of a list: S3's own maximum.
@@ -71,16 +71,16 @@ struct UploadElement {
 }
 
 #[derive(Debug)]
-struct ListedUpload {
+struct ListedS3Upload {
     /// The key in the bucket.
     key: String,
-    upload: Upload,
+    upload: S3Upload,
     initiated: DateTime<Utc>,
 }
 
 impl UploadElement {
     /// Fails without a valid start time: its age decides whether it may be aborted.
-    fn read(self, key: String) -> Result<ListedUpload, String> {
+    fn read(self, key: String) -> Result<ListedS3Upload, String> {
         let is = |text: Option<String>, value: &str| {
             text.is_some_and(|text| text.eq_ignore_ascii_case(value))
         };
@@ -90,10 +90,10 @@ impl UploadElement {
             (false, _) => Checksums::Md5,
         };
         let initiated = DateTime::parse_from_rfc3339(&self.initiated)
-            .map_err(|error| format!("{:?} is no time: {error}", self.initiated))?;
-        Ok(ListedUpload {
+            .map_err(|error| format!("{:?} is not a time: {error}", self.initiated))?;
+        Ok(ListedS3Upload {
             key,
-            upload: Upload {
+            upload: S3Upload {
                 id: self.id,
                 checksums,
             },
@@ -105,7 +105,7 @@ impl UploadElement {
 /// One page of a list of uploads.
 #[derive(Debug)]
 pub(in crate::origin::s3) struct UploadsPage {
-    uploads: Vec<ListedUpload>,
+    uploads: Vec<ListedS3Upload>,
     /// The marker of the next page.
     pub(in crate::origin::s3) next: Option<UploadsMarker>,
 }
@@ -122,9 +122,13 @@ impl UploadsPage {
         };
         let next = match response.next_key.filter(|key| !key.is_empty()) {
             _ if !response.truncated => None,
-            None => return Err("the list is cut, and does not say where it goes on".to_owned()),
+            None => {
+                return Err(
+                    "the list is not at its end and has no marker of the next page".to_owned(),
+                );
+            }
             Some(key) => Some(UploadsMarker {
-                key: key_of(&key).ok_or("the list goes on at a key that is no UTF-8")?,
+                key: key_of(&key).ok_or("the marker of the next page is not UTF-8")?,
                 upload: response.next_upload.unwrap_or_default(),
             }),
         };

@@ -7,7 +7,7 @@ fn uploads_page(inside: &str) -> Result<UploadsPage, String> {
 }
 
 #[test]
-fn a_page_of_uploads_is_read_below_the_prefix() {
+fn page_of_uploads_is_read_below_the_prefix() {
     let upload = |key: &str, id: &str, more: &str| {
         format!(
             "<Upload><Initiator><ID>me</ID></Initiator><Key>{key}</Key><UploadId>{id}</UploadId>\
@@ -22,7 +22,7 @@ fn a_page_of_uploads_is_read_below_the_prefix() {
         upload("p/a+b%2Bc%C3%A9", "1", &whole),
         upload("p/d/e", "2", crc),
         upload("p/d/e", "3", ""),
-        // Nobody here can name these: they are not below the prefix, or a path writes them otherwise.
+        // No path of this origin names these: they are not below the prefix, or are written otherwise.
         ["p2/f", "p", "p/", "p/g/", "p//h", "/p/i", "p/%FF"]
             .map(|key| upload(key, "4", ""))
             .concat(),
@@ -64,7 +64,7 @@ fn keys_are_decoded_only_where_the_store_encoded_them() {
 }
 
 #[test]
-fn a_list_of_uploads_that_cannot_be_read_is_an_error_and_not_an_empty_list() {
+fn unreadable_list_of_uploads_is_an_error_and_not_an_empty_list() {
     assert!(
         uploads_page("<IsTruncated>false</IsTruncated>")
             .unwrap()

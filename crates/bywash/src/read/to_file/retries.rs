@@ -1,11 +1,11 @@
-//! Which failures of the file system a download waits out, and for how long.
+//! Retries of a download after failures of the file system.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Backoff before the first retry; each further one doubles it.
+/// Backoff before the first retry. Each retry doubles it, up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// Retries after failures other than a full disk.
@@ -13,7 +13,7 @@ const RETRIES: u32 = 3;
 
 /// Retries of one download.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct FileRetries {
     full_disk_deadline: Duration,
     /// Since when the disk is full or read-only.
     full_since: Option<Instant>,
@@ -21,7 +21,7 @@ pub(super) struct Patience {
     retries: u32,
 }
 
-impl Patience {
+impl FileRetries {
     pub(super) fn new(full_disk_deadline: Duration) -> Self {
         Self {
             full_disk_deadline,
@@ -82,31 +82,31 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_disk_is_waited_for_until_the_deadline_and_takes_no_retry() {
+    async fn full_disk_is_waited_for_until_the_deadline_and_takes_no_retry() {
         let deadline = Duration::from_secs(60);
         let full = || io::Error::from(io::ErrorKind::StorageFull);
-        let mut patience = Patience::new(deadline);
+        let mut retries = FileRetries::new(deadline);
         let began = Instant::now();
-        while patience.wait(full()).await.is_ok() {}
+        while retries.wait(full()).await.is_ok() {}
         let waited = began.elapsed();
         assert!(
             waited >= deadline && waited < deadline + LONGEST_BACKOFF,
             "{waited:?}"
         );
-        patience.progress();
+        retries.progress();
         let failed = || io::Error::other("broken");
         for _ in 0..RETRIES {
-            patience.wait(failed()).await.unwrap();
+            retries.wait(failed()).await.unwrap();
         }
-        patience.wait(failed()).await.unwrap_err();
+        retries.wait(failed()).await.unwrap_err();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_backoff_doubles_from_100_ms() {
-        let mut patience = Patience::new(Duration::from_secs(60));
+    async fn backoff_doubles_from_100_ms() {
+        let mut retries = FileRetries::new(Duration::from_secs(60));
         for expected in [100, 200, 400] {
             let began = Instant::now();
-            patience.wait(io::Error::other("broken")).await.unwrap();
+            retries.wait(io::Error::other("broken")).await.unwrap();
             assert_eq!(began.elapsed(), Duration::from_millis(expected));
         }
     }
