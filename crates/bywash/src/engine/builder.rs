@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
+use crate::cgroup::available_memory;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
-use crate::machine::available_memory;
 use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::shared::EngineShared;

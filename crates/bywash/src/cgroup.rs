@@ -1,4 +1,4 @@
-//! Memory available to this process.
+//! Memory that the machine and the control group (cgroup v1 or v2) of this process allow.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_machine_and_each_level_of_the_group() {
+    fn memory_is_read_from_meminfo_and_each_cgroup_level() {
         assert_eq!(
             meminfo_total("MemTotal:       2048 kB\nMemFree: 1 kB\n"),
             Some(2 << 20)
