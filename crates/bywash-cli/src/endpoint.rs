@@ -146,7 +146,7 @@ impl Endpoint {
         let what = || format!("cannot read the checksum of {address}");
         let response = origin.content_digest(&address.object()?).await;
         let digest = match response.map_err(|error| Failure::store(what(), &error)) {
-            // A user who may read an object need not be allowed to read its checksum.
+            // A user allowed to read an object need not be allowed to read its checksum.
             Err(failure) if failure.kind == Kind::Denied => {
                 tracing::warn!("{}", failure.message);
                 return Ok(None);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_a_terminal_obeys_are_escaped_and_letters_are_not() {
+    fn terminal_controls_are_escaped_and_letters_are_not() {
         for (text, expected) in [
             ("größe/日本 \\ 'x'.txt", "größe/日本 \\ 'x'.txt"),
             ("a\x1b[2Jb", "a\\u{1b}[2Jb"),

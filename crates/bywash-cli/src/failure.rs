@@ -108,22 +108,22 @@ impl Failure {
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
         };
-        let told = || document.as_ref().map(ErrorDocument::reason);
+        let stated = || document.as_ref().map(ErrorDocument::reason);
         let reason = match error {
             StoreError::AlreadyExists { .. } => {
                 "it exists already; leave --create-only out to replace it".to_owned()
             }
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
-            StoreError::NotFound { .. } => told().unwrap_or_else(|| "it does not exist".to_owned()),
-            // Callers repeat these words for each path; the store's message is included.
-            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => told()
+            StoreError::NotFound { .. } => stated().unwrap_or_else(|| "it does not exist".to_owned()),
+            // The text of these variants repeats their cause: show the store's own message.
+            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => stated()
                 .or_else(|| root_cause(error))
                 .unwrap_or_else(|| text.clone()),
-            _ if text.contains(METADATA_REQUEST) => told().unwrap_or_else(|| {
+            _ if text.contains(METADATA_REQUEST) => stated().unwrap_or_else(|| {
                 "no credentials: neither AWS_ACCESS_KEY_ID is set nor a profile in ~/.aws, and this machine has none of its own"
                     .to_owned()
             }),
-            _ => told().unwrap_or_else(|| match root_cause(error) {
+            _ => stated().unwrap_or_else(|| match root_cause(error) {
                 Some(cause) if !text.contains(&cause) => format!("{text}: {cause}"),
                 _ => text.clone(),
             }),
@@ -133,8 +133,8 @@ impl Failure {
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 
-    /// A rejection of `what` by an S3 endpoint.
-    pub(crate) fn answer(what: &str, status: http::StatusCode, body: &str) -> Self {
+    /// An error response of an S3 endpoint to `what`.
+    pub(crate) fn response(what: &str, status: http::StatusCode, body: &str) -> Self {
         let (kind, hint) = match status.as_u16() {
             401 | 403 => (Kind::Denied, hint(Kind::Denied, what, body)),
             404 => (Kind::NotFound, ""),
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s3_errors_are_told_by_code_and_message() {
+    fn s3_error_is_shown_with_code_and_message() {
         let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no &quot;such&quot; key &amp; none</Message></Error>";
         let reason = |text| ErrorDocument::find(text).map(|document| document.reason());
         assert_eq!(

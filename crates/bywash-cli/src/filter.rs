@@ -1,19 +1,19 @@
-//! Which names of a tree are meant.
+//! Selection of names in a tree by globs.
 
 use std::str::FromStr;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// Names to take and to leave out.
+/// Globs of names to include and to exclude.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filter {
-    /// Only names that match one of these globs, such as '*.parquet' or '2026/**'
+    /// Include only names that match one of these globs, such as '*.parquet' or '2026/**'
     ///
     /// A glob without a slash is compared with the last part of a name, one with a slash with the whole name below the source.
     /// * and ? stop at a slash, ** does not; {a,b} is either.
     #[arg(long, value_name = "GLOB")]
     include: Vec<Pattern>,
-    /// Leave out names that match one of these globs, also those that --include matches
+    /// Exclude names that match one of these globs, also those that --include matches
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<Pattern>,
 }

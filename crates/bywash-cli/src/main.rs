@@ -45,13 +45,13 @@ use verbs::{
     buckets, cache, cat, cp, du, env, ls, presign, rm, series, shell, stat, sync, uploads,
 };
 
-/// Gives freed memory back to the system, which the system's own keeps in the arenas of its threads:
+/// Returns freed memory to the system. The system's allocator keeps it in the arenas of its threads:
 /// docs/decisions/0015-an-allocator-that-returns-memory.md.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Time without work after which a thread that waits for disks ends. They take turns: with a longer time a few requests a second
-/// would keep all that a burst has started.
+/// Idle time after which a blocking thread ends. Work goes to idle threads in turn, so with a longer time a few requests a second
+/// would keep all threads of a burst.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_millis(500);
 
 const EXIT_CODES: &str = "\
@@ -88,15 +88,15 @@ enum Verb {
     /// Copy objects or files, one or whole trees
     ///
     /// A destination that is a folder, a bucket or ends in / gets the source's name; with --recursive it gets all names below the
-    /// source. Objects keep their content headers and metadata, files the time of what they are a copy of. A large download that was
-    /// killed goes on when the same command runs again; the upload of a large file is taken over by: bywash uploads resume.
+    /// source. Objects keep their content headers and metadata; files get the modification time of their source. To resume a killed
+    /// download of a large object, run the same command again; to resume a killed upload of a large file: bywash uploads resume.
     ///
     /// With --json, one line a copy: source, destination, bytes (null if the store copied by itself), resumed_bytes, seconds, e_tag.
     Cp(Transfer),
     /// Move objects or files, one or whole trees
     ///
-    /// Each is copied whole, and only then deleted where it was: an object only if it still is the version that was copied. Folders
-    /// that become empty stay. Names, options and JSON lines are those of cp.
+    /// A source is deleted only once its copy is complete; an object only if it still is the version that was copied. Folders that
+    /// become empty stay. Names, options and JSON lines are those of cp.
     Mv(Transfer),
     Sync(sync::Args),
     Ls(ls::Args),
@@ -110,7 +110,7 @@ enum Verb {
     Mb(buckets::Args),
     /// Remove an empty bucket, or an empty folder
     ///
-    /// What is in it goes first with: bywash rm -r --force s3://bucket. With --json, one line: removed.
+    /// To empty a bucket first: bywash rm -r --force s3://bucket. With --json, one line: removed.
     Rb(buckets::Args),
     Presign(presign::Args),
     Uploads(uploads::Args),
@@ -144,7 +144,7 @@ impl Verb {
     /// Returns the default log filter: info for a server, warnings for the other verbs.
     fn default_log(&self) -> &'static str {
         match self {
-            // s3s calls every refused request an error; `--access-log` has them, at their worth.
+            // s3s logs each rejected request as an error; `--access-log` records them.
             Self::Serve(_) => "info,s3s=off",
             _ => "warn",
         }
@@ -194,7 +194,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(cli.verb.run());
-    // A read of standard input without a waiter must not hold the process.
+    // A pending read of standard input must not keep the process from exiting.
     runtime.shutdown_background();
     outcome
 }
@@ -215,8 +215,8 @@ fn start_logs(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns false for what s3s logs below `info`: heads of requests, and of a wrong signature the right one, which would open what
-/// the request asks for to every reader of the log.
+/// Returns false for logs of s3s below `info`. They contain heads of requests and, after a wrong signature, the right one, with
+/// which a reader of the log could repeat the request.
 fn is_without_signatures(metadata: &Metadata<'_>) -> bool {
     let is_s3s = metadata.target().split("::").next() == Some("s3s");
     !is_s3s || *metadata.level() <= Level::INFO
@@ -237,11 +237,11 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         super::Cli::command().debug_assert();
     }
 
-    /// The flags that the kernel has of the mapping of `address`.
+    /// Returns the kernel's flags of the mapping that contains `address`.
     #[cfg(target_os = "linux")]
     fn mapping_flags(maps: &str, address: usize) -> Option<String> {
         let mut inside = false;
@@ -262,7 +262,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_heap_asks_for_no_huge_pages() {
+    fn heap_uses_no_huge_pages() {
         let block = std::hint::black_box(vec![1_u8; 4 << 20]);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let flags = mapping_flags(&maps, block.as_ptr().addr() + (2 << 20));

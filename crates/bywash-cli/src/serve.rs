@@ -39,14 +39,13 @@ use settings::{Access, BucketSettings, Settings, Transport};
 
 /// The region reported to clients. Requests signed for another one are accepted as well.
 const REGION: &str = "us-east-1";
-/// How long requests in progress may take to end once a stop is asked for. Container runtimes kill
-/// after ten seconds.
+/// Max time for requests in progress to end after a stop signal. Container runtimes kill after ten seconds.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(8);
-/// Threads beside the runtime's: the main one, history, sweeps, logs.
+/// Threads besides those of the runtime: main, history, sweeps, logs.
 const OTHER_THREADS: usize = 8;
-/// How long blocks that wait for the disk tier may take to be written after that.
+/// Max time after that to write the blocks queued for the disk tier.
 const DISK_DEADLINE: Duration = Duration::from_millis(500);
-/// What the servers may need beyond [`DRAIN_DEADLINE`] to close what they cut off.
+/// Max time beyond [`DRAIN_DEADLINE`] for the servers to close the connections that they cut.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// Serve buckets over the S3 protocol, cached in memory
@@ -54,8 +53,8 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
 /// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
 /// take credentials, region and endpoint from the AWS_* variables or a profile of ~/.aws (AWS_PROFILE), gs:// origins from GOOGLE_*
-/// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are only read, by their keys: nothing lists
-/// them.
+/// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are read-only and
+/// cannot be listed.
 ///
 /// When ready, a line `ready s3=URL admin=URL` is written to standard output, with `metrics=URL` if there is --metrics-addr.
 #[derive(Debug, Default, clap::Args)]
@@ -63,10 +62,10 @@ pub(crate) struct Args {
     /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix], https://host[/folder] or memory://
     #[arg(value_name = "URL|NAME=URL")]
     origins: Vec<String>,
-    /// Where credentials, lock and buckets are kept; made if missing [default: ./bywash-data]
+    /// Folder of credentials, lock and buckets; created if missing [default: ./bywash-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The memory ceiling, as 4GiB or 25% of what the machine or its control group allows [default: 25%]
+    /// Memory ceiling, as 4GiB or 25% of the limit of the machine or its control group [default: 25%]
     ///
     /// It covers objects in memory, uploads, listings and request XML. The process takes at most this, 64 MiB, 512 KiB a thread
     /// and 128 KiB a connection; a control group also counts up to 512 KiB of socket buffers a connection. The sums for this
@@ -75,53 +74,53 @@ pub(crate) struct Args {
     memory: Option<String>,
     /// Keep blocks of s3://, gs://, az:// and http:// origins on a disk below memory, as /var/cache/bywash:100GiB [default: none]
     ///
-    /// DIR is made if missing and belongs to this server alone; SIZE is the most that it takes on the disk. What it has is found
-    /// again after a restart, also after a crash. Its index takes about 1 MiB of --memory for 10 GiB.
+    /// DIR is created if missing and used by this server alone; SIZE is its max size on the disk. Its blocks survive a restart, also
+    /// after a crash. Its index takes about 1 MiB of --memory for 10 GiB.
     #[arg(long, value_name = "DIR:SIZE")]
     disk: Option<String>,
-    /// The most that the disk tier writes a day, as 200GiB, for the endurance of an SSD [default: no limit]
+    /// Max bytes that the disk tier writes a day, as 200GiB, for the endurance of an SSD [default: no limit]
     ///
-    /// The writes are spread over the day; a 24th may come at once. Blocks beyond are not kept on the disk, and are counted as
-    /// declined_rate.
+    /// The writes are spread over the day; a 24th may be written at once. Blocks above the limit are not written, and are counted
+    /// as declined_rate.
     #[arg(long, value_name = "SIZE")]
     disk_daily_writes: Option<String>,
-    /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
+    /// Send a request to an origin a second time when it takes longer than 95 of 100 others: at most one in 20, each of which the origin bills
     #[arg(long)]
     hedge: bool,
-    /// Give the memory of objects back that were not read for this long, as 30m or 12h; at least 1s [default: never]
+    /// Release the memory of objects that were not read for this long, as 30m or 12h; at least 1s [default: never]
     #[arg(long, value_name = "SPAN")]
     idle_age: Option<String>,
     /// Log and count a pass of eviction that takes longer than this [default: 1s]
     #[arg(long, value_name = "SPAN")]
     slow_eviction: Option<String>,
-    /// Log and count a pass of eviction that looks at all objects in memory this often in vain [default: 2]
+    /// Log and count a pass of eviction that scans all blocks in memory this often without a victim [default: 2]
     #[arg(long, value_name = "N")]
     slow_eviction_rounds: Option<u32>,
     /// Which reads are compared with the digest that the store states of the whole object: off, whole, or always [default: whole]
     ///
-    /// With always, a ranged read first reads and compares the whole object, unless what is in memory of it was compared: for
-    /// objects that fit the memory.
+    /// With always, a ranged read first reads and compares the whole object, unless its blocks in memory were compared: for
+    /// objects that fit in memory.
     #[arg(long, value_name = "READS")]
     verify: Option<String>,
-    /// Let `bywash cache fetch` write files below DIR, which must exist; apart from the data folder and that of --disk [default: none]
+    /// Let `bywash cache fetch` write files below DIR, which must exist and not overlap the data folder or that of --disk [default: none]
     #[arg(long, value_name = "DIR")]
     fetch_folder: Option<PathBuf>,
-    /// When the bytes of a write come into memory: on-read; or on-write, for objects of at most one chunk, at the price of a HEAD each [default: on-read]
+    /// When the bytes of a write are loaded into memory: on-read; or on-write, for objects of at most one chunk, with a HEAD request each [default: on-read]
     #[arg(long, value_name = "WHEN")]
     write_cache: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
-    /// A host name of this server, as s3.example.com: BUCKET.NAME is the bucket's, NAME itself is for paths; may be repeated. `localhost` is one always
+    /// Host name of this server, as s3.example.com: BUCKET.NAME addresses a bucket, NAME itself is path-style; may be repeated. `localhost` is always included
     #[arg(long, value_name = "NAME")]
     domain: Vec<String>,
     /// Address of the page, /metrics, /stats and series; loopback only [default: 127.0.0.1:8422]
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
-    /// Address of a second /metrics, which others may reach: it requires a key by HTTP Basic, and TLS or --insecure-http [default: none]
+    /// Address of a second /metrics, which may be beyond loopback: it requires a key by HTTP Basic, and TLS or --insecure-http [default: none]
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "anonymous")]
     metrics_addr: Option<String>,
-    /// Only requests signed with this key get in [default: one made at first start]
+    /// Accept only requests signed with this key [default: one generated at first start]
     #[arg(
         long,
         value_name = "KEY",
@@ -129,22 +128,22 @@ pub(crate) struct Args {
         conflicts_with = "anonymous"
     )]
     access_key: Option<String>,
-    /// The secret of --access-key. Other users see options in the process list; a --config file can be private
+    /// Secret of --access-key. Other users see options in the process list; a --config file can be private
     #[arg(long, value_name = "SECRET", requires = "access_key")]
     secret_key: Option<String>,
     /// Keep no history of the server's own counters
     #[arg(long)]
     no_history: bool,
-    /// The most that history takes on disk; the oldest goes first [default: 1GiB]
+    /// Max size of the history on disk; the oldest values are dropped first [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     history_size: Option<String>,
-    /// Drop values that were sent in when they are older than this, as 30d [default: never]
+    /// Drop received values older than this, as 30d [default: never]
     #[arg(long, value_name = "SPAN")]
     series_age: Option<String>,
-    /// The most that values sent in take on disk; the oldest go first [default: no limit]
+    /// Max size of received values on disk; the oldest are dropped first [default: no limit]
     #[arg(long, value_name = "SIZE")]
     series_size: Option<String>,
-    /// Take unsigned requests and any signature; loopback only
+    /// Accept unsigned requests and any signature; loopback only
     #[arg(long)]
     anonymous: bool,
     /// Certificate chain of the S3 endpoint, PEM
@@ -158,39 +157,39 @@ pub(crate) struct Args {
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Serve others than this machine without TLS
+    /// Serve addresses beyond loopback without TLS
     #[arg(long)]
     insecure_http: bool,
-    /// Connections open at once of one client address; 127.0.0.1 and ::1 have no limit of their own [default: half of all, 512]
+    /// Max open connections of one client address; 127.0.0.1 and ::1 are exempt [default: half of all, 512]
     #[arg(long, value_name = "N")]
     max_connections_per_address: Option<usize>,
-    /// An address, or a network as 10.0.0.0/8, of proxies: --max-connections-per-address does not hold for it. Repeatable
+    /// Address, or a network as 10.0.0.0/8, of proxies, which are exempt from --max-connections-per-address; may be repeated
     #[arg(long, value_name = "ADDR[/PREFIX]")]
     trusted_proxy: Vec<String>,
-    /// Write a line for each request to FILE, or to standard output by `-`; SIGHUP has FILE opened anew [default: none]
+    /// Write a line for each request to FILE, or to standard output by `-`; SIGHUP reopens FILE [default: none]
     #[arg(long, value_name = "FILE|-")]
     access_log: Option<String>,
-    /// Lines of --access-log: json, or combined as Apache writes it [default: json]
+    /// Format of --access-log: json, or the combined format of Apache [default: json]
     #[arg(long, value_name = "json|combined")]
     access_log_format: Option<String>,
-    /// Settings in TOML: the names of these options, and tables of buckets and keys. Options win
+    /// Settings in TOML, by the names of these options, and tables of buckets and keys. Options override them
     ///
     /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
     /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
-    /// read-only. A value "env:NAME" is that of the variable NAME; a file that everyone may read must have no secret written out.
+    /// read-only. A value "env:NAME" is that of the variable NAME; a file that other users can read must not contain secrets.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
-    // What can be refused is refused before the data folder is touched.
+    // Settings are rejected before the data folder is touched.
     let tls = tls(&settings.transport)?;
     refuse_served_secrets(&settings)?;
     refuse_fetches_to_own_files(&settings)?;
     let (data, first_start) = DataDir::open(&settings.data_dir)?;
     if first_start {
-        tracing::debug!(folder = %settings.data_dir.display(), "made the data folder");
+        tracing::debug!(folder = %settings.data_dir.display(), "created the data folder");
     }
     let connections =
         descriptors::connections(descriptors::raise_limit(), Limits::default().connections);
@@ -208,7 +207,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
-    let mut databases = Databases::open(&data, &engine, &settings.kept).await?;
+    let mut databases = Databases::open(&data, &engine, &settings.retention).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
     let admin_addr = local_addr(&admin.admin)?;
@@ -280,7 +279,7 @@ async fn close_access_log(log: Option<AccessLog>) {
     }
 }
 
-/// Opens the access log that was asked for; SIGHUP has its file opened anew from then on.
+/// Opens the configured access log. From then on SIGHUP reopens its file.
 async fn access_log(settings: &Settings, engine: &Engine) -> Result<Option<AccessLog>, Failure> {
     let Some((target, format)) = settings.access_log.clone() else {
         return Ok(None);
@@ -324,7 +323,7 @@ fn s3_config(
     }
 }
 
-/// Logs what the process and its sockets take at most: what a container's limit must leave.
+/// Logs the max memory of the process and its sockets, for the limit of a container.
 fn log_max_memory(memory: u64, connections: usize) {
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS) as u64;
@@ -333,7 +332,7 @@ fn log_max_memory(memory: u64, connections: usize) {
         connections,
         resident_bytes = max_resident_bytes(memory, threads, connections),
         socket_bytes = max_socket_bytes(connections),
-        "at most so much memory beside cached pages of files"
+        "max memory, without cached pages of files"
     );
 }
 
@@ -425,7 +424,7 @@ fn origin(bucket: &BucketSettings) -> Result<Arc<dyn Origin>, Failure> {
 
 /// Resolves at the first signal to stop.
 async fn stop_asked(mut stopped: watch::Receiver<bool>) {
-    // An error means that the program is going away, which is a stop as well.
+    // An error means that the sender was dropped at exit, which is a stop as well.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -455,7 +454,7 @@ impl Signals {
     }
 }
 
-/// How a server ended: connections it cut off, or why it could not go on.
+/// Result of a server: the number of connections it cut, or the error that ended it.
 type Ended = Result<usize, String>;
 
 /// The two servers, while they run.

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_stops_at_its_end_and_says_so() {
+    fn overflowing_sum_saturates_and_is_marked() {
         let sum = |sizes: &[u64]| {
             let mut total = Total::default();
             sizes.iter().for_each(|bytes| total.add(*bytes));

@@ -1,4 +1,4 @@
-//! Copies of any number of files and objects: what goes where, and how each is made.
+//! Copies of any number of files and objects: their sources and destinations, and their execution.
 
 pub(crate) mod byte_range;
 pub(crate) mod confinement;
@@ -29,7 +29,7 @@ use confinement::Tree;
 use copy::Listed;
 use tree::Item;
 
-/// What becomes of the source.
+/// Whether a copied source is kept or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -51,11 +51,11 @@ pub(crate) struct Pair {
     pub(crate) source: Url,
     pub(crate) destination: Url,
     pub(crate) listed: Option<Listed>,
-    /// The tree of files that the destination is one of.
+    /// Tree of files that contains the destination.
     pub(crate) tree: Option<Arc<Tree>>,
 }
 
-/// The place of a name below a destination.
+/// Returns the location of a name below a destination.
 pub(crate) fn below(destination: &Url, name: &str) -> Result<Url, Failure> {
     match destination {
         Url::Stdio => Err(Failure::usage(
@@ -65,7 +65,7 @@ pub(crate) fn below(destination: &Url, name: &str) -> Result<Url, Failure> {
     }
 }
 
-/// The tree of files at a destination, if that is a folder of files.
+/// Returns the tree of files at a destination, if that is a folder of files.
 pub(crate) fn tree_of(
     destination: &Url,
     data_dir: &FsPath,
@@ -77,13 +77,13 @@ pub(crate) fn tree_of(
     }
 }
 
-/// Returns whether an object is empty and has a name of Bywash's own: it marks a folder of an endpoint, and is left out.
+/// Returns whether an item is a folder marker of an S3 endpoint: an empty object with a reserved name. Copies omit it.
 pub(crate) fn is_own_marker(item: &Item) -> bool {
     let name = item.name.rsplit('/').next().unwrap_or_default();
     item.listed.bytes == 0 && FolderStore::is_own_name(name)
 }
 
-/// Makes the folder that a tree goes to one store, rather than each folder below it.
+/// Makes the destination of a tree one folder store, instead of one store for each folder below it.
 pub(crate) fn root_store(destination: &Url, endpoint: &Endpoint) -> Result<(), Failure> {
     let Url::Folder(folder) = destination else {
         return Ok(());

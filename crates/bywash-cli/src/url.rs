@@ -1,4 +1,4 @@
-//! What people write: files, objects and standard streams.
+//! Sources and destinations as users write them: files, objects and standard streams.
 
 use std::fmt;
 use std::path::{Path as FsPath, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) enum Url {
 impl FromStr for Url {
     type Err = String;
 
-    /// Reads a source.
+    /// Parses a source.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("the location is empty".to_owned());
@@ -65,7 +65,7 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads a destination.
+    /// Parses a destination.
     ///
     /// # Errors
     /// Also for a web server, which can be read only.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_an_origin_stays_the_origin_of_what_is_below() {
+    fn existing_folder_store_stays_the_origin_of_objects_below() {
         let home = tempfile::tempdir().unwrap();
         let below = home.path().join("a/b");
         std::fs::create_dir_all(&below).unwrap();

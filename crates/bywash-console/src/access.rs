@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pair_gets_in() {
+    fn only_the_key_pair_is_accepted() {
         let guard = guard();
         let basic = |pair: &str| format!("Basic {}", BASE64_STANDARD.encode(pair));
         for right in [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_known_by_its_cookie_of_this_port() {
+    fn session_is_accepted_by_the_cookie_of_this_port() {
         let guard = guard();
         let right = format!("other=1; bywash_session_8422={}; more=2", guard.token);
         assert!(guard.admits(&headers(COOKIE, &right)));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_leads_only_to_the_page() {
+    fn login_redirects_only_to_the_page() {
         assert_eq!(page_here("/?range=1h"), "/?range=1h");
         for elsewhere in [
             "",

@@ -80,7 +80,7 @@ async fn list(
         text += OBJECT_TEXT_BYTES + written(&object.key) + written(&object.version);
     }
     let charged = charge(engine, values, text).ok_or_else(|| {
-        let text = "there is no memory for the list now; ask again, or for a bucket or a prefix";
+        let text = "there is no memory for the list now; send the request again, or for a bucket or a prefix";
         Refusal(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     })?;
     Ok(hold(json(&page), charged).await)

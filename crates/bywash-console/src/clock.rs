@@ -86,16 +86,16 @@ mod tests {
             "9999-01-01T00:00:00Z",
             "-99999999999999999999d",
         ] {
-            let told = moment("start", text, NOW).unwrap_err();
+            let message = moment("start", text, NOW).unwrap_err();
             assert!(
-                told.starts_with("start ") && told.contains("-15m"),
-                "{told}"
+                message.starts_with("start ") && message.contains("-15m"),
+                "{message}"
             );
         }
     }
 
     #[test]
-    fn a_range_has_both_ends_and_an_order() {
+    fn range_with_start_after_end_is_rejected() {
         assert_eq!(range(None, None, NOW), Ok(i64::MIN..=i64::MAX));
         assert_eq!(range(Some("5"), Some("5"), NOW), Ok(5..=5));
         assert!(range(Some("6"), Some("5"), NOW).is_err());

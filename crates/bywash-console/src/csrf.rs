@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_sites_are_known_by_their_origin() {
+    fn requests_of_other_sites_are_detected_by_origin() {
         let headers = |origin: Option<&str>| {
             let host = (HOST, "127.0.0.1:8422".parse().unwrap());
             let origin = origin.map(|origin| (ORIGIN, origin.parse().unwrap()));

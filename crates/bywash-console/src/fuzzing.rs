@@ -1,5 +1,5 @@
-//! What the fuzzers of `fuzz/` call: for each parser of bytes from a network one function that takes any bytes, and panics
-//! where what is read breaks a promise. The gate calls them too, with drawn and with damaged good bytes.
+//! Entry points of the fuzzers of `fuzz/`: one function for each parser of untrusted bytes. Each takes any bytes and
+//! panics if the result breaks an invariant. Tests call them too, with random and with damaged valid bytes.
 
 /// The body of a request with Influx lines.
 pub fn lines(bytes: &[u8]) {
@@ -11,7 +11,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_all_kinds() {
+    fn any_bytes_parse_or_fail_as_lines() {
         bywash_support::fuzz_corpus::run_seeds("lines", lines);
     }
 }

@@ -1,8 +1,7 @@
 //! The check against DNS rebinding.
 //!
-//! A browser lets a page of `http://evil.example` read what `http://evil.example` answers, even
-//! after that name has been pointed at 127.0.0.1. What such a request cannot change is the host it
-//! names. So only requests that name a loopback host are answered.
+//! A browser lets a page of `http://evil.example` read responses from `http://evil.example`, even after that name was
+//! rebound to 127.0.0.1. Such a request still names its own host, so requests that name no loopback host are rejected.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,10 +11,10 @@ use axum::http::{StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Answers 403 unless every host the request names is loopback.
+/// Returns 403 unless every host that the request names is loopback.
 ///
-/// A request of HTTP/1.0 that names none passes: browsers always send one, plain health checks do not. Answers 400 to one of HTTP/1.1
-/// without a host, or with two.
+/// A request of HTTP/1.0 without a host passes: browsers always send one, plain health checks do not. A request of HTTP/1.1
+/// without a host, or with two, gets 400.
 pub(crate) async fn require_loopback(request: Request, next: Next) -> Response {
     let headers = request.headers().get_all(HOST).iter();
     let count = request.headers().get_all(HOST).iter().count();
@@ -38,7 +37,7 @@ pub(crate) async fn require_loopback(request: Request, next: Next) -> Response {
             );
             return (
                 StatusCode::FORBIDDEN,
-                "the admin endpoints answer only to a loopback host name\n",
+                "the admin endpoints accept only a loopback host name\n",
             )
                 .into_response();
         }
@@ -67,7 +66,7 @@ fn is_loopback(host: &str) -> bool {
                 .is_ok_and(|address| address.is_loopback()))
 }
 
-/// Nothing, or a colon and a port number.
+/// Returns whether the text is empty, or a colon and a port number.
 fn is_port(text: &str) -> bool {
     text.is_empty()
         || text

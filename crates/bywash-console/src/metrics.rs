@@ -33,27 +33,27 @@ type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 const BUCKET: [Family<BucketStats>; 12] = [
     (
         "bywash_requests_total",
-        "Operations asked of the bucket, of every kind.",
+        "Operations on the bucket, of all kinds.",
         |s| s.requests,
     ),
     (
         "bywash_bytes_total",
-        "Bytes of object data handed to readers.",
+        "Bytes of object data returned to readers.",
         |s| s.bytes,
     ),
     (
         "bywash_hits_total",
-        "Blocks found in memory when a reader wanted them.",
+        "Blocks of reads found in memory.",
         |s| s.hits,
     ),
     (
         "bywash_misses_total",
-        "Blocks that had to come from the origin.",
+        "Blocks of reads that were absent from memory or still loading.",
         |s| s.misses,
     ),
     (
         "bywash_absences_total",
-        "Reads answered 'no such object' without asking the origin again.",
+        "Reads of keys known to be absent, which sent no request to the origin.",
         |s| s.absences,
     ),
     (
@@ -63,12 +63,12 @@ const BUCKET: [Family<BucketStats>; 12] = [
     ),
     (
         "bywash_origin_data_requests_total",
-        "Requests sent to the origin that asked for object data.",
+        "Requests for object data sent to the origin.",
         |s| s.origin_data_requests,
     ),
     (
         "bywash_origin_bytes_total",
-        "Bytes of object data the origin sent.",
+        "Bytes of object data received from the origin.",
         |s| s.origin_bytes,
     ),
     (
@@ -83,12 +83,12 @@ const BUCKET: [Family<BucketStats>; 12] = [
     ),
     (
         "bywash_hedges_won_total",
-        "Second requests that brought the data first.",
+        "Second requests that returned the data first.",
         |s| s.hedges_won,
     ),
     (
         "bywash_digest_mismatches_total",
-        "Whole reads with bytes that do not have the object's digest.",
+        "Whole reads whose bytes do not match the digest of the object.",
         |s| s.digest_mismatches,
     ),
 ];
@@ -97,22 +97,22 @@ const BUCKET: [Family<BucketStats>; 12] = [
 const TRAFFIC: [Family<TrafficStats>; 8] = [
     (
         "bywash_endpoint_requests_total",
-        "Requests at the S3 endpoint that are over.",
+        "Finished requests at the S3 endpoint.",
         |s| s.requests,
     ),
     (
         "bywash_endpoint_failed_requests_total",
-        "Those of them answered 5xx.",
+        "Finished requests with a 5xx response.",
         |s| s.failed,
     ),
     (
         "bywash_endpoint_received_bytes_total",
-        "Bytes of their bodies.",
+        "Bytes of request bodies received.",
         |s| s.received,
     ),
     (
         "bywash_endpoint_sent_bytes_total",
-        "Bytes of the answers' bodies.",
+        "Bytes of response bodies sent.",
         |s| s.sent,
     ),
     (
@@ -155,7 +155,7 @@ const WRITES: [Family<WriteMetrics>; 5] = [
     }),
     (
         "bywash_series_refused_requests_total",
-        "Requests refused whole.",
+        "Requests refused as a whole.",
         |s| s.refused_requests.load(Relaxed),
     ),
 ];
@@ -164,12 +164,12 @@ const WRITES: [Family<WriteMetrics>; 5] = [
 const HISTORY: [Family<HistoryStats>; 2] = [
     (
         "bywash_history_points_total",
-        "Moments of the server's own history that were written down.",
+        "Points of the server's own history written.",
         |s| s.points,
     ),
     (
         "bywash_history_dropped_points_total",
-        "Moments of it that were not, because disk or store could not take them in time.",
+        "Points of the server's own history dropped, because the disk or store was too slow or failed.",
         |s| s.dropped_points,
     ),
 ];
@@ -261,7 +261,7 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
     ),
     (
         "bywash_objects_known_bytes",
-        "Bytes that what is known of objects takes, never above the limit.",
+        "Bytes of memory of the known objects, never above the limit.",
         |s| s.known_bytes,
     ),
     (
@@ -274,7 +274,7 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
     }),
     (
         "bywash_objects_absent_bytes",
-        "Bytes that keys known to be absent take, never above the limit.",
+        "Bytes of memory of the keys known to be absent, never above the limit.",
         |s| s.absent_bytes,
     ),
     (
@@ -356,7 +356,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
         &mut text,
         "bywash_build_info",
         "gauge",
-        "Always 1; the labels tell the version.",
+        "Always 1; the version is a label.",
     );
     sample(
         &mut text,

@@ -116,9 +116,9 @@ impl fmt::Display for SeriesRequestError {
         match self {
             Self::Request(reason) => f.write_str(reason),
             Self::Database(error) => error.fmt(f),
-            Self::NoMemory => {
-                f.write_str("there is no memory for the answer now; ask again, or for less")
-            }
+            Self::NoMemory => f.write_str(
+                "there is no memory for the response now; send the request again, or for less",
+            ),
         }
     }
 }
@@ -183,15 +183,15 @@ impl SeriesRequest {
         Ok(db.query(&self.selector(), range, step, aggregate).await?)
     }
 
-    /// As [`Self::query`], with at most `most` points.
+    /// As [`Self::query`], with at most `max` points.
     async fn query_limited(
         &self,
-        most: usize,
+        max: usize,
         db: &SeriesDb,
     ) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
         let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
         let selector = self.selector();
-        let found = db.query_limited(most, &selector, range, step, aggregate);
+        let found = db.query_limited(max, &selector, range, step, aggregate);
         Ok(found.await?)
     }
 

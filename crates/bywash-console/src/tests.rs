@@ -1,4 +1,4 @@
-//! A console that runs, asked as its users ask.
+//! Tests of a running console, by requests as its users send them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ mod history;
 mod page;
 mod series;
 
-/// A console that runs, on a free loopback port. Dropping it ends the server.
+/// A running console on a free loopback port. Dropping it stops the server.
 struct Running {
     address: std::net::SocketAddr,
     series: SeriesDb,
@@ -64,7 +64,7 @@ async fn start_all(engine: Engine, access: Access, history: Option<History>) -> 
     start_limited(engine, access, history, Limits::default()).await
 }
 
-/// With limits of connections other than the number of them.
+/// Starts a console with other limits of connections than the default.
 async fn start_limited(
     engine: Engine,
     access: Access,
@@ -181,11 +181,11 @@ fn engine() -> Engine {
 }
 
 impl Running {
-    async fn ask(&self, head: &str) -> (u16, String, String) {
-        ask(self.address, head).await
+    async fn request(&self, head: &str) -> (u16, String, String) {
+        request(self.address, head).await
     }
 
-    /// `POST` with the key.
+    /// Sends a `POST` with the key.
     async fn post(&self, target: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
         let head = format!(
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY}\r\nContent-Length: {}\r\n{headers}",
@@ -194,17 +194,17 @@ impl Running {
         send(self.address, head.trim_end(), body).await
     }
 
-    /// `GET` with the key.
+    /// Sends a `GET` with the key.
     async fn get(&self, target: &str) -> (u16, String, String) {
-        self.ask(&format!(
+        self.request(&format!(
             "GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY}"
         ))
         .await
     }
 }
 
-/// Status, head and body of one request; `head` is everything before the blank line.
-async fn ask(address: std::net::SocketAddr, head: &str) -> (u16, String, String) {
+/// Sends one request. Returns status, head and body; the head is everything before the blank line.
+async fn request(address: std::net::SocketAddr, head: &str) -> (u16, String, String) {
     send(address, head, b"").await
 }
 
@@ -214,15 +214,15 @@ async fn send(address: std::net::SocketAddr, head: &str, body: &[u8]) -> (u16, S
     stream.write_all(head.as_bytes()).await.unwrap();
     // A body that is too large may be refused before its end.
     let _ = stream.write_all(body).await;
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response).await;
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, head.to_owned(), body.to_owned())
 }
 
-/// A header of an answer.
+/// Returns a header of a response head.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = head.lines().filter_map(|line| line.split_once(": "));
     lines
@@ -245,15 +245,16 @@ async fn engine_with_traffic() -> Engine {
 }
 
 #[tokio::test]
-async fn answers_health_stats_and_metrics_alike() {
+async fn responses_of_health_stats_and_metrics_agree() {
     let engine = engine_with_traffic().await;
     let console = start(engine.clone()).await;
     let address = console.address;
 
-    let (status, _, body) = ask(address, "GET /healthz HTTP/1.1\r\nHost: localhost").await;
+    let (status, _, body) = request(address, "GET /healthz HTTP/1.1\r\nHost: localhost").await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
 
-    let (status, head, body) = ask(address, "GET /stats HTTP/1.1\r\nHost: 127.0.0.1:8422").await;
+    let (status, head, body) =
+        request(address, "GET /stats HTTP/1.1\r\nHost: 127.0.0.1:8422").await;
     assert_eq!(status, 200);
     assert!(head.contains("content-type: application/json"), "{head}");
     let stats: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -264,7 +265,7 @@ async fn answers_health_stats_and_metrics_alike() {
     assert_eq!(stats, expected);
     assert!(stats["buckets"]["data"]["requests"].as_u64().unwrap() >= 2);
 
-    let (status, head, text) = ask(address, "GET /metrics HTTP/1.1\r\nHost: [::1]:8422").await;
+    let (status, head, text) = request(address, "GET /metrics HTTP/1.1\r\nHost: [::1]:8422").await;
     assert_eq!(status, 200);
     assert!(
         head.contains("content-type: text/plain; version=0.0.4"),

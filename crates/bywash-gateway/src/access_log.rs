@@ -330,7 +330,9 @@ impl LogWriter {
                 self.output = output;
                 self.failing = false;
             }
-            Err(error) => tracing::warn!("{error}; it goes on in the file that was open"),
+            Err(error) => {
+                tracing::warn!("{error}; further lines are written to the file that is open")
+            }
         }
     }
 }

@@ -219,7 +219,7 @@ pub(crate) struct RequestRecorder {
     /// 0 until there is a response.
     status: u16,
     /// Time to the response head.
-    answered: Option<Duration>,
+    responded: Option<Duration>,
     /// By its head; a wrong signature may still reject it.
     pub(crate) operation: Option<&'static str>,
     /// Content-Length of the response; `None` without one, or without a body.
@@ -248,7 +248,7 @@ impl RequestRecorder {
             key,
             begun: Instant::now(),
             status: 0,
-            answered: None,
+            responded: None,
             operation: None,
             announced: None,
             sent: 0,
@@ -259,9 +259,9 @@ impl RequestRecorder {
     }
 
     /// Records the response's status; its body is still to be sent.
-    pub(crate) fn answered(&mut self, status: StatusCode) {
+    pub(crate) fn record_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
-        self.answered = Some(self.begun.elapsed());
+        self.responded = Some(self.begun.elapsed());
     }
 
     fn kind(&self) -> RequestKind {
@@ -293,7 +293,7 @@ impl Drop for RequestRecorder {
             kind: self.kind(),
             operation: self.operation,
             cache: cache.filter(|_| read),
-            latency: self.answered,
+            latency: self.responded,
             status: self.status,
             received: self.context.bytes_in.load(Relaxed),
             sent: self.sent,

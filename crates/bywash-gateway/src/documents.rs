@@ -202,17 +202,17 @@ impl RequestDocuments {
         *self.charge.lock() = Some(charge);
     }
 
-    /// Charges a page of at most `max` entries, of which `asked` are requested from the origin at a time. Returns the
+    /// Charges a page of at most `max` entries, of which `requested` are requested from the origin at a time. Returns the
     /// bytes that its entries may take, by [`entry_bytes`].
     pub(crate) async fn charge_page(
         &self,
         max: i32,
-        asked: i32,
+        requested: i32,
         doing: OperationContext<'_>,
     ) -> S3Result<u64> {
         let count = |entries: i32| u64::try_from(entries).unwrap_or_default();
         let page = MAX_PAGE_BYTES.min(count(max) * LONG_ENTRY_BYTES).max(UNIT);
-        let fetched = count(asked) * ORIGIN_ENTRY_BYTES;
+        let fetched = count(requested) * ORIGIN_ENTRY_BYTES;
         let charge = self.documents.charge(page + fetched, doing).await?;
         // With little memory a page has fewer entries.
         let granted = page.min(

@@ -67,7 +67,7 @@ pub(crate) fn precondition_failed(doing: OperationContext<'_>) -> S3Error {
         key,
     } = doing;
     let message = format!(
-        "{operation} {bucket}/{key}: the object is not in the state the request's conditions ask for."
+        "{operation} {bucket}/{key}: the object does not meet the conditions of the request."
     );
     fault(S3ErrorCode::PreconditionFailed, message)
 }

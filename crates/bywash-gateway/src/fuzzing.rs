@@ -23,12 +23,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn framed_bodies() {
+    fn any_bytes_decode_or_fail_as_a_framed_body() {
         bywash_support::fuzz_corpus::run_seeds("chunked", chunked);
     }
 
     #[test]
-    fn files_of_multipart_uploads() {
+    fn any_bytes_decode_or_fail_as_an_upload_file() {
         bywash_support::fuzz_corpus::run_seeds("multipart", multipart);
     }
 }

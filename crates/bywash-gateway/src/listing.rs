@@ -121,7 +121,7 @@ struct ListingWalk<'a> {
     entries: Vec<ListEntry>,
 }
 
-/// Lists at most `max` entries of `scope` after `after`. Stops at `max_bytes` bytes as counted by [`entry_bytes`], but
+/// Lists at max_keys `max` entries of `scope` after `after`. Stops at `max_bytes` bytes as counted by [`entry_bytes`], but
 /// returns at least one entry.
 pub(crate) async fn page(
     bucket: &Bucket,
@@ -188,13 +188,16 @@ impl ListingWalk<'_> {
     async fn read(&mut self) -> Result<ReadEnd> {
         let mut offset = self.offset();
         let mut read_over = 0;
-        let mut most = match self.scope.delimiter {
+        let mut max_keys = match self.scope.delimiter {
             "" => self.max,
             _ => ORIGIN_PAGE_KEYS,
         };
         loop {
             let prefix = self.scope.prefix;
-            let page = self.bucket.list_page(prefix, offset.as_ref(), most).await?;
+            let page = self
+                .bucket
+                .list_page(prefix, offset.as_ref(), max_keys)
+                .await?;
             offset = page.objects.last().map(|last| last.location.clone());
             for meta in page.objects {
                 let key = key_of(&meta.location);
@@ -228,7 +231,7 @@ impl ListingWalk<'_> {
             if self.entries.len() == self.max && self.goes_on_after(last) {
                 return Ok(ReadEnd::Full);
             }
-            most = ORIGIN_PAGE_KEYS;
+            max_keys = ORIGIN_PAGE_KEYS;
         }
     }
 
@@ -304,7 +307,7 @@ impl ListingWalk<'_> {
     }
 }
 
-/// A string before all keys with `prefix` and after most others; empty if there is none.
+/// Returns a string before all keys with `prefix` and after most others; empty if there is none.
 fn before(prefix: &str) -> String {
     let mut chars = prefix.chars();
     let last = chars.next_back();

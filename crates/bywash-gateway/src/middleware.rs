@@ -125,7 +125,7 @@ impl Middleware {
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         recorder.announced = announced.filter(|_| recorder.method != Method::HEAD);
-        recorder.answered(response.status());
+        recorder.record_status(response.status());
         Ok(response.map(|body| ServedBody::new(body, recorder)))
     }
 

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn positions_beyond_all_objects_are_lowered_and_other_forms_removed() {
-        let mended = |text: &str| {
+        let normalised = |text: &str| {
             let mut headers = HeaderMap::from_iter([(RANGE, text.parse().unwrap())]);
             normalize_range(&mut headers);
             let value = headers.remove(RANGE);
@@ -151,11 +151,11 @@ mod tests {
             ),
             (format!("bytes=-{huge}"), format!("bytes=-{largest}")),
         ] {
-            assert_eq!(mended(&given).as_deref(), Some(expected.as_str()));
+            assert_eq!(normalised(&given).as_deref(), Some(expected.as_str()));
         }
         for ignored in ["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=x"] {
-            assert_eq!(mended(ignored), None, "{ignored}");
+            assert_eq!(normalised(ignored), None, "{ignored}");
         }
-        assert_eq!(mended(&format!("bytes={huge}-3")), None);
+        assert_eq!(normalised(&format!("bytes={huge}-3")), None);
     }
 }

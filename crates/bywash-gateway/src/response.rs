@@ -85,9 +85,9 @@ pub(crate) fn is_representable(response: &Response<Body>) -> bool {
     !response.status().is_success() || response.body().bytes().is_none_or(is_document)
 }
 
-/// Returns the error of a response that is not.
+/// Returns the error of a response with a character that XML cannot represent.
 pub(crate) fn unrepresentable() -> S3Error {
-    let message = "The response has a name with a character that XML cannot carry; ask with encoding-type=url.";
+    let message = "The response has a name with a character that XML cannot represent; send the request with encoding-type=url.";
     fault(S3ErrorCode::InvalidArgument, message)
 }
 

@@ -41,7 +41,7 @@ impl Tags {
             }
             if !key.chars().chain(value.chars()).all(xml::fits) {
                 return wrong(format!(
-                    "The tag {key:?} has a character that XML cannot carry."
+                    "The tag {key:?} has a character that XML cannot represent."
                 ));
             }
             if tags[..at].iter().any(|(other, _)| other == key) {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_header_names_is_read_as_a_form() {
+    fn tags_of_a_header_are_decoded_as_a_form() {
         let mut headers = HeaderMap::new();
         assert_eq!(Tags::from_headers(&headers).unwrap(), Tags::default());
         headers.insert("x-amz-tagging", "a=1&b+c=%C3%BC&d".parse().unwrap());

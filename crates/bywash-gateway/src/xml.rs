@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_agree_on_every_character() {
+    fn text_and_byte_checks_agree_on_every_character() {
         for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             let text = format!("<Key>{character}</Key>");
             assert_eq!(

@@ -72,7 +72,7 @@ impl Remote {
         let text = String::from_utf8_lossy(&body).into_owned();
         match status.is_success() {
             true => Ok(text),
-            false => Err(Failure::answer(what, status, &text)),
+            false => Err(Failure::response(what, status, &text)),
         }
     }
 

@@ -154,7 +154,7 @@ impl Banner<'_> {
     }
 
     fn env_command(&self) -> String {
-        // As the user called it: under cargo, `bywash` is not on the path.
+        // The path by which the user started it: under cargo, `bywash` is not in PATH.
         let program = std::env::args()
             .next()
             .unwrap_or_else(|| "bywash".to_owned());

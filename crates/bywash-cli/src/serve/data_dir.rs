@@ -253,7 +253,7 @@ fn refuse_public(path: &Path) -> Result<(), Failure> {
     let mode = meta.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(Failure::failed(format!(
-            "others can read {0} (mode {mode:o}); run chmod 600 {0}, or delete it to have new credentials made",
+            "others can read {0} (mode {mode:o}); run chmod 600 {0}, or delete it, and the next start creates new credentials",
             path.display()
         )));
     }
@@ -279,7 +279,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let value = serde_json::from_slice(&text);
     value.map(Some).map_err(|error| {
         Failure::failed(format!(
-            "{} is damaged ({error}); delete it to have it made anew",
+            "{} is damaged ({error}); delete it, and the next start creates a new one",
             path.display()
         ))
     })
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_server_and_a_known_format() {
+    fn folder_in_use_or_of_unknown_format_is_rejected() {
         let home = tempfile::tempdir().unwrap();
         let (data, _) = DataDir::open(home.path()).unwrap();
         let failure = DataDir::open(home.path()).unwrap_err();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_is_read_back() {
+    fn stored_session_is_read_back() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(Session::read(home.path()).unwrap_err().kind, Kind::NotFound);
         let (data, _) = DataDir::open(home.path()).unwrap();

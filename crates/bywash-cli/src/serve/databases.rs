@@ -109,11 +109,11 @@ impl Databases {
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
-        kept: &DatabaseRetention,
+        retention: &DatabaseRetention,
     ) -> Result<Self, Failure> {
-        let options = series_options(engine, kept.series);
+        let options = series_options(engine, retention.series);
         let series = open(data.series(), engine, options).await?;
-        let history = match kept.history {
+        let history = match retention.history {
             None => None,
             Some(retention) => {
                 let options = history_options(engine, retention);

@@ -286,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_everyone_may_read_has_no_secret_in_it() {
+    fn world_readable_file_with_a_secret_is_rejected() {
         let bucket = |rest: &str| format!("[[bucket]]\nname = 'b'\nurl = 's3://b'\n{rest}");
-        for (text, says) in [
+        for (text, expected) in [
             (
                 "access-key = 'k'\nsecret-key = 's'".to_owned(),
                 "secret-key",
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(failure.kind, Kind::Usage);
             let message = failure.message;
             assert!(
-                message.contains(says) && message.contains("chmod 600"),
+                message.contains(expected) && message.contains("chmod 600"),
                 "{message}"
             );
             assert!(!message.contains("hidden"), "{message}");
@@ -327,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_key_or_a_variable_is_named() {
+    fn error_names_the_invalid_key_or_variable() {
         let key = |rest: &str| format!("[[key]]\naccess-key = 'k'\nsecret-key = 's'\n{rest}");
-        for (text, says) in [
+        for (text, expected) in [
             (key(&key("")), "two keys are named k"),
             (
                 format!("[[bucket]]\nurl = 'memory://'\n{}", key("buckets = ['b']")),
@@ -344,7 +344,7 @@ mod tests {
         ] {
             let merged = read(&text, 0o600).and_then(|file| Settings::merge(Args::default(), file));
             let message = merged.unwrap_err().message;
-            assert!(message.contains(says), "{message}");
+            assert!(message.contains(expected), "{message}");
         }
         let bad = "[[bucket]]\nurl = 'memory://'\noptions = { region = 'r' }";
         let settings = Settings::merge(Args::default(), read(bad, 0o600).unwrap()).unwrap();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_web_bucket_may_be_redirected_to_is_a_setting_of_it() {
+    fn redirects_are_allowed_per_web_bucket() {
         let site = |rest: &str| format!("[[bucket]]\nname = 'site'\nurl = 'https://h/p'\n{rest}");
         let settings =
             |text: &str| read(text, 0o600).and_then(|file| Settings::merge(Args::default(), file));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_refused_by_its_name_or_read() {
+    fn damaged_file_is_rejected_by_name_or_parsed() {
         const GOOD: &str = r#"
             memory = "25%"
             s3-addr = "127.0.0.1:8421"

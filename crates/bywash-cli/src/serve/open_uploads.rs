@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::endpoint;
 
-/// Time for which copies that were read from the journal are shown: all open pages together read it once in this time.
+/// Max age of the copies shown: all open pages together read the journal once in this time.
 const COPIES_EVERY: Duration = Duration::from_secs(5);
 
 /// Age at which an upload of an S3 client counts as stuck. Parts of 5 GiB over a slow line take hours.
@@ -20,15 +20,15 @@ const ABANDONED: TimeDelta = TimeDelta::days(1);
 /// Note of a copy without a process.
 const LEFT: &str = "no process; see bywash uploads";
 
-/// Lists the uploads of S3 clients, which the server holds and can abort, and those of `bywash cp`, which other processes note in the data folder
-/// `dir`.
+/// Lists the uploads of S3 clients, which the server can abort, and those of `bywash cp`, which other processes record in the data
+/// folder `dir`.
 pub(super) fn open_uploads(
     dir: &Path,
     engine: Engine,
     clients: bywash_gateway::OpenUploads,
 ) -> OpenUploads {
     let dir = dir.to_owned();
-    let copies = Copies::new(move || read_copies(&dir));
+    let copies = JournalCache::new(move || read_copies(&dir));
     let aborted = clients.clone();
     let list = move |max| {
         let (newest, total) = clients.newest(max);
@@ -77,13 +77,13 @@ fn of_client(open: bywash_gateway::OpenUpload) -> OpenUpload {
     }
 }
 
-/// Copies as they were read last.
-struct Copies<R> {
+/// Copies of the journal, as read last.
+struct JournalCache<R> {
     read: R,
     last: Mutex<Option<(Instant, Vec<OpenUpload>)>>,
 }
 
-impl<R: Fn() -> Vec<OpenUpload>> Copies<R> {
+impl<R: Fn() -> Vec<OpenUpload>> JournalCache<R> {
     fn new(read: R) -> Self {
         Self {
             read,
@@ -91,7 +91,7 @@ impl<R: Fn() -> Vec<OpenUpload>> Copies<R> {
         }
     }
 
-    /// Returns the copies, read again if the last time is [`COPIES_EVERY`] ago. Others wait meanwhile, and then do not read. Blocks.
+    /// Returns the copies, after reading the journal if the last read is [`COPIES_EVERY`] ago. Concurrent calls wait for that read. Blocks.
     fn at(&self, now: Instant) -> Vec<OpenUpload> {
         let mut last = self.last.lock();
         match &*last {
@@ -107,7 +107,7 @@ impl<R: Fn() -> Vec<OpenUpload>> Copies<R> {
     }
 }
 
-/// Those whose files can be read.
+/// Returns the copies with readable files.
 fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     let copies = endpoint::journal(dir).list().unwrap_or_else(|error| {
         tracing::warn!(%error, "the open copies cannot be listed");
@@ -116,7 +116,7 @@ fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     copies.into_iter().filter_map(copy).collect()
 }
 
-/// A copy whose file can be read.
+/// Returns a copy, if its file is readable.
 fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     let content = listed.content.ok()?;
     Some(OpenUpload {
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn pages_read_the_journal_once_in_five_seconds_together() {
         let reads = AtomicUsize::new(0);
-        let copies = Copies::new(|| {
+        let copies = JournalCache::new(|| {
             reads.fetch_add(1, Relaxed);
             Vec::new()
         });

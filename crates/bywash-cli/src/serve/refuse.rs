@@ -102,7 +102,7 @@ pub(super) fn refuse_loop(
         let Some((name, url)) = found.filter(|(_, url)| leads_to(url, own)) else {
             continue;
         };
-        let mend = match own_setting {
+        let next_step = match own_setting {
             true => format!("Set the option {name} to the origin's endpoint"),
             false if name == PROFILE_ENDPOINT => {
                 "Name another profile by AWS_PROFILE, or set AWS_ENDPOINT_URL to the origin's endpoint".to_owned()
@@ -113,7 +113,7 @@ pub(super) fn refuse_loop(
             ),
         };
         return Err(Failure::usage(format!(
-            "{name} is {url}, this server's own --s3-addr: {origin} would be read from itself. {mend}"
+            "{name} is {url}, this server's own --s3-addr: {origin} would be read from itself. {next_step}"
         )));
     }
     Ok(())

@@ -37,7 +37,7 @@ pub(super) struct Settings {
     pub(super) idle_age: Option<Duration>,
     /// Time above which a pass of eviction is slow; `None`: the engine's default.
     pub(super) slow_eviction: Option<Duration>,
-    /// Rounds from which on it is; `None`: the engine's default.
+    /// Rounds over all blocks at which it is slow; `None`: the engine's default.
     pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) verify: Verify,
     /// Folder below which `cache fetch` may write.
@@ -60,7 +60,7 @@ pub(super) struct Settings {
     /// Destination and format of the access log.
     pub(super) access_log: Option<(AccessLogTarget, AccessLogFormat)>,
     /// Retention of the series databases.
-    pub(super) kept: DatabaseRetention,
+    pub(super) retention: DatabaseRetention,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -172,7 +172,7 @@ impl Settings {
             access,
             keys,
             transport,
-            kept: DatabaseRetention::parse(
+            retention: DatabaseRetention::parse(
                 args.no_history || file.no_history,
                 args.history_size.or(file.history_size),
                 args.series_age.or(file.series_age),
@@ -392,7 +392,7 @@ fn keys(
 ) -> Result<Vec<Credential>, Failure> {
     if *access == Access::Anonymous && !file.is_empty() {
         return Err(Failure::usage(
-            "[[key]] and anonymous exclude each other: whoever may do everything needs no key; drop one",
+            "[[key]] and anonymous exclude each other: an anonymous server needs no keys; drop one",
         ));
     }
     let mut keys: Vec<Credential> = Vec::with_capacity(file.len());
@@ -416,7 +416,7 @@ fn keys(
         let mut named = key.buckets.iter().flatten();
         if let Some(unknown) = named.find(|bucket| !buckets.is_empty() && !known(bucket)) {
             return Err(Failure::usage(format!(
-                "[[key]] {name} names bucket {unknown}, which is not served; mend the name, or serve it"
+                "[[key]] {name} names bucket {unknown}, which is not served; correct the name, or serve it"
             )));
         }
         keys.push(Credential {

@@ -25,7 +25,7 @@ fn text(text: &str) -> Option<String> {
 }
 
 #[test]
-fn defaults_keep_to_this_machine_and_ask_for_credentials() {
+fn defaults_are_loopback_and_require_credentials() {
     let settings = merge(Args::default(), "").unwrap();
     assert_eq!(settings.memory, Memory::Percent(25.0));
     assert_eq!(settings.s3_addr.to_string(), "127.0.0.1:8420");
@@ -243,7 +243,7 @@ fn origins_are_named_by_the_user_or_by_themselves() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn error_names_the_invalid_setting() {
     let origins = |texts: &[&str]| Args {
         origins: texts.iter().map(|text| (*text).to_owned()).collect(),
         ..Args::default()
@@ -313,7 +313,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn others_than_this_machine_need_credentials_and_tls() {
+fn s3_address_beyond_loopback_requires_credentials_and_tls() {
     let everyone = || Args {
         s3_addr: text("0.0.0.0:8420"),
         ..Args::default()
@@ -385,7 +385,7 @@ fn others_than_this_machine_need_credentials_and_tls() {
 }
 
 #[test]
-fn metrics_for_others_need_credentials_and_tls() {
+fn metrics_address_beyond_loopback_requires_credentials_and_tls() {
     let refused = |args: Args| {
         let failure = merge(args, "").unwrap_err();
         assert_eq!(failure.kind, Kind::Usage);
@@ -418,7 +418,7 @@ fn metrics_for_others_need_credentials_and_tls() {
 }
 
 #[test]
-fn a_server_is_not_its_own_origin() {
+fn own_address_as_s3_origin_is_rejected() {
     let args = Args {
         origins: vec!["s3://data".to_owned()],
         ..Args::default()
@@ -487,7 +487,7 @@ fn a_server_is_not_its_own_origin() {
 }
 
 #[test]
-fn a_server_is_not_its_own_web_origin() {
+fn own_address_as_web_origin_is_rejected() {
     let own = "127.0.0.1:8420".parse().unwrap();
     let web = |url: &str| {
         let args = Args {
@@ -507,7 +507,7 @@ fn a_server_is_not_its_own_web_origin() {
 }
 
 #[test]
-fn a_bucket_has_blocks_of_its_own_size() {
+fn block_size_is_set_per_bucket() {
     let sized = |size: &str| {
         let file = format!("[[bucket]]\nurl = 'memory://'\nblock-size = '{size}'");
         merge(Args::default(), &file)
@@ -527,7 +527,7 @@ fn a_bucket_has_blocks_of_its_own_size() {
 }
 
 #[test]
-fn secrets_are_not_served() {
+fn data_folder_inside_a_served_folder_is_rejected() {
     let home = tempfile::tempdir().unwrap();
     let served = home.path().join("served");
     std::fs::create_dir(&served).unwrap();
@@ -561,7 +561,7 @@ fn secrets_are_not_served() {
 }
 
 #[test]
-fn files_are_not_fetched_over_the_servers_own() {
+fn fetch_folder_overlapping_server_folders_is_rejected() {
     let home = tempfile::tempdir().unwrap();
     let fetched = home.path().join("fetched");
     std::fs::create_dir(&fetched).unwrap();
@@ -599,7 +599,7 @@ fn files_are_not_fetched_over_the_servers_own() {
 }
 
 #[test]
-fn a_domain_that_is_no_host_name_is_refused() {
+fn domain_that_is_no_host_name_is_rejected() {
     let args = Args {
         domain: vec!["http://s3.example.com".to_owned()],
         ..Args::default()

@@ -30,37 +30,37 @@ impl Tree {
     /// # Errors
     /// If a name below the folder is reserved or not a plain name, if a folder on the way is a symbolic link, or if
     /// the file would be in the data folder.
-    pub(crate) fn place(&self, path: &FsPath) -> Result<PathBuf, Failure> {
+    pub(crate) fn confine(&self, path: &FsPath) -> Result<PathBuf, Failure> {
         let refused =
             |why: String| Failure::failed(format!("cannot write {}: {why}", path.display()));
         let below = path
             .strip_prefix(&self.folder)
             .map_err(|_| refused(format!("it is not below {}", self.folder.display())))?;
-        let (mut place, data_dir) = (resolved(&self.folder), resolved(&self.data_dir));
-        let is_inside = place.starts_with(&data_dir);
+        let (mut target, data_dir) = (resolved(&self.folder), resolved(&self.data_dir));
+        let is_inside = target.starts_with(&data_dir);
         let mut parts = below.components().peekable();
         while let Some(part) = parts.next() {
             let Component::Normal(name) = part else {
                 return Err(refused("the name leads out of the folder".to_owned()));
             };
             refuse_own_name(FsPath::new(name)).map_err(refused)?;
-            place.push(name);
-            if parts.peek().is_some() && place.is_symlink() {
+            target.push(name);
+            if parts.peek().is_some() && target.is_symlink() {
                 if !self.keep_dirlinks {
                     return Err(refused(format!(
                         "{} is a symbolic link; remove it, or follow links to folders with --keep-dirlinks",
-                        place.display()
+                        target.display()
                     )));
                 }
-                place = resolved(&place);
+                target = resolved(&target);
             }
-            if !is_inside && place.starts_with(&data_dir) {
+            if !is_inside && target.starts_with(&data_dir) {
                 return Err(refused(
-                    "it would lie in the data folder; copy elsewhere, or name another with --data-dir".to_owned(),
+                    "it would be in the data folder; copy elsewhere, or name another with --data-dir".to_owned(),
                 ));
             }
         }
-        Ok(place)
+        Ok(target)
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let to = real.join("link-to-target");
         // The data folder need not exist.
         let tree = |keep| Tree::new(&to, &real.join("to/data"), keep);
-        for (name, place) in [
+        for (name, expected) in [
             ("new/a", Some("to/new/a")),
             ("sub/a", Some("to/sub/a")),
             // The link itself is replaced.
@@ -123,16 +123,16 @@ mod tests {
             ("../a", None),
             ("/etc/a", None),
         ] {
-            let found = tree(false).place(&to.join(name)).ok();
-            assert_eq!(found, place.map(|place| real.join(place)), "{name}");
+            let found = tree(false).confine(&to.join(name)).ok();
+            assert_eq!(found, expected.map(|name| real.join(name)), "{name}");
         }
-        let found = tree(true).place(&to.join("link/a")).unwrap();
+        let found = tree(true).confine(&to.join("link/a")).unwrap();
         assert_eq!(found, real.join("outside/a"));
         std::fs::create_dir(real.join("data")).unwrap();
         let data = Tree::new(&to, &real.join("data"), true);
-        assert!(data.place(&to.join("sneaky/x")).is_err());
+        assert!(data.confine(&to.join("sneaky/x")).is_err());
         // A tree copied explicitly into the data folder is allowed.
         let within = Tree::new(&to, &real, false);
-        assert!(within.place(&to.join("a")).is_ok());
+        assert!(within.confine(&to.join("a")).is_ok());
     }
 }

@@ -126,7 +126,7 @@ impl Copier {
             ..
         } = pair;
         let listed = pair.listed.as_ref();
-        if same_place(source, destination) {
+        if same_location(source, destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));
@@ -214,14 +214,14 @@ impl Copier {
                     bar.inc_length(object.meta.size);
                 }
                 if download::can_resume(&object)
-                    && let Some(place) =
+                    && let Some(target) =
                         FileTarget::prepare(path, &self.mode, pair.tree.as_deref())?
                     && let Some(states) = download::states(self.endpoint.data_dir())
                 {
                     let download = Download {
                         object,
                         address,
-                        place: Arc::new(place),
+                        target: Arc::new(target),
                         mode: &self.mode,
                         states,
                         endpoint: &self.endpoint,
@@ -322,7 +322,7 @@ impl Copier {
     }
 }
 
-pub(crate) fn same_place(source: &Url, destination: &Url) -> bool {
+pub(crate) fn same_location(source: &Url, destination: &Url) -> bool {
     match (source, destination) {
         (Url::File(a), Url::File(b) | Url::Folder(b)) => {
             matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)

@@ -53,7 +53,7 @@ pub(crate) fn can_resume(object: &Object) -> bool {
 pub(crate) struct Download<'a> {
     pub(crate) object: Object,
     pub(crate) address: &'a Address,
-    pub(crate) place: Arc<FileTarget>,
+    pub(crate) target: Arc<FileTarget>,
     pub(crate) mode: &'a PutMode,
     /// Folder of the state files.
     pub(crate) states: PathBuf,
@@ -87,7 +87,7 @@ impl Download<'_> {
         bar: &ProgressBar,
         output: Output,
     ) -> Result<Downloaded, Failure> {
-        let (object, place, url) = (&self.object, &self.place, self.address.to_string());
+        let (object, target, url) = (&self.object, &self.target, self.address.to_string());
         let version = Version {
             endpoint: self.endpoint.remote.endpoint().map(|url| url.to_string()),
             e_tag: object.meta.e_tag.clone(),
@@ -99,38 +99,38 @@ impl Download<'_> {
         let url = &version.url;
         let mut fresh = false;
         loop {
-            let staged = blocking(place, {
-                let (place, version) = (Arc::clone(place), version.clone());
+            let staged = blocking(target, {
+                let (target, version) = (Arc::clone(target), version.clone());
                 let states = self.states.clone();
-                move || Staged::open(&place, version, &states, fresh)
+                move || Staged::open(&target, version, &states, fresh)
             });
             let staged = Arc::new(staged.await?);
-            if staged.begun_anew && !fresh {
+            if staged.restarted && !fresh {
                 output.note(&format!(
-                    "what came of {url} before was of another version or endpoint: starting over"
+                    "the stored parts of {url} are of another version or endpoint: starting over"
                 ));
             }
             bar.inc(staged.resumed_bytes);
             bar.reset_eta();
-            let fetched = fetch(object, place, &staged, bar).await;
-            fetched.map_err(|failure| can_go_on(failure, &staged))?;
+            let fetched = fetch(object, target, &staged, bar).await;
+            fetched.map_err(|failure| with_resume_hint(failure, &staged))?;
             if let Some(wrong) = self.wrong_digest(&staged).await? {
                 if fresh {
                     let discarded = Arc::clone(&staged);
-                    blocking(place, move || discarded.discard()).await?;
+                    blocking(target, move || discarded.discard()).await?;
                     return Err(wrong);
                 }
                 output.note(&format!(
-                    "what came of {url} before does not have its digest: starting over"
+                    "the downloaded bytes of {url} do not match its digest: starting over"
                 ));
                 bar.inc_length(version.bytes);
                 fresh = true;
                 continue;
             }
             let (mode, modified) = (self.mode.clone(), object.meta.last_modified.into());
-            blocking(place, {
-                let (place, staged) = (Arc::clone(place), Arc::clone(&staged));
-                move || finish(&place, &staged, &mode, modified)
+            blocking(target, {
+                let (target, staged) = (Arc::clone(target), Arc::clone(&staged));
+                move || finish(&target, &staged, &mode, modified)
             })
             .await?;
             return Ok(Downloaded {
@@ -146,7 +146,7 @@ impl Download<'_> {
             return Ok(None);
         };
         let staged = Arc::clone(staged);
-        let got = blocking(&self.place, move || digest(&staged.data, &expected)).await?;
+        let got = blocking(&self.target, move || digest(&staged.data, &expected)).await?;
         let wrong = || wrong_digest(&self.address.to_string(), &expected, &got);
         Ok((got != expected).then(wrong))
     }
@@ -164,7 +164,7 @@ impl Download<'_> {
 /// Fetches all missing parts, in any order.
 async fn fetch(
     object: &Object,
-    place: &Arc<FileTarget>,
+    target: &Arc<FileTarget>,
     staged: &Arc<Staged>,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
@@ -174,7 +174,7 @@ async fn fetch(
             let bytes = object.part(staged.version.range(part)).await?;
             let length = bytes.len();
             let staged = Arc::clone(staged);
-            blocking(place, move || staged.keep(part, &bytes)).await?;
+            blocking(target, move || staged.store_part(part, &bytes)).await?;
             bar.inc(length as u64);
             Ok(())
         })
@@ -185,23 +185,23 @@ async fn fetch(
 
 /// Publishes the complete file by a rename, after syncing it.
 fn finish(
-    place: &FileTarget,
+    target: &FileTarget,
     staged: &Staged,
     mode: &PutMode,
     modified: SystemTime,
 ) -> io::Result<()> {
     let data = &staged.data;
     staged.check_name()?;
-    if place.replaces {
-        data.set_permissions(place.permissions.clone())?;
+    if target.replaces {
+        data.set_permissions(target.permissions.clone())?;
     }
     set_modified(data, Some(modified))?;
     let from = staged.data_path.file_name().unwrap_or_default();
     let replaces = *mode != PutMode::Create;
     publish(
         data,
-        &open_folder(&place.folder)?,
-        (from, place.name()),
+        &open_folder(&target.folder)?,
+        (from, target.name()),
         replaces,
     )?;
     std::fs::remove_file(&staged.state_path)
@@ -209,7 +209,7 @@ fn finish(
 
 /// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
-    place: &Arc<FileTarget>,
+    target: &Arc<FileTarget>,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {
     let outcome = tokio::task::spawn_blocking(work).await;
@@ -217,15 +217,15 @@ async fn blocking<T: Send + 'static>(
         .map_err(io::Error::other)
         .and_then(|outcome| outcome);
     outcome.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => place.taken(),
-        _ => place.failed(&error),
+        io::ErrorKind::AlreadyExists => target.taken(),
+        _ => target.failed(&error),
     })
 }
 
-fn can_go_on(mut failure: Failure, staged: &Staged) -> Failure {
+fn with_resume_hint(mut failure: Failure, staged: &Staged) -> Failure {
     if failure.kind != Kind::NotFound {
         failure.message = format!(
-            "{}; what came is kept in {}, and the same command goes on from there",
+            "{}; the parts received so far are kept in {}; to resume, run the same command again",
             failure.message,
             staged.data_path.display()
         );
@@ -235,7 +235,7 @@ fn can_go_on(mut failure: Failure, staged: &Staged) -> Failure {
 
 impl Staged {
     /// Writes a part, then records it.
-    fn keep(&self, part: u64, bytes: &Segments) -> io::Result<()> {
+    fn store_part(&self, part: u64, bytes: &Segments) -> io::Result<()> {
         let mut offset = self.version.range(part).start;
         let mut digest = Sha256::new();
         for piece in bytes.iter() {
@@ -243,6 +243,6 @@ impl Staged {
             digest.update(piece);
             offset += piece.len() as u64;
         }
-        self.note(part, &hex(&digest.finalize()))
+        self.record_part(part, &hex(&digest.finalize()))
     }
 }

@@ -21,9 +21,9 @@ use crate::transfer::source::Source;
 pub(crate) struct FileTarget {
     /// Path as the user wrote it.
     path: PathBuf,
-    /// The resolved target of a link, which stays a link. In a tree copy the file replaces the link.
-    pub(crate) target: PathBuf,
-    /// Folder of the target; exists.
+    /// The resolved path: the target of a link, which stays a link. In a tree copy the file replaces the link.
+    pub(crate) resolved: PathBuf,
+    /// Folder of `resolved`; exists.
     pub(crate) folder: PathBuf,
     pub(crate) permissions: Permissions,
     /// Whether a file exists, whose permissions are kept.
@@ -45,46 +45,46 @@ impl FileTarget {
                 path.display()
             )));
         }
-        let (target, existing) = match tree {
+        let (resolved, existing) = match tree {
             Some(tree) => {
-                let target = tree.place(path)?;
-                let found = std::fs::symlink_metadata(&target).ok();
-                (target, found.filter(|meta| !meta.is_symlink()))
+                let resolved = tree.confine(path)?;
+                let found = std::fs::symlink_metadata(&resolved).ok();
+                (resolved, found.filter(|meta| !meta.is_symlink()))
             }
             None => {
                 refuse_own_name(path).map_err(|why| {
                     Failure::usage(format!("cannot write {}: {why}", path.display()))
                 })?;
-                let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                (target, std::fs::metadata(path).ok())
+                let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                (resolved, std::fs::metadata(path).ok())
             }
         };
         if existing.as_ref().is_some_and(|meta| !meta.is_file()) {
             return Ok(None);
         }
-        let folder = target
+        let folder = resolved
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .map_or_else(|| PathBuf::from("."), PathBuf::from);
-        let place = Self {
+        let prepared = Self {
             replaces: existing.is_some(),
             path: path.to_owned(),
-            target,
+            resolved,
             folder,
             permissions: existing.map_or_else(default_permissions, |meta| meta.permissions()),
         };
-        if *mode == PutMode::Create && place.target.symlink_metadata().is_ok() {
-            return Err(place.taken());
+        if *mode == PutMode::Create && prepared.resolved.symlink_metadata().is_ok() {
+            return Err(prepared.taken());
         }
-        match std::fs::create_dir_all(&place.folder) {
-            Ok(()) => Ok(Some(place)),
-            Err(error) => Err(place.failed(&error)),
+        match std::fs::create_dir_all(&prepared.folder) {
+            Ok(()) => Ok(Some(prepared)),
+            Err(error) => Err(prepared.failed(&error)),
         }
     }
 
-    /// Returns the name of the target in its folder.
+    /// Returns the name of the resolved path in its folder.
     pub(crate) fn name(&self) -> &OsStr {
-        self.target.file_name().unwrap_or_default()
+        self.resolved.file_name().unwrap_or_default()
     }
 
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
@@ -123,7 +123,7 @@ pub(crate) async fn write(
     mode: &PutMode,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
-    let Some(place) = FileTarget::prepare(path, mode, tree)? else {
+    let Some(target) = FileTarget::prepare(path, mode, tree)? else {
         let failed =
             |error: &io::Error| Failure::io(format!("cannot write {}", path.display()), error);
         let file = std::fs::OpenOptions::new()
@@ -132,23 +132,23 @@ pub(crate) async fn write(
             .map_err(|error| failed(&error))?;
         return write_parts(source, file, bar, failed).await;
     };
-    let failed = |error: &io::Error| place.failed(error);
-    let folder = open_folder(&place.folder);
-    let staged = folder.and_then(|folder| StagedFile::create(folder, &place.permissions));
+    let failed = |error: &io::Error| target.failed(error);
+    let folder = open_folder(&target.folder);
+    let staged = folder.and_then(|folder| StagedFile::create(folder, &target.permissions));
     let staged = staged.map_err(|error| failed(&error))?;
-    if place.replaces {
+    if target.replaces {
         // The umask reduced them at creation.
-        let kept = staged.file().set_permissions(place.permissions.clone());
+        let kept = staged.file().set_permissions(target.permissions.clone());
         kept.map_err(|error| failed(&error))?;
     }
     let file = staged.file().try_clone().map_err(|error| failed(&error))?;
     let bytes = write_parts(source, file, bar, failed).await?;
     set_modified(staged.file(), source.modified).map_err(|error| failed(&error))?;
-    let (name, replaces) = (place.name().to_owned(), *mode != PutMode::Create);
-    let placed = tokio::task::spawn_blocking(move || staged.place(&name, replaces)).await;
-    match placed.map_err(io::Error::other).flatten() {
+    let (name, replaces) = (target.name().to_owned(), *mode != PutMode::Create);
+    let published = tokio::task::spawn_blocking(move || staged.place(&name, replaces)).await;
+    match published.map_err(io::Error::other).flatten() {
         Ok(()) => Ok(bytes),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(place.taken()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(target.taken()),
         Err(error) => Err(failed(&error)),
     }
 }

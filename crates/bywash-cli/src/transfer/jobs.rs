@@ -7,12 +7,12 @@ use tokio::task::JoinSet;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 
-/// Small objects cost a round trip each, so more jobs than processors.
+/// Default number of jobs. Small objects cost a round trip each, so it may exceed the number of processors.
 const DEFAULT_JOBS: usize = 16;
-/// More would only compete for memory and connections.
+/// Max jobs: more would only compete for memory and connections.
 const JOBS_MAX: i64 = 1024;
 
-/// How many at once.
+/// Number of concurrent jobs.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Jobs {
     /// Objects or files worked on at once

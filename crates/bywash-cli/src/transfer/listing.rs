@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_told_from_empty_objects() {
+    fn markers_are_distinguished_from_empty_objects() {
         let mut markers = Markers::new();
         let mut left = Vec::new();
         for (name, empty) in [
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_wait_are_at_most_as_many_as_a_name_has_characters() {
+    fn waiting_items_are_at_most_the_characters_of_a_name() {
         let mut markers = Markers::new();
         for index in 0..100_000 {
             let name = format!("a!{index:05}");

@@ -1,4 +1,4 @@
-//! Plan of a verb: all that it will copy or delete, complete before the first change.
+//! Plan of a verb: all copies or deletions, complete before the first change.
 //!
 //! A plan of any length takes little memory: from 1 MiB on, its entries are in a temporary file without a name.
 
@@ -19,7 +19,7 @@ use crate::transfer::copy::Listed;
 use crate::transfer::tree::Item;
 use crate::url::Url;
 
-/// Entries in the order of their making, one JSON document a line.
+/// Entries in the order of their addition, one JSON document a line.
 #[derive(Debug)]
 pub(crate) struct Plan<T> {
     file: BufWriter<SpooledTempFile>,
@@ -162,7 +162,7 @@ impl CopyPlan {
         self.entries.push(planned)
     }
 
-    /// Returns the copies to make.
+    /// Returns the planned copies.
     pub(crate) fn copies(self, roots: Arc<Roots>) -> Result<Copies, Failure> {
         let count = self.len();
         let pairs = self.entries.entries()?;
@@ -175,10 +175,10 @@ impl CopyPlan {
     }
 }
 
-/// Copies to make, one after the other.
+/// Planned copies, in order.
 pub(crate) struct Copies {
     pub(crate) count: usize,
-    /// Sum of the lengths that are known.
+    /// Sum of the known lengths.
     pub(crate) bytes: Total,
     pub(crate) pairs: Box<dyn Iterator<Item = Result<Pair, Failure>> + Send>,
 }

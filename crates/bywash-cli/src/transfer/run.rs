@@ -1,4 +1,4 @@
-//! Makes copies: one, or many side by side.
+//! Runs copies: one, or many concurrently.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,20 +12,20 @@ use crate::progress::bar;
 use crate::total::Total;
 use crate::url::Url;
 
-use super::copy::{Copied, Copier, same_place};
+use super::copy::{Copied, Copier, same_location};
 use super::file::FileTarget;
 use super::jobs::{self, Jobs};
 use super::plan::Copies;
 use super::{After, Pair};
 
-/// Makes one copy, and shows how far it is.
+/// Runs one copy with a progress bar.
 pub(crate) async fn one(
     copier: &Copier,
     pair: &Pair,
     output: Output,
     after: After,
 ) -> Result<(), Failure> {
-    // The length is known when the source is open.
+    // The length is known once the source is open.
     let length = (pair.source != Url::Stdio).then_some(0);
     let bar = bar(length, pair.destination.to_string(), output);
     let copied = Box::pin(transfer(copier, pair, &bar, after)).await;
@@ -41,7 +41,7 @@ pub(crate) async fn one(
     }
 }
 
-/// An object that is not there may be what people call a folder.
+/// Adds a hint to "not found": the user may mean all keys below the name.
 fn or_a_tree(mut failure: Failure, source: &Url) -> Failure {
     let lists = matches!(source, Url::Object(address) if address.scheme.is_writable());
     if lists && failure.kind == Kind::NotFound {
@@ -50,7 +50,7 @@ fn or_a_tree(mut failure: Failure, source: &Url) -> Failure {
     failure
 }
 
-/// Makes all copies, and prints how many they were.
+/// Runs all copies, and prints their number.
 pub(crate) async fn all(
     copier: &Arc<Copier>,
     copies: Copies,
@@ -118,7 +118,7 @@ pub(crate) async fn all(
     outcome
 }
 
-/// One copy, and what becomes of its source.
+/// Runs one copy, and deletes its source if it is a move.
 async fn transfer(
     copier: &Copier,
     pair: &Pair,
@@ -145,19 +145,19 @@ async fn transfer(
     Ok(copied)
 }
 
-/// Moves a file by its name alone, if it stays on its file system.
+/// Moves a file by a rename, if it stays on its file system. Returns whether it did.
 fn renamed(pair: &Pair) -> bool {
     match (&pair.source, &pair.destination) {
         (Url::File(from), Url::File(to)) => {
-            // After a failure here the file is copied; that fails with the reason.
-            let place = FileTarget::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
-            place.is_ok() && from.is_file() && std::fs::rename(from, to).is_ok()
+            // After a failure the file is copied instead, and the copy reports the reason.
+            let target = FileTarget::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
+            target.is_ok() && from.is_file() && std::fs::rename(from, to).is_ok()
         }
         _ => false,
     }
 }
 
-/// Refuses what cannot be deleted afterwards, or would be gone.
+/// Rejects moves from a source that cannot be deleted, and of a source onto itself.
 fn can_move(pair: &Pair) -> Result<(), Failure> {
     let Pair {
         source,
@@ -166,12 +166,12 @@ fn can_move(pair: &Pair) -> Result<(), Failure> {
     } = pair;
     match (source, destination) {
         (Url::Stdio, _) | (_, Url::Stdio) => Err(Failure::usage(
-            "standard input and output are no places to move from or to; copy with cp",
+            "standard input and output cannot be moved; copy with cp",
         )),
         (Url::Object(address), _) if !address.scheme.is_writable() => Err(Failure::usage(format!(
             "{source} can be read only; copy it with cp"
         ))),
-        _ if same_place(source, destination) => Err(Failure::usage(format!(
+        _ if same_location(source, destination) => Err(Failure::usage(format!(
             "{source} would be moved onto itself"
         ))),
         _ => Ok(()),

@@ -65,7 +65,7 @@ pub(crate) fn objects(
     prefix: Path,
     what: String,
 ) -> BoxStream<'static, Result<(String, ObjectMeta), Failure>> {
-    let mut nothing = (!prefix.is_root()).then(|| {
+    let mut not_found = (!prefix.is_root()).then(|| {
         Failure::new(
             Kind::NotFound,
             format!("cannot list {what}: no key begins with it"),
@@ -78,15 +78,16 @@ pub(crate) fn objects(
     });
     // After the last one: detects an empty listing.
     let all = found.map(Some).chain(stream::once(async { None }));
-    let told = all.filter_map(move |found| {
+    let items = all.filter_map(move |found| {
         if found.is_some() {
-            nothing = None;
+            not_found = None;
         }
-        let told = found.or_else(|| nothing.take().map(Err));
-        async { told }
+        let item = found.or_else(|| not_found.take().map(Err));
+        async { item }
     });
     // The marker of the prefix itself is not below it.
-    told.try_filter(|(name, _)| std::future::ready(!name.is_empty()))
+    items
+        .try_filter(|(name, _)| std::future::ready(!name.is_empty()))
         .boxed()
 }
 

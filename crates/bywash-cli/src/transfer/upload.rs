@@ -85,7 +85,10 @@ pub(crate) async fn rest(
 async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: bool) -> Failure {
     let id = upload.journal_id().map(str::to_owned);
     if let Some(id) = id.filter(|_| rewindable && failure.kind != Kind::Usage) {
-        failure.message = format!("{}; to go on: bywash uploads resume {id}", failure.message);
+        failure.message = format!(
+            "{}; to resume it: bywash uploads resume {id}",
+            failure.message
+        );
         return failure;
     }
     // Best effort: report the original failure.
@@ -98,7 +101,9 @@ async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: 
             ) => {}
         Ok(Err(error)) => tracing::warn!("{url}: parts may be left at the endpoint: {error}"),
         Err(_) => {
-            tracing::warn!("{url}: parts may be left at the endpoint: it does not answer");
+            tracing::warn!(
+                "{url}: parts may be left at the endpoint: no response within {ABORT_TIMEOUT:?}"
+            );
         }
     }
     failure

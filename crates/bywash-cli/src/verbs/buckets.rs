@@ -32,7 +32,7 @@ pub(crate) async fn make(args: Args) -> Result<(), Failure> {
     change(&args, ("make", "made"), folder, Method::PUT, body).await
 }
 
-/// The body of a request that makes a bucket in `region`.
+/// Returns the body of a request that creates a bucket in `region`.
 fn create_body(region: &str) -> String {
     #[derive(Serialize)]
     struct CreateBucketConfiguration<'a> {
@@ -54,7 +54,7 @@ pub(crate) async fn remove(args: Args) -> Result<(), Failure> {
     change(&args, ("remove", "removed"), folder, Method::DELETE, body).await
 }
 
-/// Does it to a folder, or asks for it. `what` is what it is called, before and after.
+/// Makes or removes a folder by `folder`, or a bucket by a request. `what`: the verb, and its past participle.
 async fn change(
     args: &Args,
     what: (&str, &str),
@@ -112,7 +112,7 @@ fn bucket(location: &Url) -> Result<&str, Failure> {
     }
 }
 
-/// The buckets of the S3 endpoint, by name.
+/// Returns the buckets of the S3 endpoint, by name.
 pub(crate) async fn list(remote: &Remote) -> Result<Vec<Bucket>, Failure> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -132,7 +132,7 @@ pub(crate) async fn list(remote: &Remote) -> Result<Vec<Bucket>, Failure> {
     Ok(response.buckets.all)
 }
 
-/// A bucket, as the endpoint lists it.
+/// A bucket in the response of the endpoint.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Bucket {

@@ -1,4 +1,4 @@
-//! `bywash cache`: what a running server has in memory.
+//! `bywash cache`: shows and changes the objects in memory of a running server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::size;
 
-/// See and change what a running server has in memory
+/// Show and change which objects a running server has in memory
 ///
 /// The server is found by its data folder, or named by --admin-addr.
 #[derive(Debug, clap::Args)]
@@ -40,13 +40,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// List the objects the server knows, with what of each is in memory
+    /// List the objects that the server knows, with the bytes of each in memory
     Ls {
         /// s3://bucket or s3://bucket/prefix [default: all buckets]
         #[arg(value_name = "PREFIX")]
         prefix: Option<BucketPath>,
-        /// Print the blocks in memory and those on the disk tier, of all blocks of each object, also of objects that no read has
-        /// asked for since the start
+        /// Print the numbers of blocks in memory, on the disk tier, and in all, for each object, also for objects that no client has
+        /// read since the start
         #[arg(long)]
         tier: bool,
     },
@@ -56,7 +56,7 @@ enum Verb {
         #[arg(value_name = "PREFIX")]
         prefix: BucketPath,
     },
-    /// Forget objects, and give their memory back; the origin keeps them
+    /// Drop objects from memory; the origin keeps them
     Drop {
         /// s3://bucket or s3://bucket/prefix
         #[arg(value_name = "PREFIX")]
@@ -64,8 +64,8 @@ enum Verb {
     },
     /// Download an object to a file of the server's machine, below the server's --fetch-folder
     ///
-    /// What the server has in memory or on disk is not requested again. The file appears when it is complete, compared with its
-    /// digest and synced; ctrl-C cancels, and a full disk is waited for.
+    /// Blocks in memory or on the disk tier are not requested again. The file appears once it is complete, compared with its
+    /// digest and synced. Ctrl-C cancels; a full disk is retried.
     Fetch {
         /// s3://bucket/key
         #[arg(value_name = "KEY")]
@@ -76,7 +76,7 @@ enum Verb {
         /// SHA-256 that the object must have, in hexadecimal digits
         #[arg(long, value_name = "HEX", value_parser = sha256)]
         sha256: Option<String>,
-        /// Replace nothing: a file that exists is a failure
+        /// Fail if the file exists
         #[arg(long)]
         create_only: bool,
     },
@@ -86,16 +86,16 @@ enum Verb {
         #[arg(value_name = "KEY")]
         key: BucketPath,
     },
-    /// Read all blocks of the disk tier, compare each with its checksum, and drop those that are damaged
+    /// Read all blocks of the disk tier, compare each with its checksum, and drop damaged ones
     ///
     /// One block is read at a time, while the server works. Exits with 1 if blocks were damaged or could not be read; the
     /// origin has them.
     Verify {
-        /// The most to read a second, as 100MiB [default: no limit]
+        /// Max bytes to read a second, as 100MiB [default: no limit]
         #[arg(long, value_name = "SIZE", value_parser = size::parse)]
         rate: Option<u64>,
     },
-    /// Print the server's limits of memory and disk, or change them until the server's end
+    /// Print the server's limits of memory and disk, or change them until it stops
     ///
     /// A lower limit of memory evicts objects first. If readers and writers hold more than it, the limit stays. A lower
     /// limit of the disk tier removes the oldest blocks.
@@ -219,7 +219,7 @@ async fn list(
                 })?;
             }
         }
-        // A server that names the same place again would have no last page.
+        // A server that repeats a position would never send a last page.
         if page.next.is_none() || page.next == after {
             return Ok(());
         }
@@ -282,7 +282,7 @@ async fn change(
         let mut text = format!("{done} {} objects, {}", changed.objects, BinaryBytes(changed.bytes));
         if changed.left_out > 0 {
             text += &format!(
-                "; {} left out, for they would push out what was read first (raise --memory of the server)",
+                "; {} left out, because they would evict objects read before them (raise --memory of the server)",
                 changed.left_out
             );
         }

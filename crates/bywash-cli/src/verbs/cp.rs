@@ -1,4 +1,4 @@
-//! `bywash cp` and `bywash mv`: which sources go to which destinations.
+//! `bywash cp` and `bywash mv`: pairs of sources and destinations.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::transfer::copy::{Copier, same_place};
+use crate::transfer::copy::{Copier, same_location};
 use crate::transfer::jobs::Jobs;
 use crate::transfer::listing::{Listing, Markers, Named, Sort, Unplanned, planned};
 use crate::transfer::plan::{Copies, CopyPlan, Planned, Roots};
@@ -28,7 +28,7 @@ pub(crate) struct Transfer {
     /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output
     #[arg(value_name = "DST", value_parser = Url::destination)]
     destination: Url,
-    /// All that is below a source, a folder or prefix, under the same names below the destination
+    /// Copy everything below a source, a folder or prefix, under the same names below the destination
     #[arg(long, short)]
     recursive: bool,
     #[command(flatten)]
@@ -38,16 +38,16 @@ pub(crate) struct Transfer {
     /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure
     #[arg(long, requires = "recursive")]
     keep_dirlinks: bool,
-    /// Replace nothing: a destination that exists is a failure
+    /// Fail if the destination exists
     #[arg(long, conflicts_with = "if_match")]
     create_only: bool,
     /// Replace only the version of the object that has this ETag, as `stat` shows it
     #[arg(long, value_name = "ETAG", conflicts_with = "recursive")]
     if_match: Option<String>,
-    /// SHA-256 that the object must have, in hexadecimal digits; with another, nothing appears at the destination
+    /// SHA-256 that the object must have, in hexadecimal digits; on a mismatch the destination is not changed
     #[arg(long, value_name = "HEX", value_parser = ContentDigest::parse_sha256, conflicts_with = "recursive")]
     sha256: Option<ContentDigest>,
-    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    /// Data folder, which records open uploads for `bywash uploads resume`
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
     }
 }
 
-/// Each source by itself. A destination that is a folder gives them their names.
+/// Plans a copy of each source. Below a destination that is a folder, copies get the names of their sources.
 fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
     if args.sources.len() > 1 && !args.destination.is_folder() {
         return Err(Failure::usage(format!(
@@ -115,7 +115,7 @@ fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
     pairs.collect()
 }
 
-/// Gives a destination that is a folder the source's name.
+/// Appends the source's name to a destination that is a folder.
 fn resolve(destination: &Url, source: &Url) -> Result<Url, Failure> {
     if !destination.is_folder() {
         return Ok(destination.clone());
@@ -128,10 +128,10 @@ fn resolve(destination: &Url, source: &Url) -> Result<Url, Failure> {
     below(destination, &name)
 }
 
-/// Plans the copies of all that is below the sources.
+/// Plans the copies of everything below the sources.
 async fn trees(args: &Transfer, endpoint: &Endpoint) -> Result<Copies, Failure> {
     for source in &args.sources {
-        if same_place(source, &args.destination) {
+        if same_location(source, &args.destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));

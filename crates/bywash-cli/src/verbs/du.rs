@@ -1,4 +1,4 @@
-//! `bywash du`: how much is where.
+//! `bywash du`: sums of objects and bytes.
 
 use std::collections::BTreeMap;
 

@@ -63,7 +63,7 @@ mod tests {
     use super::quote;
 
     #[test]
-    fn values_are_one_word_whatever_they_hold() {
+    fn any_value_is_one_shell_word() {
         assert_eq!(quote("a b$(rm)"), "'a b$(rm)'");
         assert_eq!(quote("it's"), r"'it'\''s'");
         assert_eq!(quote(""), "''");

@@ -1,4 +1,4 @@
-//! `bywash ls`: what is in a bucket or a folder.
+//! `bywash ls`: lists buckets, keys and files.
 
 use std::path::{Path as FsPath, PathBuf};
 
@@ -30,16 +30,16 @@ pub(crate) struct Args {
     /// S3 endpoint]
     #[arg(value_name = "WHERE")]
     location: Option<Url>,
-    /// Every key below the prefix
+    /// List all keys below the prefix
     #[arg(long, short)]
     recursive: bool,
-    /// Also the ETags
+    /// Also print ETags
     #[arg(long, short)]
     long: bool,
     /// Sizes as 1.50 MiB
     #[arg(long, short = 'H')]
     human: bool,
-    /// How many there were, and how much, at the end
+    /// Print the number of objects and the sum of their bytes at the end
     #[arg(long, short)]
     summary: bool,
     #[command(flatten)]
@@ -102,7 +102,7 @@ fn shown(bytes: u64, human: bool) -> String {
     }
 }
 
-/// Writes a listing, and counts it.
+/// Prints a listing, and counts its objects and bytes.
 #[derive(Debug)]
 struct Listing<'a> {
     args: &'a Args,
@@ -189,7 +189,7 @@ async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Fai
     let (store, prefix) = (endpoint.of(address)?, address.path()?);
     let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
     if !address.scheme.is_writable() && !address.is_folder() {
-        // Web servers know their files, but not which there are.
+        // Web servers have no listing.
         let meta = store.head(&prefix).await.map_err(failed)?;
         return listing.print(&Entry::object(meta));
     }
@@ -211,7 +211,7 @@ async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Fai
     if found > 0 || prefix.is_root() {
         return Ok(());
     }
-    // Nothing below it: perhaps it names an object.
+    // No key is below it: it may name an object.
     if address.is_folder() {
         return Err(Failure::new(
             Kind::NotFound,

@@ -13,7 +13,7 @@ use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::url::Url;
 
-/// The signatures of S3 and Google's store hold no longer.
+/// Max validity: signatures of S3 and Google's store are valid no longer.
 const EXPIRES_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Print a URL that reads or writes one object without credentials, for a while
@@ -26,10 +26,10 @@ pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key or az://container/key
     #[arg(value_name = "WHAT")]
     location: Url,
-    /// What the address is for
-    #[arg(long, value_enum, default_value_t = For::Get)]
-    method: For,
-    /// How long it holds: 90s, 30m, 12h, at most 7d
+    /// Method that the URL allows
+    #[arg(long, value_enum, default_value_t = UrlMethod::Get)]
+    method: UrlMethod,
+    /// Validity: 90s, 30m, 12h, at most 7d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     expires: Duration,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum For {
+enum UrlMethod {
     #[value(name = "GET", alias = "get")]
     Get,
     #[value(name = "PUT", alias = "put")]
@@ -64,8 +64,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         )));
     };
     let method = match args.method {
-        For::Get => Method::GET,
-        For::Put => Method::PUT,
+        UrlMethod::Get => Method::GET,
+        UrlMethod::Put => Method::PUT,
     };
     let (signer, path) = (args.remote.signer(address)?, address.object()?);
     let url = or_interrupt(async {
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     args.output.line(&signed, || signed.url.clone())?;
     if !args.output.json {
         let until = signed.expires.to_rfc3339_opts(SecondsFormat::Secs, true);
-        tracing::info!("holds until {until}");
+        tracing::info!("valid until {until}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `bywash rm`: objects and files away.
+//! `bywash rm`: deletes objects and files.
 
 use std::iter::Peekable;
 use std::path::Path as FsPath;
@@ -32,10 +32,10 @@ pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key, az://container/key or a file path
     #[arg(required = true, value_name = "WHAT")]
     locations: Vec<Url>,
-    /// All that is below these folders or prefixes
+    /// Delete everything below these folders or prefixes
     #[arg(long, short)]
     recursive: bool,
-    /// With --recursive: also all of a bucket
+    /// With --recursive: also delete a whole bucket
     #[arg(long)]
     force: bool,
     /// Print what would be deleted, and delete nothing
@@ -51,14 +51,14 @@ pub(crate) struct Args {
 
 /// A file or object to delete.
 #[derive(Debug, Serialize, Deserialize)]
-struct Doomed {
+struct Deletion {
     /// Index of its location in the arguments.
     location: usize,
     /// Name below that location; `None` for the location itself.
     name: Option<String>,
 }
 
-impl Doomed {
+impl Deletion {
     fn of(self, locations: &[Url]) -> Url {
         let location = &locations[self.location];
         match self.name {
@@ -74,15 +74,15 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let plan = or_interrupt(find(&args, &endpoint)).await?;
     let count = plan.len();
     let locations: Arc<[Url]> = args.locations.as_slice().into();
-    let doomed = Queue::new(plan.entries()?, Arc::clone(&locations));
+    let queue = Queue::new(plan.entries()?, Arc::clone(&locations));
     let mut failures = Failures::new(args.output);
-    while let Some(next) = doomed.next_if(|_| true) {
+    while let Some(next) = queue.next_if(|_| true) {
         match next? {
             location if args.dry_run => would(&location, args.output)?,
             Url::Object(address) => {
                 or_interrupt(delete(
                     &address,
-                    &doomed,
+                    &queue,
                     &endpoint,
                     args.output,
                     &mut failures,
@@ -109,11 +109,11 @@ fn is_folder(path: &FsPath) -> bool {
     path.is_dir() && !path.is_symlink()
 }
 
-async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure> {
+async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Deletion>, Failure> {
     let mut plan = Plan::new();
     for (index, location) in args.locations.iter().enumerate() {
-        let mut doom = |name| {
-            plan.push(&Doomed {
+        let mut add = |name| {
+            plan.push(&Deletion {
                 location: index,
                 name,
             })
@@ -132,7 +132,7 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure>
             }
         };
         if !is_tree {
-            doom(None)?;
+            add(None)?;
             continue;
         }
         if !args.recursive {
@@ -144,39 +144,39 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure>
         let mut items = tree::items(location, endpoint)?;
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
-                doom(Some(item.name))?;
+                add(Some(item.name))?;
             }
         }
     }
     Ok(plan)
 }
 
-/// What is still to be deleted, in the order of the plan.
+/// Items still to be deleted, in the order of the plan.
 #[derive(Clone)]
 struct Queue {
-    entries: Arc<Mutex<Peekable<Entries<Doomed>>>>,
+    entries: Arc<Mutex<Peekable<Entries<Deletion>>>>,
     locations: Arc<[Url]>,
 }
 
 impl Queue {
-    fn new(entries: Entries<Doomed>, locations: Arc<[Url]>) -> Self {
+    fn new(entries: Entries<Deletion>, locations: Arc<[Url]>) -> Self {
         Self {
             entries: Arc::new(Mutex::new(entries.peekable())),
             locations,
         }
     }
 
-    /// Returns the next one, or the failure to read it, if `takes` accepts the argument that it is from.
+    /// Returns the next item, or the failure to read it, if `takes` accepts the argument that it belongs to.
     fn next_if(&self, takes: impl Fn(&Url) -> bool) -> Option<Result<Url, Failure>> {
         let next = self.entries.lock().next_if(|next| match next {
-            Ok(doomed) => takes(&self.locations[doomed.location]),
+            Ok(deletion) => takes(&self.locations[deletion.location]),
             Err(_) => true,
         })?;
-        Some(next.map(|doomed| doomed.of(&self.locations)))
+        Some(next.map(|deletion| deletion.of(&self.locations)))
     }
 }
 
-/// Refuses to empty a whole bucket or disk by a slip of the hand.
+/// Rejects deleting a whole bucket or disk without `--force`.
 fn guard(location: &Url, force: bool) -> Result<(), Failure> {
     let whole = match location {
         Url::Stdio => false,
@@ -187,7 +187,7 @@ fn guard(location: &Url, force: bool) -> Result<(), Failure> {
     };
     match whole && !force {
         true => Err(Failure::usage(format!(
-            "{location} is all there is; to delete everything in it, add --force"
+            "{location} is a whole bucket or disk; to delete everything in it, add --force"
         ))),
         false => Ok(()),
     }
@@ -205,7 +205,7 @@ fn remove_file(file: &Url) -> Result<(), Failure> {
     std::fs::remove_file(path).map_err(|error| Failure::io(format!("cannot delete {file}"), &error))
 }
 
-/// Deletes an object and those after it in the queue that are in its bucket, in as few requests as the protocol allows.
+/// Deletes an object and the next ones in the queue that are in its bucket, in as few requests as the protocol allows.
 async fn delete(
     first: &Address,
     queue: &Queue,

@@ -17,7 +17,7 @@ use database::Database;
 
 /// Series: values over time, each of a source and a metric
 ///
-/// They are those of the server that uses the data folder, or used it last: values sent to it, and its own history, whose sources
+/// Series belong to the server that uses the data folder, or used it last: values sent to it, and its own history, whose sources
 /// begin with `bywash`.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
@@ -34,57 +34,57 @@ pub(crate) struct Args {
 enum Verb {
     /// Write values, as lines of the Influx line protocol: `weather,place=garden temperature=21.5`
     Write {
-        /// The lines; standard input when none is given
+        /// Files of lines; standard input by default
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
-        /// What timestamps count: ns, us, ms, s, m or h
+        /// Unit of timestamps: ns, us, ms, s, m or h
         #[arg(long, value_name = "UNIT", default_value = "ns")]
         precision: String,
     },
     /// Show the points of series; `*` stands for any characters in a name, `?` for one
     Query {
         #[command(flatten)]
-        which: Which,
-        /// Put the points of each such span together, as 10s or 5m
+        selection: Selection,
+        /// Aggregate the points of each span of this length, as 10s or 5m
         #[arg(long, value_name = "SPAN")]
         step: Option<String>,
-        /// How: avg, min, max, sum, count, first or last [default: avg]
+        /// Aggregation: avg, min, max, sum, count, first or last [default: avg]
         #[arg(long, value_name = "HOW", requires = "step")]
         agg: Option<String>,
     },
     /// Show the names of series
     Ls {
         #[command(flatten)]
-        which: Which,
+        selection: Selection,
     },
     /// Write the points of series to a file, with columns source, metric, timestamp and value
     Export {
         #[command(flatten)]
-        which: Which,
+        selection: Selection,
         #[arg(long, value_enum, default_value = "csv")]
         format: Format,
-        /// The file; standard output when none is given
+        /// The file; standard output by default
         #[arg(long, short, value_name = "FILE")]
         to: Option<PathBuf>,
     },
 }
 
-/// Which series, and when.
+/// Selection of series, and of a range of time.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct Selection {
     /// Measurement and tags, as `weather,place=garden` [default: all]
     source: Option<String>,
     /// The field, as `temperature` [default: all]
     metric: Option<String>,
-    /// The first moment: nanoseconds since 1970, 2026-11-22T07:00:00Z, or -15m
+    /// Start of the range: nanoseconds since 1970, 2026-11-22T07:00:00Z, or -15m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     start: Option<String>,
-    /// The last moment, likewise
+    /// End of the range, likewise
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     end: Option<String>,
 }
 
-impl Which {
+impl Selection {
     fn request(&self) -> SeriesRequest {
         SeriesRequest {
             source: self.source.clone(),
@@ -96,7 +96,7 @@ impl Which {
     }
 }
 
-/// What an export is written as.
+/// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Csv,
@@ -138,26 +138,34 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 async fn at(database: &Database, args: &Args) -> Result<(), Failure> {
     match &args.verb {
         Verb::Write { file, precision } => database.write(lines(file.as_ref())?, precision).await,
-        Verb::Query { which, step, agg } => {
+        Verb::Query {
+            selection,
+            step,
+            agg,
+        } => {
             let request = SeriesRequest {
                 step: step.clone(),
                 agg: agg.clone(),
-                ..which.request()
+                ..selection.request()
             };
             for row in database.query(&request).await? {
                 args.output.line(&row, || row.text())?;
             }
             Ok(())
         }
-        Verb::Ls { which } => {
-            for name in database.list(&which.request()).await? {
+        Verb::Ls { selection } => {
+            for name in database.list(&selection.request()).await? {
                 args.output
                     .line(&name, || format!("{}  {}", name.source, name.metric))?;
             }
             Ok(())
         }
-        Verb::Export { which, format, to } => {
-            let rows = database.query(&which.request()).await?;
+        Verb::Export {
+            selection,
+            format,
+            to,
+        } => {
+            let rows = database.query(&selection.request()).await?;
             let failed = |error: &dyn std::fmt::Display| {
                 Failure::failed(format!("cannot write the rows: {error}"))
             };
@@ -170,7 +178,7 @@ async fn at(database: &Database, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The lines to be written.
+/// Returns the lines to write.
 fn lines(file: Option<&PathBuf>) -> Result<Vec<u8>, Failure> {
     let Some(path) = file else {
         let mut lines = Vec::new();

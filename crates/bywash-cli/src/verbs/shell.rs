@@ -1,4 +1,4 @@
-//! `bywash completions` and `bywash man`: what shells and `man` want to know of the program.
+//! `bywash completions` and `bywash man`: shell completions and manual pages.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

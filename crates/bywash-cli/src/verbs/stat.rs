@@ -1,4 +1,4 @@
-//! `bywash stat`: what is known of one object or file.
+//! `bywash stat`: metadata of objects and files.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::url::Url;
 
 /// Print size, time, version, headers and metadata of objects or files
 ///
-/// With --json, one line each: name, size, modified, and what there is of e_tag, version, headers and metadata.
+/// With --json, one line each: name, size, modified, and e_tag, version, headers and metadata if the object has them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path or a file path
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             Err(failure) => failures.push(failure),
         }
     }
-    failures.end(args.locations.len(), "could not be found out")
+    failures.end(args.locations.len(), "could not be read")
 }
 
 async fn facts(location: &Url, endpoint: &Endpoint) -> Result<Facts, Failure> {

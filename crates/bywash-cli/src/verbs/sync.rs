@@ -1,4 +1,4 @@
-//! `bywash sync`: makes a destination have what a source has.
+//! `bywash sync`: copies to a destination what it lacks or has differently.
 
 mod plan;
 
@@ -14,7 +14,7 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::transfer::copy::{Copier, same_place};
+use crate::transfer::copy::{Copier, same_location};
 use crate::transfer::jobs::{self, Failures, Jobs};
 use crate::transfer::listing::planned;
 use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
@@ -27,8 +27,8 @@ use plan::{Plan, Side};
 /// Copy what a destination lacks or has differently
 ///
 /// A file or object is copied if there is none of its name, if their sizes differ, or if the source was written later (to the
-/// second). With --delete, what the source does not have is deleted, after all copies ended well: if a listing or a copy fails,
-/// nothing is.
+/// second). With --delete, names that the source lacks are deleted after all copies succeeded: if a listing or a copy fails,
+/// nothing is deleted.
 ///
 /// With --json, one line a copy, as cp has it, and one a deletion: removed. With --dry-run: action (copy or delete), source,
 /// destination, bytes.
@@ -40,14 +40,14 @@ pub(crate) struct Args {
     /// A folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder
     #[arg(value_name = "DST", value_parser = Url::destination)]
     destination: Url,
-    /// Delete at the destination what the source does not have
+    /// Delete names at the destination that the source lacks
     #[arg(long)]
     delete: bool,
     /// Compare bytes instead of times where sizes are the same. Reads both sides
     #[arg(long)]
     checksum: bool,
     /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure.
-    /// What is behind them is not listed, and so copied each time
+    /// Files behind them are not listed, so they are copied each time
     #[arg(long)]
     keep_dirlinks: bool,
     /// Print what would be done, and do nothing
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     filter: Filter,
     #[command(flatten)]
     jobs: Jobs,
-    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    /// Data folder, which records open uploads for `bywash uploads resume`
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    if same_place(&args.source, &args.destination) {
+    if same_location(&args.source, &args.destination) {
         return Err(Failure::usage(format!(
             "{} would be copied onto itself",
             args.source
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     })
 }
 
-/// Adds to a failure of a copy that nothing was deleted.
+/// Adds "nothing was deleted" to the failure of a copy.
 fn undeleted(args: &Args, mut failure: Failure) -> Failure {
     if args.delete && failure.kind != Kind::ReaderGone {
         failure.message = format!("{}; nothing was deleted", failure.message);
@@ -116,7 +116,7 @@ fn undeleted(args: &Args, mut failure: Failure) -> Failure {
     failure
 }
 
-/// Plans copies of files with other bytes.
+/// Plans copies of files that differ in their bytes.
 async fn compare(
     args: &Args,
     copier: &Arc<Copier>,
@@ -171,7 +171,7 @@ fn print(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), 
     Ok(())
 }
 
-/// Deletes these names at the destination; `count` is how many they are.
+/// Deletes `count` names at the destination.
 async fn delete(
     args: &Args,
     side: &Side,

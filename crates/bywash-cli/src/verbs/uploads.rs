@@ -1,4 +1,4 @@
-//! `bywash uploads`: what killed or failed copies left behind, to be gone on with or dropped.
+//! `bywash uploads`: lists, resumes and drops the uploads of killed and failed copies.
 
 mod sweep;
 
@@ -19,10 +19,10 @@ use crate::transfer::part::ahead;
 use crate::transfer::source::Source;
 use crate::transfer::upload;
 
-/// Uploads whose process ended before they did
+/// List, resume and drop uploads whose process ended before they were complete
 ///
-/// `bywash cp` records each upload of more than one chunk in the data folder. Another process can go on with it, once none
-/// works on it any more.
+/// `bywash cp` records each upload of more than one chunk in the data folder. Once no process works on it, another process can
+/// resume it.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -39,9 +39,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Show open uploads: how far they are, and whether a process works on them
+    /// List open uploads: their progress, and whether a process works on them
     List,
-    /// Go on with an upload: only what the store does not have is sent
+    /// Resume an upload: only bytes that the store does not have are sent
     Resume {
         /// As `list` shows it
         #[arg(value_name = "ID", required_unless_present = "all")]
@@ -50,13 +50,13 @@ enum Verb {
         #[arg(long, conflicts_with = "id")]
         all: bool,
     },
-    /// Drop an upload, and what the store has of it
+    /// Drop an upload, and its parts at the store
     Abort {
         /// As `list` shows it
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Drop uploads without progress for long, here and at the stores
+    /// Drop uploads without recent progress, in the data folder and at the stores
     Sweep(sweep::Args),
 }
 
@@ -81,12 +81,12 @@ impl Args {
 
 /// One line of `list`.
 #[derive(Debug, Serialize)]
-struct Line {
+struct UploadLine {
     id: String,
     url: Option<String>,
-    /// Bytes the store keeps, as last heard.
+    /// Bytes that the store acknowledged last.
     acknowledged_bytes: u64,
-    /// Of the object, if known.
+    /// Bytes of the object, if known.
     bytes: Option<u64>,
     started: Option<DateTime<Utc>>,
     /// Whether a process works on it now.
@@ -95,11 +95,11 @@ struct Line {
     source: Option<String>,
     /// Whether its bytes can be read again.
     rewindable: bool,
-    /// What is wrong with its file.
+    /// Damage of its file.
     problem: Option<String>,
 }
 
-impl Line {
+impl UploadLine {
     fn new(listed: ListedUpload) -> Self {
         let ListedUpload {
             id, content, alive, ..
@@ -162,7 +162,7 @@ fn source_name(header: &Header) -> Option<String> {
 
 fn list(args: &Args) -> Result<(), Failure> {
     for listed in args.journal().list().map_err(|error| journal(&error))? {
-        let line = Line::new(listed);
+        let line = UploadLine::new(listed);
         args.output.line(&line, || line.text())?;
     }
     Ok(())
@@ -173,7 +173,7 @@ fn list(args: &Args) -> Result<(), Failure> {
 struct Done {
     id: String,
     url: Option<String>,
-    /// Bytes the store had.
+    /// Bytes that the store had.
     resumed_bytes: u64,
     /// Bytes sent to it now.
     sent_bytes: u64,
@@ -187,7 +187,7 @@ impl Done {
         let name = self.url.as_deref().unwrap_or(&self.id);
         match &self.error {
             None => format!(
-                "{name}: done; {} bytes were there, {} were sent",
+                "{name}: complete; the store had {} bytes, {} were sent",
                 self.resumed_bytes, self.sent_bytes
             ),
             Some(error) => format!("{name}: {error}"),
@@ -250,12 +250,12 @@ async fn resume(args: &Args, id: Option<&str>) -> Result<(), Failure> {
         1 if count == 1 => Err(failed.remove(0)),
         some => Err(Failure::new(
             failed.remove(0).kind,
-            format!("{some} of {count} uploads could not be gone on with"),
+            format!("{some} of {count} uploads could not be resumed"),
         )),
     }
 }
 
-/// Returns the bytes that were there, and those that were sent.
+/// Returns the bytes that the store had, and the bytes sent now.
 async fn resume_one(
     args: &Args,
     journal_of: &Journal,
@@ -268,7 +268,7 @@ async fn resume_one(
     let bucket = args.endpoint().of_upload(&header)?;
     let resumed = or_interrupt(async {
         let resumed = bucket.resume_upload(entry, ahead(header.chunk)).await;
-        resumed.map_err(|error| Failure::store(format!("cannot go on with {}", header.url), &error))
+        resumed.map_err(|error| Failure::store(format!("cannot resume {}", header.url), &error))
     });
     let (mut upload, resumed_bytes) = match resumed.await? {
         Resumed::Finished { length, .. } => return Ok((length, 0)),
@@ -309,10 +309,10 @@ async fn abort(args: &Args, id: &str) -> Result<(), Failure> {
     let journal_of = args.journal();
     let entry = match take(&journal_of, id).await {
         Err(failure) if is_damaged(&journal_of, id) => {
-            // What cannot be read names no session; only the file can go.
+            // A damaged file names no session, so only the file can be removed.
             journal_of.forget(id).map_err(|error| journal(&error))?;
             return Err(Failure::failed(format!(
-                "{}. The file was removed now; what the store has of it, if anything, goes with: bywash uploads sweep --older-than 7d URL",
+                "{}. The file was removed. To drop its parts at the store, if there are any: bywash uploads sweep --older-than 7d URL",
                 failure.message
             )));
         }
@@ -352,7 +352,7 @@ async fn take(journal_of: &Journal, id: &str) -> Result<Entry, Failure> {
     taken.map_err(|error| journal(&error))
 }
 
-/// A failure of the journal; its messages name file and next step.
+/// Converts an error of the journal, whose message names file and next step.
 fn journal(error: &JournalError) -> Failure {
     let kind = match error {
         JournalError::Unknown { .. } => Kind::NotFound,

@@ -26,9 +26,9 @@ fn buckets_are_made_listed_and_removed_when_empty() {
             )
         };
         let names = || -> Vec<String> {
-            let (code, told, why) = run(&["ls", "--json"]);
-            assert_eq!(code, 0, "{why}");
-            let lines = json_lines(told.as_bytes());
+            let (code, printed, message) = run(&["ls", "--json"]);
+            assert_eq!(code, 0, "{message}");
+            let lines = json_lines(printed.as_bytes());
             lines
                 .iter()
                 .map(|line| line["name"].as_str().unwrap().to_owned())
@@ -36,22 +36,25 @@ fn buckets_are_made_listed_and_removed_when_empty() {
                 .collect()
         };
         assert!(names().is_empty());
-        let (code, told, why) = run(&["mb", "--json", "s3://new"]);
+        let (code, printed, message) = run(&["mb", "--json", "s3://new"]);
         assert_eq!(
-            (code, told.as_str()),
+            (code, printed.as_str()),
             (0, "{\"made\":\"s3://new/\"}\n"),
-            "{why}"
+            "{message}"
         );
         assert_eq!(names(), ["new"]);
         let file = home.path().join("file");
         std::fs::write(&file, b"x").unwrap();
         assert_eq!(run(&["cp", text(&file), "s3://new/a"]).0, 0);
-        let (code, _, told) = run(&["rb", "s3://new"]);
-        assert_eq!(code, 1, "{told}");
-        assert!(told.contains("bywash rm -r --force s3://new"), "{told}");
+        let (code, _, message) = run(&["rb", "s3://new"]);
+        assert_eq!(code, 1, "{message}");
+        assert!(
+            message.contains("bywash rm -r --force s3://new"),
+            "{message}"
+        );
         assert_eq!(run(&["rm", "-r", "--force", "s3://new"]).0, 0);
-        let (code, _, told) = run(&["rb", "s3://new"]);
-        assert_eq!(code, 0, "{told}");
+        let (code, _, message) = run(&["rb", "s3://new"]);
+        assert_eq!(code, 0, "{message}");
         assert!(names().is_empty());
         assert_eq!(run(&["rb", "s3://new"]).0, 3);
         for bad in ["s3://new/key", "gs://new", "-"] {
@@ -68,7 +71,7 @@ fn buckets_are_made_listed_and_removed_when_empty() {
     assert_eq!(gone.status.code(), Some(5), "{}", stderr(&gone));
 }
 
-/// Sends a request without credentials; returns status and body.
+/// Sends a request without credentials. Returns status and body.
 fn request(method: &str, url: &str, body: &str) -> (u16, String) {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
@@ -79,9 +82,9 @@ fn request(method: &str, url: &str, body: &str) -> (u16, String) {
         "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
     .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (
         head.split(' ').nth(1).unwrap().parse().unwrap(),
         body.to_owned(),
@@ -89,7 +92,7 @@ fn request(method: &str, url: &str, body: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_signed_address_does_what_it_is_for_and_nothing_else() {
+fn presigned_url_allows_its_method_only() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let signed = |args: &[&str]| -> String {
@@ -105,21 +108,21 @@ fn a_signed_address_does_what_it_is_for_and_nothing_else() {
     assert_eq!(request("GET", &put, "").0, 403);
     assert_eq!(request("GET", &signed(&[]), ""), (200, "hello".to_owned()));
     assert_eq!(server.run(&["cat", "s3://first/dir/a b+c"]), b"hello");
-    let told = json_lines(&server.run(&["presign", "--json", "s3://first/k"]));
-    assert_eq!(told[0]["method"], "GET");
+    let printed = json_lines(&server.run(&["presign", "--json", "s3://first/k"]));
+    assert_eq!(printed[0]["method"], "GET");
     for (args, code) in [
         (&["presign", "s3://first"][..], 2),
         (&["presign", "file"], 2),
         (&["presign", "s3://first/k", "--expires", "8d"], 2),
         (&["presign", "https://host/k"], 2),
     ] {
-        let (found, told) = server.fail(args);
-        assert_eq!(found, code, "{args:?}: {told}");
+        let (found, message) = server.fail(args);
+        assert_eq!(found, code, "{args:?}: {message}");
     }
 }
 
 #[test]
-fn addresses_of_azure_are_signed_with_the_account_s_key() {
+fn azure_urls_are_signed_with_the_account_key() {
     let signed = bywash(&["presign", "az://box/k"])
         .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
         .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")

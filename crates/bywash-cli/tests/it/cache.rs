@@ -22,7 +22,7 @@ fn json(server: &Server, args: &[&str]) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn the_cache_of_a_running_server_is_seen_and_changed() {
+fn cache_verbs_show_and_change_a_running_server() {
     let (_home, data) = data_dir(&["data"]);
     let logs = data.join("buckets/data/logs");
     std::fs::create_dir_all(&logs).unwrap();
@@ -45,11 +45,14 @@ fn the_cache_of_a_running_server_is_seen_and_changed() {
         (&why[0]["outcome"], &why[0]["tier"]),
         (&"hit".into(), &"memory".into())
     );
-    let told = stdout(&cache(&server, &["why", "s3://data/logs/a b.txt"]));
-    assert!(told.starts_with("hit: s3://data/logs/a b.txt\n"), "{told}");
+    let printed = stdout(&cache(&server, &["why", "s3://data/logs/a b.txt"]));
     assert!(
-        told.contains("1 requests to the origin, 3000 bytes"),
-        "{told}"
+        printed.starts_with("hit: s3://data/logs/a b.txt\n"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("1 requests to the origin, 3000 bytes"),
+        "{printed}"
     );
 
     let warmed = json(&server, &["warm", "s3://data/logs/"]);
@@ -65,11 +68,11 @@ fn the_cache_of_a_running_server_is_seen_and_changed() {
     );
 }
 
-/// Asks the server by `reached` until it is true.
+/// Polls `reached` until it returns `true`.
 fn wait_until(what: &str, reached: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !reached() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
     }
 }
 
@@ -93,7 +96,7 @@ fn slow_evictions_are_counted_by_the_settings_of_the_server() {
     for (time, is_slow) in [("1h", false), ("0s", true)] {
         let (_home, data) = data_dir(&["data"]);
         std::fs::write(data.join("buckets/data/a"), vec![7; 40 << 20]).unwrap();
-        // Blocks on their way to the client may all be pinned for a moment: only the time counts.
+        // All blocks may be pinned by responses for a moment, which adds rounds: only the time counts.
         let rounds = ["--slow-eviction-rounds", "1000000"];
         let args = ["--memory", "32MiB", "--slow-eviction", time];
         let server = Server::start(&data, &[&args[..], &rounds].concat());
@@ -146,21 +149,26 @@ fn memory_limit_of_a_running_server_is_shown_and_changed() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_the_next_step() {
+fn failed_cache_verbs_name_the_next_step() {
     let (_home, data) = data_dir(&["data"]);
-    let nobody = bywash(&["cache", "ls", "--data-dir"])
+    let without_server = bywash(&["cache", "ls", "--data-dir"])
         .arg(&data)
         .output()
         .unwrap();
-    assert_eq!(nobody.status.code(), Some(3), "{}", stderr(&nobody));
-    assert!(
-        stderr(&nobody).contains("bywash serve"),
+    assert_eq!(
+        without_server.status.code(),
+        Some(3),
         "{}",
-        stderr(&nobody)
+        stderr(&without_server)
+    );
+    assert!(
+        stderr(&without_server).contains("bywash serve"),
+        "{}",
+        stderr(&without_server)
     );
 
     let server = Server::start(&data, &[]);
-    for (args, code, said) in [
+    for (args, code, expected) in [
         (&["why", "s3://data"][..], 2, "write s3://data/key"),
         (&["ls", "./file"], 2, "write s3://bucket/prefix"),
         (&["warm", "s3://missing"], 3, "no bucket missing"),
@@ -174,7 +182,7 @@ fn what_cannot_be_is_told_with_the_next_step() {
             stderr(&output)
         );
         assert!(
-            stderr(&output).contains(said),
+            stderr(&output).contains(expected),
             "{args:?}: {}",
             stderr(&output)
         );

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
-fn small_and_large_objects_go_there_and_back() {
+fn small_and_large_objects_round_trip() {
     let (home, data) = data_dir(&["first", "second"]);
     let server = Server::start(&data, &["--memory", "256MiB"]);
     for (name, length) in [
@@ -22,27 +22,27 @@ fn small_and_large_objects_go_there_and_back() {
         let (file, back) = (home.path().join(name), home.path().join("back"));
         std::fs::write(&file, &content).unwrap();
         let url = format!("s3://first/dir/{name}");
-        let told = json_lines(&server.run(&["cp", "--json", text(&file), "s3://first/dir/"]));
+        let printed = json_lines(&server.run(&["cp", "--json", text(&file), "s3://first/dir/"]));
         assert_eq!(
-            (&told[0]["destination"], &told[0]["bytes"]),
+            (&printed[0]["destination"], &printed[0]["bytes"]),
             (&url.as_str().into(), &length.into()),
-            "{told:?}"
+            "{printed:?}"
         );
         let stat = json_lines(&server.run(&["stat", "--json", &url]));
         assert_eq!(stat[0]["size"], length, "{name}");
-        assert_eq!(stat[0]["e_tag"], told[0]["e_tag"], "{name}");
+        assert_eq!(stat[0]["e_tag"], printed[0]["e_tag"], "{name}");
 
         server.run(&["cp", &url, text(&back)]);
         assert!(
             std::fs::read(&back).unwrap() == content,
-            "{name} came back different"
+            "{name} differs after the round trip"
         );
-        // Within a bucket, and from one to the other.
+        // Within a bucket, and to another bucket.
         server.run(&["cp", &url, &format!("s3://first/copy/{name}")]);
         server.run(&["cp", &format!("s3://first/copy/{name}"), "s3://second"]);
         assert!(
             server.run(&["cat", &format!("s3://second/{name}")]) == content,
-            "{name} was copied wrongly"
+            "the copy of {name} differs"
         );
     }
     let left: Vec<_> = std::fs::read_dir(home.path())
@@ -68,19 +68,19 @@ fn standard_streams_are_copied() {
         assert!(done.status.success(), "{}", stderr(&done));
         assert!(
             server.run(&["cp", "s3://first/piped", "-"]) == content,
-            "{length} bytes came back different"
+            "{length} bytes differ after the round trip"
         );
     }
 }
 
 #[test]
-fn a_killed_copy_leaves_nothing_in_the_folder() {
+fn killed_copy_leaves_no_file_in_the_folder() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("to");
     std::fs::create_dir(&folder).unwrap();
     let unnamed = OFlags::TMPFILE | OFlags::RDWR;
     if rustix::fs::open(&folder, unnamed, Mode::RWXU).is_err() {
-        // What is killed leaves a file of Bywash's own name there.
+        // Without unnamed files, a killed copy leaves a file with a reserved name.
         return;
     }
     let mut cp = bywash(&["cp", "-", text(&folder.join("file"))])
@@ -104,13 +104,13 @@ fn a_killed_copy_leaves_nothing_in_the_folder() {
 }
 
 #[test]
-fn ranges_are_those_of_http() {
+fn cat_ranges_select_bytes_as_in_http() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let file = home.path().join("digits");
     std::fs::write(&file, b"0123456789").unwrap();
     server.run(&["cp", text(&file), "s3://first/digits"]);
-    for place in ["s3://first/digits", text(&file)] {
+    for location in ["s3://first/digits", text(&file)] {
         for (range, expected) in [
             ("0-0", "0"),
             ("2-5", "2345"),
@@ -119,15 +119,15 @@ fn ranges_are_those_of_http() {
             ("8-100", "89"),
         ] {
             assert_eq!(
-                server.run(&["cat", place, "--range", range]),
+                server.run(&["cat", location, "--range", range]),
                 expected.as_bytes(),
-                "{place} {range}"
+                "{location} {range}"
             );
         }
-        assert_eq!(server.fail(&["cat", place, "--range", "10-"]).0, 1);
+        assert_eq!(server.fail(&["cat", location, "--range", "10-"]).0, 1);
     }
-    let (code, told) = server.fail(&["cat", "s3://first/digits", "--range", "5-2"]);
-    assert_eq!(code, 2, "{told}");
+    let (code, message) = server.fail(&["cat", "s3://first/digits", "--range", "5-2"]);
+    assert_eq!(code, 2, "{message}");
 }
 
 #[test]
@@ -148,12 +148,16 @@ fn listings_show_prefixes_and_keys() {
             .map(|line| line["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    for place in ["s3://first", text(&tree)] {
-        assert_eq!(names(&["ls", "--json", place]), ["a", "dir/"], "{place}");
+    for location in ["s3://first", text(&tree)] {
         assert_eq!(
-            names(&["ls", "--json", "-r", place]),
+            names(&["ls", "--json", location]),
+            ["a", "dir/"],
+            "{location}"
+        );
+        assert_eq!(
+            names(&["ls", "--json", "-r", location]),
             ["a", "dir/b", "dir/sub/c"],
-            "{place}"
+            "{location}"
         );
     }
     assert_eq!(
@@ -173,13 +177,13 @@ fn listings_show_prefixes_and_keys() {
         "s3://absent",
         "/nothing/at/all",
     ] {
-        let (code, told) = server.fail(&["ls", missing]);
-        assert_eq!(code, 3, "{missing}: {told}");
+        let (code, message) = server.fail(&["ls", missing]);
+        assert_eq!(code, 3, "{missing}: {message}");
     }
 }
 
 #[test]
-fn deleted_is_gone() {
+fn deleted_objects_and_files_are_gone() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let file = home.path().join("file");
@@ -188,13 +192,13 @@ fn deleted_is_gone() {
     for key in keys {
         server.run(&["cp", text(&file), key]);
     }
-    let told = json_lines(&server.run(&["rm", "--json", keys[0], keys[1], text(&file)]));
-    assert_eq!(told.len(), 3, "{told:?}");
+    let printed = json_lines(&server.run(&["rm", "--json", keys[0], keys[1], text(&file)]));
+    assert_eq!(printed.len(), 3, "{printed:?}");
     assert!(!file.exists());
     assert!(!server.run(&["stat", keys[2]]).is_empty());
     for verb in ["stat", "cat"] {
-        let (code, told) = server.fail(&[verb, keys[0]]);
-        assert_eq!(code, 3, "{verb}: {told}");
+        let (code, message) = server.fail(&[verb, keys[0]]);
+        assert_eq!(code, 3, "{verb}: {message}");
     }
     assert_eq!(server.fail(&["rm", text(&file)]).0, 3);
     assert_eq!(server.fail(&["cp", keys[0], text(&file)]).0, 3);
@@ -202,7 +206,7 @@ fn deleted_is_gone() {
 }
 
 #[test]
-fn a_copy_replaces_a_file_in_one_step_and_keeps_its_kind() {
+fn copy_over_a_file_keeps_links_permissions_and_devices() {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     let (home, data) = data_dir(&["first"]);
@@ -228,8 +232,8 @@ fn a_copy_replaces_a_file_in_one_step_and_keeps_its_kind() {
             .is_char_device()
     );
 
-    let (code, told) = server.fail(&["cp", text(&source), text(&source)]);
-    assert_eq!(code, 2, "{told}");
+    let (code, message) = server.fail(&["cp", text(&source), text(&source)]);
+    assert_eq!(code, 2, "{message}");
     assert_eq!(std::fs::read(&source).unwrap(), b"new");
 }
 
@@ -245,15 +249,15 @@ fn failures_have_their_exit_codes() {
         .output()
         .unwrap();
     assert_eq!(denied.status.code(), Some(4), "{}", stderr(&denied));
-    let told: serde_json::Value =
+    let printed: serde_json::Value =
         serde_json::from_str(stderr(&denied).lines().last().unwrap()).unwrap();
-    assert_eq!(told["error"]["kind"], "denied");
+    assert_eq!(printed["error"]["kind"], "denied");
     assert!(
-        told["error"]["message"]
+        printed["error"]["message"]
             .as_str()
             .unwrap()
             .contains("SignatureDoesNotMatch"),
-        "{told}"
+        "{printed}"
     );
 
     for (args, code) in [
@@ -265,18 +269,18 @@ fn failures_have_their_exit_codes() {
         (&["cat", "ftp://first/a"], 2),
         (&["fly"], 2),
     ] {
-        let (found, told) = server.fail(args);
-        assert_eq!(found, code, "{args:?}: {told}");
+        let (found, message) = server.fail(args);
+        assert_eq!(found, code, "{args:?}: {message}");
     }
-    let nobody = bywash(&["ls", "s3://first", "--endpoint", "http://bywash.invalid"])
+    let unsigned = bywash(&["ls", "s3://first", "--endpoint", "http://bywash.invalid"])
         .env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
         .output()
         .unwrap();
-    assert_eq!(nobody.status.code(), Some(4), "{}", stderr(&nobody));
+    assert_eq!(unsigned.status.code(), Some(4), "{}", stderr(&unsigned));
     assert!(
-        stderr(&nobody).contains("neither AWS_ACCESS_KEY_ID is set nor a profile"),
+        stderr(&unsigned).contains("neither AWS_ACCESS_KEY_ID is set nor a profile"),
         "{}",
-        stderr(&nobody)
+        stderr(&unsigned)
     );
     let endpoint = server.s3.clone();
     drop(server);
@@ -293,7 +297,7 @@ fn failures_have_their_exit_codes() {
 }
 
 #[test]
-fn an_interrupted_copy_leaves_nothing() {
+fn interrupted_copy_leaves_no_file_and_no_upload() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &["--memory", "256MiB"]);
     let file = home.path().join("file");
@@ -304,7 +308,7 @@ fn an_interrupted_copy_leaves_nothing() {
             .spawn()
             .unwrap();
         let mut stdin = cp.stdin.take().unwrap();
-        // More than two parts and what a pipe holds: once all is written, a multipart upload runs.
+        // More than two parts and the buffer of a pipe: once all is written, a multipart upload is in progress.
         stdin.write_all(&pattern(97 << 20)).unwrap();
         kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
         let ended = cp.wait_with_output().unwrap();

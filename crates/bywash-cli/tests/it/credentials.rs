@@ -1,4 +1,4 @@
-//! Credentials, found where the vendors' own clients find them: seen at servers that log each request.
+//! Credentials from the places where the vendors' own clients find them, observed in the request logs of servers.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 use tokio::task::block_in_place;
 
-/// A store, and a home with profiles of the AWS command line that lead to it.
+/// A store, and a home folder with AWS profiles that name its endpoint.
 struct Home {
     store: Origin,
     folder: tempfile::TempDir,
@@ -33,7 +33,7 @@ impl Home {
         Self { store, folder }
     }
 
-    /// The program at home, with these variables.
+    /// Returns a command that runs the program in this home folder with these variables.
     fn verb(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = bywash(args);
         command
@@ -45,12 +45,12 @@ impl Home {
         command
     }
 
-    /// Each request since the last look was signed in this scope.
-    fn signed_in(&self, scope: &str) {
+    /// Asserts that each request since the last call was signed with this scope.
+    fn assert_signed_with(&self, scope: &str) {
         let log = self.store.take_log();
         assert!(!log.is_empty());
         for one in log {
-            // Parts and their like are signed in the address.
+            // Requests about parts are signed in the URL.
             let header = one.headers.get("authorization");
             let header = header.map(|text| text.to_str().unwrap().to_owned());
             let signature = header.unwrap_or_else(|| one.line.replace("%2F", "/"));
@@ -60,38 +60,38 @@ impl Home {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_profile_of_the_aws_command_line_signs_for_verbs() {
+async fn verbs_sign_with_the_aws_profile() {
     let home = Home::new().await;
     let named = [("AWS_PROFILE", "named")];
     succeeds(home.verb(&["cp", "file", "s3://data/k"], &named));
-    home.signed_in("other/");
+    home.assert_signed_with("other/");
     succeeds(home.verb(&["ls", "s3://data/"], &named));
-    home.signed_in("/eu-west-7/s3");
+    home.assert_signed_with("/eu-west-7/s3");
     let url = home.store.url();
     succeeds(home.verb(&["ls", "s3://data/", "--endpoint", &url], &[]));
-    home.signed_in("plain/");
+    home.assert_signed_with("plain/");
     let own = [
         ("AWS_ACCESS_KEY_ID", "own"),
         ("AWS_SECRET_ACCESS_KEY", "s"),
         ("AWS_PROFILE", "named"),
     ];
     succeeds(home.verb(&["cat", "s3://data/k"], &own));
-    home.signed_in("own/");
-    for (profile, says) in [
+    home.assert_signed_with("own/");
+    for (profile, expected) in [
         ("none", "no profile \"none\""),
         ("sso", "export-credentials --profile sso"),
     ] {
-        let told = fails(home.verb(&["ls", "s3://data/"], &[("AWS_PROFILE", profile)]));
-        assert!(told.contains(says), "{told}");
+        let message = fails(home.verb(&["ls", "s3://data/"], &[("AWS_PROFILE", profile)]));
+        assert!(message.contains(expected), "{message}");
     }
     assert!(home.store.take_log().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_profile_signs_for_the_bucket_that_names_it() {
+async fn bucket_requests_are_signed_with_its_profile() {
     let home = Home::new().await;
     succeeds(home.verb(&["cp", "file", "s3://data/k"], &[("AWS_PROFILE", "named")]));
-    home.signed_in("other/");
+    home.assert_signed_with("other/");
     let (settings, data) = (
         home.folder.path().join("bywash.toml"),
         home.folder.path().join("data"),
@@ -105,11 +105,11 @@ async fn a_profile_signs_for_the_bucket_that_names_it() {
     let server = block_in_place(|| Server::spawn(serve, &data));
     let output = succeeds(server.client(&["cat", "s3://data/k"]));
     assert_eq!(stdout(&output), "content");
-    home.signed_in("/own-region/s3");
+    home.assert_signed_with("/own-region/s3");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_string_is_all_that_azure_needs() {
+async fn azure_connection_string_suffices() {
     let azure = Azure::new();
     let store = Origin::start(Arc::<Azure>::clone(&azure)).await.unwrap();
     let string = format!(
@@ -124,7 +124,7 @@ async fn a_connection_string_is_all_that_azure_needs() {
         command
             .current_dir(&home)
             .env("AZURE_STORAGE_CONNECTION_STRING", string);
-        // Of another account: never mixed with the string's.
+        // Credentials of another account, which must not be mixed with those of the string.
         command
             .env("AZURE_STORAGE_ACCOUNT_NAME", "another")
             .env("AZURE_STORAGE_SAS_KEY", "sig=another");
@@ -146,18 +146,18 @@ async fn a_connection_string_is_all_that_azure_needs() {
     }
     let signed = succeeds(verb(&["presign", "az://data/dir/k"], &string));
     assert!(stdout(&signed).starts_with(&format!("{}/account/data/dir/k?", store.url())));
-    let told = fails(verb(&["cat", "az://data/dir/k"], "AccountKey"));
-    assert!(told.contains("connection string"), "{told}");
+    let message = fails(verb(&["cat", "az://data/dir/k"], "AccountKey"));
+    assert!(message.contains("connection string"), "{message}");
 }
 
-/// A store that redirects each request, once.
-struct Elsewhere {
-    /// Where to; empty for its own host.
+/// A store that redirects each request once.
+struct RedirectingS3 {
+    /// Target of the redirect; empty for the same host.
     host: String,
     store: Arc<S3>,
 }
 
-impl Protocol for Elsewhere {
+impl Protocol for RedirectingS3 {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         match request.query("moved") {
             Some(_) => self.store.respond(request),
@@ -189,7 +189,7 @@ async fn redirected_verbs_stay_on_the_host_and_send_no_referer() {
         let bytes = "content".into();
         store.objects().put("data", "k", bytes, [].into(), |_| true);
         let is_other = !host.is_empty();
-        let near = Origin::start(Arc::new(Elsewhere { host, store })).await;
+        let near = Origin::start(Arc::new(RedirectingS3 { host, store })).await;
         let near = near.unwrap();
         for args in verbs {
             let mut command = home.verb(args, &key);
@@ -220,7 +220,7 @@ fn large_files_go_to_and_from_a_loopback_endpoint_without_credentials() {
         ("s3://first/big", text(&back)),
     ] {
         let mut cp = bywash(&["cp", from, to, "--endpoint", &server.s3]);
-        // What a machine of a cloud would have, and this one does not.
+        // The metadata service of a cloud machine, which must not be required.
         cp.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
         let output = cp.current_dir(&home).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));

@@ -15,7 +15,7 @@ use crate::hostile::{base64, sha256};
 
 const BYTES: usize = 20 << 20;
 
-/// A store that flips a bit in each of its next bodies of at least a MiB.
+/// A store that flips a bit in each of its next `flips` bodies of at least 1 MiB.
 struct FlippingS3 {
     store: Arc<S3>,
     flips: AtomicUsize,
@@ -25,7 +25,7 @@ impl Protocol for FlippingS3 {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let mut response = self.store.respond(request);
         let taken = |left: usize| left.checked_sub(1);
-        // Relaxed: a counter alone.
+        // Relaxed: a counter that publishes nothing.
         if response.body.len() >= 1 << 20
             && self.flips.fetch_update(Relaxed, Relaxed, taken).is_ok()
         {
@@ -37,14 +37,15 @@ impl Protocol for FlippingS3 {
     }
 }
 
-struct Place {
+/// A store with one object, and a folder for copies of it.
+struct DigestFixture {
     home: tempfile::TempDir,
     content: Vec<u8>,
     server: Server,
 }
 
-impl Place {
-    /// A store with one object and its CRC32C.
+impl DigestFixture {
+    /// Starts a store with one object and its CRC32C, which flips a bit in `flips` bodies.
     async fn new(flips: usize) -> Self {
         let content = pattern(BYTES);
         let store = S3::new();
@@ -83,7 +84,7 @@ impl Place {
         block_in_place(|| command.output().unwrap())
     }
 
-    /// Files in the folder, but for the data folder's own.
+    /// Returns the files in the folder, without the data folder.
     fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -98,35 +99,38 @@ impl Place {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn download_with_a_flipped_bit_starts_over_once() {
-    let place = Place::new(1).await;
-    let output = place.cp(text(&place.to()), &[]);
+    let fixture = DigestFixture::new(1).await;
+    let output = fixture.cp(text(&fixture.to()), &[]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let noted = stderr(&output);
-    assert!(noted.contains("does not have its digest"), "{noted}");
-    assert!(std::fs::read(place.to()).unwrap() == place.content);
-    assert_eq!((place.files(), place.states()), (vec!["big".to_owned()], 0));
+    let message = stderr(&output);
+    assert!(message.contains("do not match its digest"), "{message}");
+    assert!(std::fs::read(fixture.to()).unwrap() == fixture.content);
+    assert_eq!(
+        (fixture.files(), fixture.states()),
+        (vec!["big".to_owned()], 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn download_with_flipped_bits_again_fails_and_leaves_no_file() {
-    let place = Place::new(usize::MAX).await;
-    let output = place.cp(text(&place.to()), &[]);
+    let fixture = DigestFixture::new(usize::MAX).await;
+    let output = fixture.cp(text(&fixture.to()), &[]);
     assert!(!output.status.success());
     assert!(stderr(&output).contains("CRC32C"), "{}", stderr(&output));
-    assert_eq!((place.files(), place.states()), (vec![], 0));
-    // The control.
-    let output = place.cp(text(&place.to()), &["--verify", "off"]);
+    assert_eq!((fixture.files(), fixture.states()), (vec![], 0));
+    // Negative control: without verification the flipped bit is stored.
+    let output = fixture.cp(text(&fixture.to()), &["--verify", "off"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(std::fs::read(place.to()).unwrap() != place.content);
+    assert!(std::fs::read(fixture.to()).unwrap() != fixture.content);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_to_an_object_with_a_flipped_bit_stores_nothing() {
-    let place = Place::new(usize::MAX).await;
-    let folder = place.home.path().join("store");
+    let fixture = DigestFixture::new(usize::MAX).await;
+    let folder = fixture.home.path().join("store");
     std::fs::create_dir(&folder).unwrap();
     let to = format!("file://{}/copy", text(&folder));
-    let output = place.cp(&to, &[]);
+    let output = fixture.cp(&to, &[]);
     assert!(!output.status.success());
     assert!(stderr(&output).contains("CRC32C"), "{}", stderr(&output));
     assert!(!folder.join("copy").exists());
@@ -134,18 +138,18 @@ async fn copy_to_an_object_with_a_flipped_bit_stores_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn given_sha256_is_compared_at_every_destination() {
-    let place = Place::new(0).await;
-    let (right, wrong) = (sha256(&place.content), sha256(b"other"));
-    for to in [text(&place.to()), "-"] {
-        let output = place.cp(to, &["--sha256", &wrong]);
+    let fixture = DigestFixture::new(0).await;
+    let (right, wrong) = (sha256(&fixture.content), sha256(b"other"));
+    for to in [text(&fixture.to()), "-"] {
+        let output = fixture.cp(to, &["--sha256", &wrong]);
         assert!(!output.status.success(), "{to}");
         assert!(stderr(&output).contains("SHA-256"), "{}", stderr(&output));
-        assert_eq!(place.files(), [""; 0], "{to}");
+        assert_eq!(fixture.files(), [""; 0], "{to}");
     }
-    let output = place.cp(text(&place.to()), &["--sha256", &right]);
+    let output = fixture.cp(text(&fixture.to()), &["--sha256", &right]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let output = place.cp("-", &["--sha256", &right]);
-    assert!(output.status.success() && output.stdout == place.content);
+    let output = fixture.cp("-", &["--sha256", &right]);
+    assert!(output.status.success() && output.stdout == fixture.content);
     for (sources, digest) in [("local", &*right), ("s3://data/big", "abc")] {
         let output = bywash(&["cp", "--sha256", digest, sources, "to"]).output();
         let output = output.unwrap();

@@ -1,4 +1,4 @@
-//! Large downloads that are killed, and go on.
+//! Large downloads that are killed and resumed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -13,27 +13,27 @@ use rustix::process::{Pid, Signal, kill_process};
 const PART: u64 = 8 << 20;
 const BYTES: u64 = 6 * PART + 5;
 
-/// A server with one object of several parts, and a place for it.
-struct Place {
+/// A server with one object of several parts, and a folder for downloads of it.
+struct DownloadFixture {
     home: tempfile::TempDir,
     server: Server,
     gate: Gate,
     content: Vec<u8>,
 }
 
-impl Place {
+impl DownloadFixture {
     fn new() -> Self {
         let (home, data) = data_dir(&["first"]);
         let server = Server::start(&data, &["--memory", "256MiB"]);
         let content = pattern(usize::try_from(BYTES).unwrap());
-        let place = Self {
+        let fixture = Self {
             home,
             gate: Gate::before(&server.s3),
             server,
             content,
         };
-        place.put(&place.content);
-        place
+        fixture.put(&fixture.content);
+        fixture
     }
 
     fn put(&self, content: &[u8]) {
@@ -48,7 +48,7 @@ impl Place {
         folder.join(name)
     }
 
-    /// A download to `to` through a relay.
+    /// Returns a command that downloads to `to` through the relay.
     fn cp(&self, to: &Path) -> Command {
         self.server.client(&[
             "cp",
@@ -60,32 +60,32 @@ impl Place {
         ])
     }
 
-    /// Begins a download and stops it when `limit` bytes came and at least `parts` were written.
-    fn killed(&self, to: &Path, limit: u64, parts: usize, signal: Signal) -> String {
-        self.gate.let_through(limit);
+    /// Starts a download and stops it once `limit` bytes were received and at least `parts` are recorded.
+    fn stop_after(&self, to: &Path, limit: u64, parts: usize, signal: Signal) -> String {
+        self.gate.set_limit(limit);
         let mut child = self.cp(to).spawn().unwrap();
-        self.gate.wait_until_shut();
-        while self.noted(to) < parts {
+        self.gate.wait_for_limit();
+        while self.recorded_parts(to) < parts {
             assert!(child.try_wait().unwrap().is_none(), "the copy ended");
             std::thread::yield_now();
         }
         stop(child, signal)
     }
 
-    /// Ends a download; tells the bytes that were there, and those that came now.
-    fn resumed(&self, to: &Path) -> (u64, u64) {
-        self.gate.let_through(u64::MAX);
+    /// Resumes a download. Returns the bytes stored before, and those received now.
+    fn resume(&self, to: &Path) -> (u64, u64) {
+        self.gate.set_limit(u64::MAX);
         let output = self.cp(to).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
-        let told = json_lines(&output.stdout);
-        assert_eq!(told[0]["bytes"], BYTES);
+        let printed = json_lines(&output.stdout);
+        assert_eq!(printed[0]["bytes"], BYTES);
         (
-            told[0]["resumed_bytes"].as_u64().unwrap_or(0),
+            printed[0]["resumed_bytes"].as_u64().unwrap_or(0),
             self.gate.passed(),
         )
     }
 
-    /// The state of the download to `to`, if there is one: its name is made of the path.
+    /// Returns the state file of the download to `to`, if there is one. It contains the path.
     fn state(&self, to: &Path) -> Option<PathBuf> {
         let states = std::fs::read_dir(self.server.data.join("downloads")).ok()?;
         let paths = states.map(|entry| entry.unwrap().path());
@@ -96,8 +96,8 @@ impl Place {
         paths.filter(of).last()
     }
 
-    /// Parts that the state of the download says are there.
-    fn noted(&self, to: &Path) -> usize {
+    /// Returns the number of parts recorded in the state of the download.
+    fn recorded_parts(&self, to: &Path) -> usize {
         let state = self.state(to).and_then(|state| std::fs::read(state).ok());
         let lines = state
             .unwrap_or_default()
@@ -107,8 +107,8 @@ impl Place {
         lines.saturating_sub(1)
     }
 
-    /// What is in the folder of downloads.
-    fn left(&self) -> Vec<String> {
+    /// Returns the names in the folder of downloads.
+    fn downloads(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home.path().join("down")).unwrap();
         let mut names: Vec<_> = entries
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -133,8 +133,8 @@ fn hidden(to: &Path, end: &str) -> PathBuf {
 }
 
 #[test]
-fn a_download_killed_at_any_moment_goes_on_where_it_was() {
-    let place = Place::new();
+fn killed_download_resumes_from_its_recorded_parts() {
+    let fixture = DownloadFixture::new();
     for (round, (limit, parts)) in [
         (1 << 10, 0),
         (PART, 0),
@@ -145,83 +145,86 @@ fn a_download_killed_at_any_moment_goes_on_where_it_was() {
     .into_iter()
     .enumerate()
     {
-        let to = place.file(&format!("big-{round}"));
-        place.killed(&to, limit, parts, Signal::KILL);
-        assert!(!to.exists(), "half a file is seen");
-        let there = place.noted(&to) as u64;
-        let (resumed, came) = place.resumed(&to);
+        let to = fixture.file(&format!("big-{round}"));
+        fixture.stop_after(&to, limit, parts, Signal::KILL);
+        assert!(!to.exists(), "an incomplete file is visible");
+        let recorded = fixture.recorded_parts(&to) as u64;
+        let (resumed, received) = fixture.resume(&to);
         // The last part is shorter.
         assert!(
-            resumed <= there * PART && resumed + PART >= there * PART,
+            resumed <= recorded * PART && resumed + PART >= recorded * PART,
             "{round}: {resumed}"
         );
         if parts > 1 {
             assert!(resumed > 0, "{round}: nothing was kept");
         }
-        // Heads of answers, and what the relay held for the process that is gone.
+        // Response heads, and bytes that the relay held for the killed process.
         let overhead = 1 << 20;
         assert!(
-            came <= BYTES - resumed + overhead,
-            "{round}: {came} came, {resumed} were there"
+            received <= BYTES - resumed + overhead,
+            "{round}: {received} bytes received, {resumed} stored before"
         );
         assert!(
-            std::fs::read(&to).unwrap() == place.content,
+            std::fs::read(&to).unwrap() == fixture.content,
             "{round}: different bytes"
         );
     }
-    assert_eq!(place.left(), ["big-0", "big-1", "big-2", "big-3", "big-4"]);
+    assert_eq!(
+        fixture.downloads(),
+        ["big-0", "big-1", "big-2", "big-3", "big-4"]
+    );
 }
 
 #[test]
-fn another_version_starts_over_and_damage_is_mended() {
-    let place = Place::new();
-    let to = place.file("big");
-    place.killed(&to, 5 * PART, 1, Signal::KILL);
-    // What was noted is not believed if it is not so.
+fn resumed_download_replaces_damaged_parts_and_restarts_for_another_version() {
+    let fixture = DownloadFixture::new();
+    let to = fixture.file("big");
+    fixture.stop_after(&to, 5 * PART, 1, Signal::KILL);
+    // A recorded part with other bytes is fetched again.
     let part = hidden(&to, ".bywash-part");
     let mut bytes = std::fs::read(&part).unwrap();
     bytes.iter_mut().for_each(|byte| *byte = !*byte);
     std::fs::write(&part, bytes).unwrap();
-    assert_eq!(place.resumed(&to).0, 0);
-    assert!(std::fs::read(&to).unwrap() == place.content);
+    assert_eq!(fixture.resume(&to).0, 0);
+    assert!(std::fs::read(&to).unwrap() == fixture.content);
 
-    let again = place.file("again");
-    place.killed(&again, 5 * PART, 1, Signal::KILL);
-    let mut other = place.content.clone();
+    let again = fixture.file("again");
+    fixture.stop_after(&again, 5 * PART, 1, Signal::KILL);
+    let mut other = fixture.content.clone();
     other.reverse();
-    place.put(&other);
-    place.gate.let_through(u64::MAX);
-    let mut cp = place.cp(&again);
+    fixture.put(&other);
+    fixture.gate.set_limit(u64::MAX);
+    let mut cp = fixture.cp(&again);
     let output = cp.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(json_lines(&output.stdout)[0].get("resumed_bytes").is_none());
     assert!(std::fs::read(&again).unwrap() == other);
-    assert_eq!(place.left(), ["again", "big"]);
+    assert_eq!(fixture.downloads(), ["again", "big"]);
 }
 
 #[test]
-fn two_downloads_to_one_file_do_not_meet_and_an_interrupted_one_says_how_to_go_on() {
-    let place = Place::new();
-    let to = place.file("big");
-    place.gate.let_through(3 * PART);
-    let first = place.cp(&to).spawn().unwrap();
-    place.gate.wait_until_shut();
-    let (code, told) = place.server.fail(&["cp", "s3://first/big", text(&to)]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("another process"), "{told}");
-    let told = stop(first, Signal::INT);
-    assert!(told.contains("interrupted"), "{told}");
-    place.resumed(&to);
-    assert!(std::fs::read(&to).unwrap() == place.content);
+fn second_download_to_a_file_is_rejected_while_the_first_runs() {
+    let fixture = DownloadFixture::new();
+    let to = fixture.file("big");
+    fixture.gate.set_limit(3 * PART);
+    let first = fixture.cp(&to).spawn().unwrap();
+    fixture.gate.wait_for_limit();
+    let (code, message) = fixture.server.fail(&["cp", "s3://first/big", text(&to)]);
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("another process"), "{message}");
+    let message = stop(first, Signal::INT);
+    assert!(message.contains("interrupted"), "{message}");
+    fixture.resume(&to);
+    assert!(std::fs::read(&to).unwrap() == fixture.content);
 }
 
-/// A store that replaces its one object after each request for bytes, and has neither ETags nor dates.
+/// A store that replaces its one object after each GET, and sends neither ETags nor dates.
 #[derive(Default)]
-struct Replaced {
+struct ReplacingStore {
     version: AtomicU8,
 }
 
-impl Protocol for Replaced {
+impl Protocol for ReplacingStore {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let found = HttpResponse::status(200);
         if request.method == http::Method::HEAD {
@@ -248,7 +251,9 @@ impl Protocol for Replaced {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn object_without_etag_and_date_is_read_by_one_request() {
-    let store = Origin::start(Arc::new(Replaced::default())).await.unwrap();
+    let store = Origin::start(Arc::new(ReplacingStore::default()))
+        .await
+        .unwrap();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     for verb in [

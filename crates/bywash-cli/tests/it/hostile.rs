@@ -1,4 +1,4 @@
-//! Stores that lie to the command line: names, messages and sizes that harm a program that shows, sums or writes them.
+//! The command line with hostile stores: names, messages and sizes that are dangerous to display, sum or write.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,19 +11,19 @@ use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::block_in_place;
 
-/// What a terminal obeys, or a person does not see: ESC, BEL, DEL, C1's CSI, a right-to-left override, an isolate, a zero width space.
+/// Terminal controls and invisible characters: ESC, BEL, DEL, C1's CSI, a right-to-left override, an isolate, a zero width space.
 const UNSAFE: [char; 7] = [
     '\u{1b}', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200b}',
 ];
-/// The same without what a key cannot have.
+/// A key with those of them that keys can contain.
 const KEY: &str = "evil\u{9b}2J\u{202e}txt.exe\u{2066}\u{200b}";
 
-/// A store that lists these objects, with sizes, and has their first bytes only.
-struct Liar {
+/// A store that lists these objects with these sizes, and returns three bytes for each.
+struct LyingStore {
     objects: Vec<(String, u64)>,
 }
 
-impl Protocol for Liar {
+impl Protocol for LyingStore {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let (bucket, key) = request.bucket_and_key();
         let date = "2026-01-01T00:00:00.000Z";
@@ -65,12 +65,13 @@ impl Protocol for Liar {
     }
 }
 
-struct Place {
+/// A hostile store, and a folder in which verbs run.
+struct LyingStoreFixture {
     home: tempfile::TempDir,
     server: Server,
 }
 
-impl Place {
+impl LyingStoreFixture {
     async fn new(objects: &[(&str, u64)]) -> Self {
         let objects = objects
             .iter()
@@ -78,11 +79,13 @@ impl Place {
             .collect();
         Self {
             home: tempfile::tempdir().unwrap(),
-            server: Server::start(Arc::new(Liar { objects })).await.unwrap(),
+            server: Server::start(Arc::new(LyingStore { objects }))
+                .await
+                .unwrap(),
         }
     }
 
-    /// Runs a verb without credentials; its data folder is `bywash-data` below the working folder, as by default.
+    /// Runs a verb without credentials. Its data folder is the default, `bywash-data` in the working folder.
     fn try_run(&self, args: &[&str]) -> Output {
         let mut command = bywash(args);
         command
@@ -99,7 +102,7 @@ fn assert_plain(output: &Output) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_of_a_store_reaches_a_terminal_escaped_from_every_verb() {
-    let place = Place::new(&[(KEY, 3), ("fine/größe", 3)]).await;
+    let fixture = LyingStoreFixture::new(&[(KEY, 3), ("fine/größe", 3)]).await;
     for args in [
         &["ls"][..],
         &["ls", "s3://data"],
@@ -110,15 +113,15 @@ async fn text_of_a_store_reaches_a_terminal_escaped_from_every_verb() {
     ] {
         for json in [false, true] {
             let args = [args, if json { &["--json"] } else { &[] }].concat();
-            let output = place.try_run(&args);
+            let output = fixture.try_run(&args);
             assert!(output.status.success(), "{args:?}: {}", stderr(&output));
             assert_plain(&output);
         }
     }
-    let listed = stdout(&place.try_run(&["ls", "-r", "s3://data"]));
+    let listed = stdout(&fixture.try_run(&["ls", "-r", "s3://data"]));
     assert!(listed.contains("evil\\u{9b}2J\\u{202e}txt.exe"), "{listed}");
     assert!(listed.contains("fine/größe"), "{listed}");
-    let lines = json_lines(&place.try_run(&["ls", "-r", "--json", "s3://data"]).stdout);
+    let lines = json_lines(&fixture.try_run(&["ls", "-r", "--json", "s3://data"]).stdout);
     assert_eq!(lines[0]["name"], KEY);
     for args in [
         &["ls", "s3://denied"][..],
@@ -127,64 +130,65 @@ async fn text_of_a_store_reaches_a_terminal_escaped_from_every_verb() {
         &["stat", "s3://denied/k"],
         &["mb", "s3://denied"],
     ] {
-        let output = place.try_run(args);
+        let output = fixture.try_run(args);
         assert!(!output.status.success(), "{args:?}");
         assert_plain(&output);
-        let told = stderr(&output);
+        let message = stderr(&output);
         assert!(
-            told.lines()
+            message
+                .lines()
                 .filter(|line| line.starts_with("bywash:"))
                 .count()
                 <= 1,
-            "a store's text passes for a message: {told}"
+            "text of the store looks like a message of the program: {message}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_response_about_a_bucket_is_read_to_a_limit() {
-    let place = Place::new(&[]).await;
-    let output = place.try_run(&["mb", "s3://flood"]);
+async fn response_about_a_bucket_above_the_limit_is_rejected() {
+    let fixture = LyingStoreFixture::new(&[]).await;
+    let output = fixture.try_run(&["mb", "s3://flood"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = stderr(&output);
-    assert!(told.contains("more than 16 MiB"), "{told}");
+    let message = stderr(&output);
+    assert!(message.contains("more than 16 MiB"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sums_of_sizes_do_not_wrap_and_say_so() {
-    let place = Place::new(&[("a/x", u64::MAX), ("a/y", u64::MAX), ("b", 5)]).await;
+async fn overflowing_sums_of_sizes_saturate_and_are_marked() {
+    let fixture = LyingStoreFixture::new(&[("a/x", u64::MAX), ("a/y", u64::MAX), ("b", 5)]).await;
     let largest = format!(">{}", u64::MAX);
-    let told = stdout(&place.try_run(&["du", "-d", "1", "s3://data"]));
-    assert_eq!(told.matches(&largest).count(), 2, "{told}");
-    let lines = json_lines(&place.try_run(&["du", "--json", "s3://data"]).stdout);
+    let printed = stdout(&fixture.try_run(&["du", "-d", "1", "s3://data"]));
+    assert_eq!(printed.matches(&largest).count(), 2, "{printed}");
+    let lines = json_lines(&fixture.try_run(&["du", "--json", "s3://data"]).stdout);
     assert_eq!(lines[0]["bytes"], u64::MAX);
     assert_eq!(lines[0]["bytes_exceeded"], true);
-    let told = stdout(&place.try_run(&["ls", "-r", "--summary", "s3://data"]));
-    assert!(told.contains(&largest), "{told}");
+    let printed = stdout(&fixture.try_run(&["ls", "-r", "--summary", "s3://data"]));
+    assert!(printed.contains(&largest), "{printed}");
     let lines = json_lines(
-        &place
+        &fixture
             .try_run(&["ls", "-r", "-s", "--json", "s3://data"])
             .stdout,
     );
     assert_eq!(lines.last().unwrap()["bytes_exceeded"], true);
-    // The total of a copy is such a sum. Its objects are not as long as the list said.
+    // Copies show such a sum as their total. Their objects are shorter than listed.
     for verb in ["cp", "sync"] {
         let args: &[&str] = match verb {
             "cp" => &["cp", "-r", "s3://data", "to"],
             _ => &["sync", "s3://data", "to"],
         };
-        let output = place.try_run(args);
+        let output = fixture.try_run(args);
         assert!(output.status.code().is_some(), "{verb}: a signal");
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
-    let plain = Place::new(&[("b", 5)]).await;
+    let plain = LyingStoreFixture::new(&[("b", 5)]).await;
     let lines = json_lines(&plain.try_run(&["du", "--json", "s3://data"]).stdout);
     assert!(lines[0].get("bytes_exceeded").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_of_bywash_and_of_its_data_folder_are_not_written_for_a_store() {
-    let place = Place::new(&[
+async fn reserved_names_and_the_data_folder_are_not_written_for_a_store() {
+    let fixture = LyingStoreFixture::new(&[
         (".bywash/keys/a", 3),
         (".bywash-cp-x", 3),
         (".bywash-folder", 0),
@@ -200,15 +204,15 @@ async fn names_of_bywash_and_of_its_data_folder_are_not_written_for_a_store() {
         &["cp", "-r", "s3://data", "."][..],
         &["sync", "s3://data", "."],
     ] {
-        let output = place.try_run(args);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("6 of "), "{told}");
-        let found: Vec<_> = tree(place.home.path()).into_keys().collect();
+        let output = fixture.try_run(args);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("6 of "), "{message}");
+        let found: Vec<_> = tree(fixture.home.path()).into_keys().collect();
         assert_eq!(found, ["dir/.bywashrc", "fine"], "{args:?}");
-        assert!(!place.home.path().join(".bywash").exists());
+        assert!(!fixture.home.path().join(".bywash").exists());
     }
-    let output = place.try_run(&["cp", "s3://data/dir/.big.bywash-part", "."]);
+    let output = fixture.try_run(&["cp", "s3://data/dir/.big.bywash-part", "."]);
     assert!(
         stderr(&output).contains("Bywash's own"),
         "{}",
@@ -218,15 +222,15 @@ async fn names_of_bywash_and_of_its_data_folder_are_not_written_for_a_store() {
 
 const PART: usize = 8 << 20;
 
-/// A store that keeps checksums, with one object, and a relay before it that a test shuts.
-struct Honest {
+/// A store with one object and its checksum, behind a relay.
+struct ChecksumStoreFixture {
     home: tempfile::TempDir,
     content: Vec<u8>,
     gate: Gate,
     _server: Server,
 }
 
-impl Honest {
+impl ChecksumStoreFixture {
     async fn new() -> Self {
         let content = pattern(8 * PART);
         let store = S3::new();
@@ -265,23 +269,23 @@ impl Honest {
         self.home.path().join(".big.bywash-part")
     }
 
-    /// Downloads all, and returns the bytes that were there and what was noted on the way.
+    /// Downloads the object. Returns the bytes stored before, and the messages.
     fn download(&self) -> (u64, String) {
-        self.gate.let_through(u64::MAX);
+        self.gate.set_limit(u64::MAX);
         let mut command = self.cp();
         command.env("BYWASH_LOG", "warn");
         let output = block_in_place(|| command.output().unwrap());
         assert!(output.status.success(), "{}", stderr(&output));
         assert!(std::fs::read(self.to()).unwrap() == self.content);
         assert!(!self.part().exists());
-        let told = json_lines(&output.stdout);
+        let printed = json_lines(&output.stdout);
         (
-            told[0]["resumed_bytes"].as_u64().unwrap_or(0),
+            printed[0]["resumed_bytes"].as_u64().unwrap_or(0),
             stderr(&output),
         )
     }
 
-    /// The only state of a download, and its lines.
+    /// Returns the only state file, and its lines.
     fn state(&self) -> Option<(PathBuf, Vec<String>)> {
         let states = std::fs::read_dir(self.home.path().join("bywash-data/downloads")).ok()?;
         let path = states.last()?.unwrap().path();
@@ -289,11 +293,11 @@ impl Honest {
         Some((path, lines.lines().map(str::to_owned).collect()))
     }
 
-    /// Kills a download when two parts are noted.
+    /// Kills a download once two parts are recorded.
     fn kill(&self) {
-        self.gate.let_through(5 * PART as u64);
+        self.gate.set_limit(5 * PART as u64);
         let mut child = self.cp().spawn().unwrap();
-        block_in_place(|| self.gate.wait_until_shut());
+        block_in_place(|| self.gate.wait_for_limit());
         while self.state().is_none_or(|(_, lines)| lines.len() < 3) {
             assert!(child.try_wait().unwrap().is_none(), "the copy ended");
             std::thread::yield_now();
@@ -316,59 +320,59 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text.collect()
 }
 
-/// The state of a download as versions before this one wrote it beside the file, of parts that are all zeros.
-fn plant(place: &Honest, e_tag: &str) {
-    let bytes = place.content.len();
+/// Plants a part file of zeros with a matching state beside it, in the format of earlier versions.
+fn plant(fixture: &ChecksumStoreFixture, e_tag: &str) {
+    let bytes = fixture.content.len();
     let zeros = vec![0; PART];
     let crc = bywash_sim::server::objects::crc32c(&zeros);
     let header = serde_json::json!({
-        "url": "s3://data/big", "endpoint": format!("{}/", place.gate.url), "e_tag": e_tag,
+        "url": "s3://data/big", "endpoint": format!("{}/", fixture.gate.url), "e_tag": e_tag,
         "version": null, "bytes": bytes, "part_bytes": PART
     });
     let parts: String = (0..bytes / PART)
         .map(|part| format!("{part} {crc:08x}.\n"))
         .collect();
-    std::fs::write(place.part(), vec![0; bytes]).unwrap();
-    let state = place.home.path().join(".big.bywash-part.state");
+    std::fs::write(fixture.part(), vec![0; bytes]).unwrap();
+    let state = fixture.home.path().join(".big.bywash-part.state");
     std::fs::write(state, format!("{header}\n{parts}")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_planted_download_of_zeros_is_not_gone_on_with() {
-    let place = Honest::new().await;
+async fn planted_part_file_is_not_resumed() {
+    let fixture = ChecksumStoreFixture::new().await;
     let stat = bywash(&[
         "stat",
         "--json",
         "s3://data/big",
         "--endpoint",
-        &place.gate.url,
+        &fixture.gate.url,
     ]);
-    place.gate.let_through(u64::MAX);
+    fixture.gate.set_limit(u64::MAX);
     let facts = json_lines(&crate::common::succeeds(stat).stdout);
-    plant(&place, facts[0]["e_tag"].as_str().unwrap());
-    assert_eq!(place.download().0, 0);
+    plant(&fixture, facts[0]["e_tag"].as_str().unwrap());
+    assert_eq!(fixture.download().0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_resumed_is_compared_with_the_checksum_of_the_store() {
-    let place = Honest::new().await;
-    place.kill();
-    let (resumed, told) = place.download();
-    assert!(resumed >= PART as u64, "{told}");
+async fn resumed_download_is_compared_with_the_checksum_of_the_store() {
+    let fixture = ChecksumStoreFixture::new().await;
+    fixture.kill();
+    let (resumed, message) = fixture.download();
+    assert!(resumed >= PART as u64, "{message}");
 
-    // Parts and state that agree with each other, and not with the store.
-    place.kill();
-    let (path, mut lines) = place.state().unwrap();
+    // Part file and state that match each other, but not the object.
+    fixture.kill();
+    let (path, mut lines) = fixture.state().unwrap();
     let part: usize = lines[1].split(' ').next().unwrap().parse().unwrap();
-    let mut bytes = std::fs::read(place.part()).unwrap();
+    let mut bytes = std::fs::read(fixture.part()).unwrap();
     bytes[part * PART..][..PART].fill(0);
-    write_over(&place.part(), &bytes);
+    write_over(&fixture.part(), &bytes);
     lines[1] = format!("{part} {}.", sha256(&vec![0; PART]));
     write_over(&path, (lines.join("\n") + "\n").as_bytes());
-    assert_eq!(place.download().0, 0, "the download starts over");
+    assert_eq!(fixture.download().0, 0, "the download starts over");
 }
 
-/// Writes into a file that stays the same one.
+/// Overwrites a file in fixture, so that its inode stays.
 fn write_over(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }

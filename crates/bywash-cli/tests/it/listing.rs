@@ -1,4 +1,4 @@
-//! `bywash ls`, `du`, `stat` and `cat`: what is where.
+//! `bywash ls`, `du`, `stat` and `cat`.
 
 use crate::common::{Server, data_dir, json_lines, pattern, text, write_tree};
 
@@ -19,19 +19,19 @@ fn filled() -> (tempfile::TempDir, Server, String) {
 }
 
 #[test]
-fn listings_tell_sizes_tags_and_sums() {
+fn listings_show_sizes_e_tags_and_sums() {
     let (_home, server, here) = filled();
-    for place in ["s3://first/up/", &here] {
-        let shown = String::from_utf8(server.run(&["ls", "-r", "-H", "-s", place])).unwrap();
+    for location in ["s3://first/up/", &here] {
+        let shown = String::from_utf8(server.run(&["ls", "-r", "-H", "-s", location])).unwrap();
         assert!(shown.contains(" 3.00 KiB "), "{shown}");
         assert!(
             shown.ends_with("3 objects, 0 prefixes, 5.93 KiB\n"),
             "{shown}"
         );
-        let told = json_lines(&server.run(&["ls", "--summary", "--json", place]));
+        let printed = json_lines(&server.run(&["ls", "--summary", "--json", location]));
         let expected =
             serde_json::json!({"kind": "summary", "objects": 1, "prefixes": 1, "bytes": 1000});
-        assert_eq!(told[2], expected, "{place}");
+        assert_eq!(printed[2], expected, "{location}");
     }
     let stat = json_lines(&server.run(&["stat", "--json", "s3://first/up/a"]));
     let shown = String::from_utf8(server.run(&["ls", "-l", "s3://first/up/a"])).unwrap();
@@ -42,24 +42,24 @@ fn listings_tell_sizes_tags_and_sums() {
 }
 
 #[test]
-fn sums_are_told_down_to_a_depth() {
+fn du_sums_folders_down_to_a_depth() {
     let (_home, server, here) = filled();
-    for place in ["s3://first/up", &here] {
-        let told = json_lines(&server.run(&["du", "--json", "--depth", "1", place]));
+    for location in ["s3://first/up", &here] {
+        let printed = json_lines(&server.run(&["du", "--json", "--depth", "1", location]));
         let line = |name: String, objects: u64, bytes: u64| serde_json::json!({"name": name, "objects": objects, "bytes": bytes});
         let expected = [
-            line(place.to_owned(), 3, 6072),
-            line(format!("{place}/dir/"), 2, 5072),
+            line(location.to_owned(), 3, 6072),
+            line(format!("{location}/dir/"), 2, 5072),
         ];
-        assert_eq!(told, expected);
-        let told = json_lines(&server.run(&["du", "--json", "--exclude", "c", place]));
-        assert_eq!(told[0]["bytes"], 3000);
+        assert_eq!(printed, expected);
+        let printed = json_lines(&server.run(&["du", "--json", "--exclude", "c", location]));
+        assert_eq!(printed[0]["bytes"], 3000);
     }
     assert_eq!(server.fail(&["du", "s3://first/nothing"]).0, 3);
 }
 
 #[test]
-fn several_are_told_and_one_that_is_missing_stops_no_other() {
+fn missing_object_does_not_stop_stat_of_the_others() {
     let (_home, server, here) = filled();
     let file = format!("{here}/a");
     let output = server
@@ -73,9 +73,9 @@ fn several_are_told_and_one_that_is_missing_stops_no_other() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
-    let told = json_lines(&output.stdout);
+    let printed = json_lines(&output.stdout);
     assert_eq!(
-        (&told[0]["size"], &told[1]["name"]),
+        (&printed[0]["size"], &printed[1]["name"]),
         (&1000.into(), &file.as_str().into())
     );
     let both = server.run(&["cat", "--range", "-3", "s3://first/up/a", &file]);
@@ -86,7 +86,7 @@ fn several_are_told_and_one_that_is_missing_stops_no_other() {
 }
 
 #[test]
-fn web_servers_are_read() {
+fn files_of_web_servers_are_read_and_not_listed() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &["--anonymous"]);
     let file = home.path().join("file");
@@ -99,8 +99,8 @@ fn web_servers_are_read() {
     let back = home.path().join("back");
     server.run(&["cp", &url, text(&back)]);
     assert!(std::fs::read(&back).unwrap() == pattern(9 << 20));
-    let (code, told) = server.fail(&["ls", &format!("{}/first/", server.s3)]);
-    assert_eq!(code, 1, "{told}");
+    let (code, message) = server.fail(&["ls", &format!("{}/first/", server.s3)]);
+    assert_eq!(code, 1, "{message}");
     assert_eq!(
         server
             .fail(&["cat", &format!("{}/first/none", server.s3)])

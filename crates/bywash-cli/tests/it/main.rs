@@ -1,4 +1,4 @@
-//! The program as users start it: one program of tests, linked once.
+//! Tests of the program as users start it, in one test binary, which is linked once.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod buckets;

@@ -1,4 +1,4 @@
-//! Listings with more names than memory should hold.
+//! Listings with more names than may be in memory.
 
 use std::fmt::Write as _;
 use std::process::Child;
@@ -9,24 +9,24 @@ use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 use parking_lot::Mutex;
 use tokio::task::block_in_place;
 
-/// Objects of each bucket. Held in memory, a side of them would take 30 MiB.
+/// Objects of each bucket. One listing would take 30 MiB of memory.
 const OBJECTS: usize = 30_000;
 const PAGE: usize = 1000;
-/// Pages after which memory is measured first.
+/// Page at which memory is measured first.
 const EARLY_PAGE: usize = 10;
-/// Bytes that memory may grow by between the early page and the last one.
+/// Max growth of memory in bytes between the early page and the last one.
 const MAX_GROWTH: u64 = 24 << 20;
 
-/// A store of generated names, which measures its client's memory while that waits for a page.
+/// A store of generated names. It measures its client's memory while the client waits for a page.
 #[derive(Default)]
-struct Many {
+struct ManyNames {
     client: OnceLock<u32>,
     /// Peak memory of the client at the early page, and at the last one.
     early: Mutex<Option<u64>>,
     last: Mutex<Option<u64>>,
 }
 
-impl Protocol for Many {
+impl Protocol for ManyNames {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let (bucket, _) = request.bucket_and_key();
         let start = request.query("continuation-token");
@@ -60,7 +60,7 @@ impl Protocol for Many {
     }
 }
 
-impl Many {
+impl ManyNames {
     /// Peak resident memory of the client in bytes.
     fn peak(&self) -> u64 {
         let client = block_in_place(|| self.client.wait());
@@ -72,7 +72,7 @@ impl Many {
 
     fn growth(&self) -> u64 {
         let (early, last) = (self.early.lock().unwrap(), self.last.lock().unwrap());
-        // The kernel sums its counters of each processor late, so a later peak may be a few pages less.
+        // The kernel sums its counters of processors late, so a later peak may be a few pages lower.
         last.saturating_sub(early)
     }
 }
@@ -85,8 +85,10 @@ async fn memory_does_not_grow_with_the_number_of_names() {
         &["ls", "-r", "s3://one"],
         &["du", "s3://one"],
     ] {
-        let store = Arc::new(Many::default());
-        let server = Server::start(Arc::<Many>::clone(&store)).await.unwrap();
+        let store = Arc::new(ManyNames::default());
+        let server = Server::start(Arc::<ManyNames>::clone(&store))
+            .await
+            .unwrap();
         let mut command = bywash(args);
         command.args(["--endpoint", &server.url()]);
         let child: Child = command.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Open multipart uploads of `bywash serve` over folders, Google's protocol and Azure's, which is killed at any moment.
+//! Multipart uploads to a `bywash serve` over a folder, Google's protocol and Azure's that is killed at any moment.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,21 +16,21 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 
-/// The smallest part that is not the last.
+/// Min length of all parts but the last.
 const PART: usize = 5 << 20;
-/// Kills over each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+/// Number of kills over each store; overridden by `BYWASH_KILLS`. `BYWASH_SEED` sets the seed.
 const KILLS: u64 = 10;
 const KEY: &str = "/first/deep/key";
 
-/// An answer that came whole.
+/// A complete response.
 #[derive(Debug)]
-struct Answer {
+struct Response {
     status: u16,
     e_tag: String,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     fn tags(&self, tag: &str) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.body).into_owned();
         let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
@@ -50,22 +50,22 @@ impl Answer {
     }
 }
 
-/// When the server dies, as its client sees it.
+/// Moment of a kill, as the client observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// So many bytes of the body of this request have been sent.
+    /// This many bytes of the body of this request were sent.
     Sending { request: usize, bytes: usize },
-    /// All of this request has been sent, and its answer is not waited for.
+    /// All of this request was sent; the kill does not wait for the response.
     Sent { request: usize },
-    /// So many changes on disk were seen after this request was sent, if its answer was not there before.
+    /// This many changes on disk were observed after this request was sent, or its response arrived.
     Changed { request: usize, changes: usize },
-    /// This request has been answered.
-    Answered { request: usize },
+    /// The response to this request was received.
+    Responded { request: usize },
 }
 
-/// Names and lengths of all files below a folder.
+/// Collects names and lengths of all files below a folder.
 fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
-    // Folders and files come and go meanwhile.
+    // Folders and files are created and removed meanwhile.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => files(&entry.path(), found),
@@ -75,31 +75,31 @@ fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
     }
 }
 
-/// One client's requests to one server, until that dies.
+/// A client of one server, which it kills at a chosen moment.
 struct Client<'a> {
     server: &'a Server,
-    dies: Option<Moment>,
-    /// Requests begun.
+    kill_at: Option<Moment>,
+    /// Number of requests sent.
     requests: usize,
 }
 
 impl<'a> Client<'a> {
-    fn new(server: &'a Server, dies: Option<Moment>) -> Self {
+    fn new(server: &'a Server, kill_at: Option<Moment>) -> Self {
         Self {
             server,
-            dies,
+            kill_at,
             requests: 0,
         }
     }
 
-    /// Kills the server if this is when.
+    /// Kills the server if this is the chosen moment.
     fn reach(&self, moment: Moment) {
-        if self.dies == Some(moment) {
+        if self.kill_at == Some(moment) {
             self.server.signal(Signal::KILL);
         }
     }
 
-    /// Kills the server when it has changed enough on disk, unless it answers before.
+    /// Kills the server after `changes` changes on disk, or once its response arrives.
     fn watch(&self, socket: &TcpStream, changes: usize) -> std::io::Result<()> {
         let look = || {
             let mut found = BTreeMap::new();
@@ -117,17 +117,17 @@ impl<'a> Client<'a> {
         socket.set_nonblocking(false)
     }
 
-    /// One request on a connection of its own; `None` if the server died before it was answered.
-    fn send(&mut self, method: &str, target: &str, body: &[u8]) -> Option<Answer> {
+    /// Sends a request on a new connection. Returns `None` if the server was killed before its response.
+    fn send(&mut self, method: &str, target: &str, body: &[u8]) -> Option<Response> {
         let request = self.requests;
         self.requests += 1;
-        let answer = self.exchange(request, method, target, body).ok();
+        let response = self.exchange(request, method, target, body).ok();
         assert!(
-            answer.is_some() || self.dies.is_some(),
-            "{method} {target} is answered"
+            response.is_some() || self.kill_at.is_some(),
+            "{method} {target} gets a response"
         );
-        self.reach(Moment::Answered { request });
-        answer
+        self.reach(Moment::Responded { request });
+        response
     }
 
     fn exchange(
@@ -136,7 +136,7 @@ impl<'a> Client<'a> {
         method: &str,
         target: &str,
         body: &[u8],
-    ) -> std::io::Result<Answer> {
+    ) -> std::io::Result<Response> {
         let address = self.server.s3.strip_prefix("http://").unwrap();
         let mut socket = TcpStream::connect(address)?;
         let length = body.len();
@@ -144,7 +144,7 @@ impl<'a> Client<'a> {
             socket,
             "{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
         )?;
-        let split = match self.dies {
+        let split = match self.kill_at {
             Some(Moment::Sending { request: at, bytes }) if at == request => bytes.min(length),
             _ => 0,
         };
@@ -159,7 +159,7 @@ impl<'a> Client<'a> {
         if let Some(Moment::Changed {
             request: at,
             changes,
-        }) = self.dies
+        }) = self.kill_at
             && at == request
         {
             self.watch(&socket, changes)?;
@@ -170,7 +170,7 @@ impl<'a> Client<'a> {
     }
 }
 
-fn parse(raw: &[u8]) -> Option<Answer> {
+fn parse(raw: &[u8]) -> Option<Response> {
     let end = raw.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&raw[..end]);
     let header = |name: &str| {
@@ -180,12 +180,12 @@ fn parse(raw: &[u8]) -> Option<Answer> {
     };
     let body = raw[end + 4..].to_vec();
     let length = header("content-length").map_or(0, |length| length.parse().unwrap());
-    let answer = Answer {
+    let response = Response {
         status: head.split(' ').nth(1)?.parse().ok()?,
         e_tag: header("etag").unwrap_or_default(),
         body,
     };
-    (answer.body.len() == length).then_some(answer)
+    (response.body.len() == length).then_some(response)
 }
 
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
@@ -194,19 +194,19 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// An upload as its client knows it.
+/// State of an upload at its client.
 #[derive(Debug, Default)]
 struct Upload {
     id: Option<String>,
-    /// ETags of parts whose storage was answered.
+    /// ETags of acknowledged parts.
     stored: BTreeMap<usize, String>,
-    /// It was asked to be completed.
-    asked: bool,
+    /// Whether its completion was requested.
+    completion_sent: bool,
     completed: bool,
 }
 
 impl Upload {
-    /// Goes on as far as the server lives.
+    /// Sends the missing parts and the completion. Returns `None` if the server was killed.
     fn run(&mut self, client: &mut Client<'_>, parts: &[&[u8]]) -> Option<()> {
         let id = match &self.id {
             Some(id) => id.clone(),
@@ -232,33 +232,33 @@ impl Upload {
             })
             .collect();
         let xml = format!("<CompleteMultipartUpload>{named}</CompleteMultipartUpload>");
-        let asked_before = std::mem::replace(&mut self.asked, true);
+        let sent_before = std::mem::replace(&mut self.completion_sent, true);
         let target = format!("{KEY}?uploadId={id}");
-        let answer = client.send("POST", &target, xml.as_bytes())?;
-        // Completed, and forgotten, before the answer got out.
-        let gone = asked_before && answer.status == 404;
+        let response = client.send("POST", &target, xml.as_bytes())?;
+        // Completed and removed before the kill, which lost the response.
+        let gone = sent_before && response.status == 404;
         if !gone {
-            answer.expect(200);
+            response.expect(200);
         }
         self.completed = true;
         Some(())
     }
 
-    /// What another server knows of it: all that was answered, and perhaps a part or the end that was asked for.
-    fn find(&mut self, client: &mut Client<'_>, parts: &[&[u8]]) {
+    /// Compares the state at the next server: all that was acknowledged, and possibly the request whose response was lost.
+    fn check(&mut self, client: &mut Client<'_>, parts: &[&[u8]]) {
         let Some(id) = self.id.clone() else {
             return;
         };
         let open = client.send("GET", "/first?uploads", b"").unwrap();
         let open = open.expect(200).tags("UploadId").contains(&id);
-        assert!(open || self.asked, "an open upload is listed");
-        let answer = client.send("GET", &format!("{KEY}?uploadId={id}"), b"");
-        let answer = answer.unwrap();
+        assert!(open || self.completion_sent, "an open upload is listed");
+        let response = client.send("GET", &format!("{KEY}?uploadId={id}"), b"");
+        let response = response.unwrap();
         if !open {
-            answer.expect(404);
+            response.expect(404);
             return;
         }
-        let found = answer.expect(200);
+        let found = response.expect(200);
         let (numbers, e_tags) = (found.tags("PartNumber"), found.tags("ETag"));
         let listed: BTreeMap<usize, String> = numbers
             .iter()
@@ -269,7 +269,7 @@ impl Upload {
             assert_eq!(
                 listed.get(number),
                 Some(e_tag),
-                "part {number} was answered"
+                "part {number} was acknowledged"
             );
         }
         assert!(listed.len() <= self.stored.len() + 1, "{listed:?}");
@@ -284,11 +284,11 @@ fn is_empty(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Any moment of an upload to a server that lives.
-fn moment(rng: &mut StdRng, parts: &[&[u8]]) -> Moment {
+/// Draws a moment of an upload.
+fn draw_moment(rng: &mut StdRng, parts: &[&[u8]]) -> Moment {
     let request = rng.random_range(0..parts.len() + 2);
     match rng.random_range(0..5) {
-        0 => Moment::Answered { request },
+        0 => Moment::Responded { request },
         1 => Moment::Sent { request },
         2 | 3 => {
             let changes = rng.random_range(1..8);
@@ -302,20 +302,20 @@ fn moment(rng: &mut StdRng, parts: &[&[u8]]) -> Moment {
     }
 }
 
-/// Where the server keeps its objects.
+/// Origin of the server.
 enum Store {
     Folder,
-    Gcs(Arc<Gcs>, Fake),
-    Azure(Fake),
+    Gcs(Arc<Gcs>, HttpStore),
+    Azure(HttpStore),
 }
 
-/// A store spoken to by HTTP, which outlives the servers over it.
-struct Fake {
+/// A store behind HTTP, which outlives the servers over it.
+struct HttpStore {
     server: FakeServer,
     _runtime: tokio::runtime::Runtime,
 }
 
-impl Fake {
+impl HttpStore {
     fn start(store: Arc<dyn Protocol>) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self {
@@ -328,12 +328,12 @@ impl Fake {
 impl Store {
     fn gcs() -> Self {
         let store = Gcs::new();
-        let fake = Fake::start(Arc::<Gcs>::clone(&store));
-        Self::Gcs(store, fake)
+        let server = HttpStore::start(Arc::<Gcs>::clone(&store));
+        Self::Gcs(store, server)
     }
 
     fn azure() -> Self {
-        Self::Azure(Fake::start(Azure::new()))
+        Self::Azure(HttpStore::start(Azure::new()))
     }
 
     fn serve(&self, data: &Path) -> Server {
@@ -348,9 +348,9 @@ impl Store {
         command.stderr(Stdio::inherit());
         match self {
             Self::Folder => {}
-            Self::Gcs(_, fake) => drop(command.env("STORAGE_EMULATOR_HOST", fake.server.url())),
-            Self::Azure(fake) => {
-                let endpoint = format!("{}/account", fake.server.url());
+            Self::Gcs(_, store) => drop(command.env("STORAGE_EMULATOR_HOST", store.server.url())),
+            Self::Azure(store) => {
+                let endpoint = format!("{}/account", store.server.url());
                 command
                     .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
                     .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
@@ -360,30 +360,30 @@ impl Store {
         Server::spawn(command, data)
     }
 
-    /// Whether nothing is left of uploads but objects.
+    /// Whether the store has no open uploads.
     fn is_clear(&self, data: &Path) -> bool {
         match self {
             Self::Folder => is_empty(&data.join("buckets/first/.bywash/uploads")),
             Self::Gcs(store, _) => store.open_uploads() == 0,
-            // Blocks that were not committed went with the commit.
+            // A commit drops all uncommitted blocks.
             Self::Azure(_) => true,
         }
     }
 }
 
-/// Kills a server with an upload at some moment, and goes on with the upload at another one.
-fn kill_and_go_on(store: &Store, dies: Moment, content: &[u8]) {
+/// Kills a server at some moment of an upload, and continues the upload at another server.
+fn kill_and_continue(store: &Store, kill_at: Moment, content: &[u8]) {
     let parts: Vec<&[u8]> = content.chunks(PART).collect();
     let (_home, data) = data_dir(&["first"]);
     let server = store.serve(&data);
     let mut upload = Upload::default();
-    upload.run(&mut Client::new(&server, Some(dies)), &parts);
+    upload.run(&mut Client::new(&server, Some(kill_at)), &parts);
     assert_eq!(server.wait().code(), None, "it was killed");
 
     let server = store.serve(&data);
     let mut client = Client::new(&server, None);
     let begun = upload.id.is_some();
-    upload.find(&mut client, &parts);
+    upload.check(&mut client, &parts);
     if !upload.completed {
         upload.run(&mut client, &parts).unwrap();
     }
@@ -392,39 +392,39 @@ fn kill_and_go_on(store: &Store, dies: Moment, content: &[u8]) {
     assert!(found.body == content, "the object is exact");
     let uploads = client.send("GET", "/first?uploads", b"").unwrap();
     let left = uploads.expect(200).tags("UploadId");
-    // The client never got the id of the first one.
-    assert!(left.is_empty() || !begun, "{left:?} is left");
+    // If the first response was lost, the client has no id, and its upload stays open.
+    assert!(left.is_empty() || !begun, "{left:?} are still open");
     if begun {
         assert!(is_empty(&data.join("multipart")));
-        assert!(store.is_clear(&data), "something is left at the store");
+        assert!(store.is_clear(&data), "an upload is open at the store");
     }
 }
 
-/// A new store for each kill, so that what one left is not taken for another's.
+/// Runs all kills, each over a new store, so that leftovers of one do not affect the next.
 fn kills(store: impl Fn() -> Store) {
     let seed = setting("BYWASH_SEED", 1);
     let content = bytes(seed, 2 * PART + 54321);
     let parts: Vec<&[u8]> = content.chunks(PART).collect();
     let mut rng = StdRng::seed_from_u64(seed);
     for kill in 0..setting("BYWASH_KILLS", KILLS) {
-        let dies = moment(&mut rng, &parts);
-        // Shown if the test fails.
-        println!("BYWASH_SEED={seed}, kill {kill}: {dies:?}");
-        kill_and_go_on(&store(), dies, &content);
+        let kill_at = draw_moment(&mut rng, &parts);
+        // Printed if the test fails.
+        println!("BYWASH_SEED={seed}, kill {kill}: {kill_at:?}");
+        kill_and_continue(&store(), kill_at, &content);
     }
 }
 
 #[test]
-fn an_upload_goes_on_wherever_the_server_was_killed() {
+fn upload_continues_after_a_kill_of_the_server_at_any_moment() {
     kills(|| Store::Folder);
 }
 
 #[test]
-fn an_upload_to_gcs_goes_on_wherever_the_server_was_killed() {
+fn upload_to_gcs_continues_after_a_kill_of_the_server_at_any_moment() {
     kills(Store::gcs);
 }
 
 #[test]
-fn an_upload_to_azure_goes_on_wherever_the_server_was_killed() {
+fn upload_to_azure_continues_after_a_kill_of_the_server_at_any_moment() {
     kills(Store::azure);
 }

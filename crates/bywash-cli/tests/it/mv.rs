@@ -1,9 +1,9 @@
-//! `bywash mv`: to another place, and away from where it was.
+//! `bywash mv`: the object is at the destination, and no longer at the source.
 
 use crate::common::{Server, data_dir, pattern, text, tree, write_tree};
 
 #[test]
-fn what_moved_is_there_and_gone_here() {
+fn moved_object_is_at_the_destination_only() {
     let (home, data) = data_dir(&["first", "second"]);
     let server = Server::start(&data, &["--memory", "256MiB"]);
     let content = pattern((9 << 20) + 5);
@@ -36,7 +36,7 @@ fn what_moved_is_there_and_gone_here() {
 }
 
 #[test]
-fn trees_move_by_name() {
+fn tree_is_moved_under_the_same_names() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -62,7 +62,7 @@ fn trees_move_by_name() {
 }
 
 #[test]
-fn what_could_not_be_copied_stays() {
+fn failed_move_keeps_the_source() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let file = home.path().join("file");
@@ -76,8 +76,8 @@ fn what_could_not_be_copied_stays() {
         (&["mv", "s3://first/taken", "s3://first/taken"], 2),
         (&["mv", "https://127.0.0.1:1/k", "s3://first/k"], 2),
     ] {
-        let (found, told) = server.fail(args);
-        assert_eq!(found, code, "{args:?}: {told}");
+        let (found, message) = server.fail(args);
+        assert_eq!(found, code, "{args:?}: {message}");
         assert_eq!(std::fs::read(&file).unwrap(), b"x", "{args:?}");
     }
     assert_eq!(server.run(&["cat", "s3://first/taken"]), b"x");

@@ -1,4 +1,4 @@
-//! Where origins are, what opens them, and what is asked of them: seen at servers that log each request.
+//! Addresses, settings and requests of origins, observed in the request logs of servers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ async fn web(options: WebServerOptions) -> (Arc<Web>, Origin) {
     (web, server)
 }
 
-/// Ranges of the GETs of this path.
+/// Returns the ranges of the logged GETs of this path.
 fn ranges(log: &[LoggedRequest], path: &str) -> Vec<String> {
     let gets = log
         .iter()
@@ -35,7 +35,7 @@ fn serve(data: &Path, toml: &str) -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_buckets_of_one_server_read_in_blocks_of_their_own_size() {
+async fn buckets_read_in_blocks_of_their_own_size() {
     let (files, origin) = web(WebServerOptions::default()).await;
     let body = pattern(3 * MIB);
     files.put("/small/k", body.clone());
@@ -51,7 +51,7 @@ async fn two_buckets_of_one_server_read_in_blocks_of_their_own_size() {
         let url = format!("s3://{bucket}/k");
         succeeds(server.client(&["cat", "--range", range, &url])).stdout
     };
-    for (bucket, path, asked) in [
+    for (bucket, path, requested) in [
         ("small", "/small/k", "bytes=1048576-1114111"),
         ("large", "/large/k", "bytes=0-2097151"),
         ("usual", "/small/k", "bytes=1048576-2097151"),
@@ -59,9 +59,9 @@ async fn two_buckets_of_one_server_read_in_blocks_of_their_own_size() {
         let at = MIB + 17..MIB + 27;
         let _before = origin.take_log();
         assert_eq!(read(bucket, "1048593-1048602"), body[at], "{bucket}");
-        assert_eq!(ranges(&origin.take_log(), path), [asked], "{bucket}");
+        assert_eq!(ranges(&origin.take_log(), path), [requested], "{bucket}");
     }
-    // Bytes next to those are in memory as far as the bucket's block goes.
+    // The rest of the bucket's block is in memory.
     assert_eq!(
         read("small", "1114111-1114111"),
         body[1_114_111..=1_114_111]
@@ -76,10 +76,10 @@ async fn two_buckets_of_one_server_read_in_blocks_of_their_own_size() {
 }
 
 #[test]
-fn a_block_size_that_no_memory_has_is_refused_with_the_buckets_name() {
+fn invalid_block_size_is_rejected_with_the_name_of_the_bucket() {
     let home = tempfile::tempdir().unwrap();
     let settings = home.path().join("bywash.toml");
-    for (size, memory, says) in [
+    for (size, memory, expected) in [
         (
             "100KiB",
             "64MiB",
@@ -105,17 +105,17 @@ fn a_block_size_that_no_memory_has_is_refused_with_the_buckets_name() {
             "--data-dir",
         ]);
         let output = command.arg(data).output().unwrap();
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(
-            told.contains("[[bucket]] first") && told.contains(says),
-            "{told}"
+            message.contains("[[bucket]] first") && message.contains(expected),
+            "{message}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_with_a_query_are_read_with_it_and_show_none_of_it() {
+async fn query_of_an_address_is_sent_and_never_shown() {
     let (files, origin) = web(WebServerOptions::default()).await;
     let body = pattern(20 * MIB + 3);
     files.put("/dir/a b", body.clone());
@@ -135,15 +135,15 @@ async fn addresses_with_a_query_are_read_with_it_and_show_none_of_it() {
         "{}",
         stdout(&output)
     );
-    let told = stdout(&output) + &stderr(&output);
-    assert!(!told.contains("ecret"), "{told}");
+    let all = stdout(&output) + &stderr(&output);
+    assert!(!all.contains("ecret"), "{all}");
     let log = origin.take_log();
     assert!(log.len() > 2, "several parts: {log:?}");
     assert!(
         log.iter()
             .all(|one| one.line.ends_with("/dir/a%20b?sig=s%2Fecret&x=1"))
     );
-    // Two queries are two places, even of one command.
+    // Two queries are two objects, also in one command.
     let output = succeeds(bywash(&["cat", &small[0], &small[1]]));
     assert_eq!(stdout(&output), "smallsmall");
     let log = origin.take_log();
@@ -151,15 +151,21 @@ async fn addresses_with_a_query_are_read_with_it_and_show_none_of_it() {
         assert!(log.iter().any(|one| one.line.ends_with(query)), "{query}");
     }
     for verb in ["stat", "ls"] {
-        let told = stdout(&succeeds(bywash(&[verb, &small[0]])));
-        assert!(told.contains("small") && !told.contains("secret"), "{told}");
+        let printed = stdout(&succeeds(bywash(&[verb, &small[0]])));
+        assert!(
+            printed.contains("small") && !printed.contains("secret"),
+            "{printed}"
+        );
     }
-    let told = fails(bywash(&["cat", &format!("{url}/none?sig=secret")]));
-    assert!(told.contains("/none") && !told.contains("secret"), "{told}");
+    let message = fails(bywash(&["cat", &format!("{url}/none?sig=secret")]));
+    assert!(
+        message.contains("/none") && !message.contains("secret"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named() {
+async fn listing_or_writing_a_web_server_fails_with_the_next_step() {
     let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/dir/a", "a");
     let (home, folder) = (
@@ -173,10 +179,10 @@ async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named()
         &["cp", "-r", &folder, down],
         &["sync", &folder, down],
     ] {
-        let told = fails(bywash(verb));
+        let message = fails(bywash(verb));
         assert!(
-            told.contains("has no listing") && told.contains("whole address"),
-            "{told}"
+            message.contains("has no listing") && message.contains("whole address"),
+            "{message}"
         );
     }
     let file = format!("{folder}a");
@@ -185,15 +191,15 @@ async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named()
         &["mv", &file, down],
         &["cp", down, &file],
     ] {
-        let told = fails(bywash(verb));
-        let refused = told.contains("read only") || told.contains("read-only");
-        assert!(refused, "{verb:?}: {told}");
+        let message = fails(bywash(verb));
+        let refused = message.contains("read only") || message.contains("read-only");
+        assert!(refused, "{verb:?}: {message}");
     }
-    assert!(origin.take_log().is_empty(), "nothing was asked");
+    assert!(origin.take_log().is_empty(), "no request was sent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_before_it_is_sent_is_no_origin_request() {
+async fn requests_rejected_before_sending_are_not_counted() {
     let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/web/k", "k");
     let s3 = S3::new();
@@ -206,7 +212,7 @@ async fn what_is_refused_before_it_is_sent_is_no_origin_request() {
         store.url()
     );
     let server = block_in_place(|| serve(&home.path().join("data"), &toml));
-    let asked = |bucket: &str| {
+    let origin_requests = |bucket: &str| {
         let stats = block_in_place(|| server.stats());
         stats["buckets"][bucket]["origin_requests"]
             .as_u64()
@@ -226,18 +232,18 @@ async fn what_is_refused_before_it_is_sent_is_no_origin_request() {
         }
     }
     fails(server.client(&["ls", "s3://web/"]));
-    assert_eq!((asked("web"), asked("shut")), (0, 0));
+    assert_eq!((origin_requests("web"), origin_requests("shut")), (0, 0));
     assert_eq!((origin.take_log().len(), store.take_log().len()), (0, 0));
-    // What is sent is counted, as the servers see it.
+    // Requests that are sent are counted as in the logs.
     succeeds(server.client(&["cat", "s3://web/k"]));
     succeeds(server.client(&["ls", "s3://shut/"]));
-    assert_eq!(asked("web"), origin.take_log().len() as u64);
-    assert_eq!(asked("shut"), store.take_log().len() as u64);
-    assert!(asked("shut") > 0);
+    assert_eq!(origin_requests("web"), origin.take_log().len() as u64);
+    assert_eq!(origin_requests("shut"), store.take_log().len() as u64);
+    assert!(origin_requests("shut") > 0);
 }
 
-/// Runs with this mask on the permissions of new files.
-fn masked(mask: &str, args: &[&str]) -> Command {
+/// Returns a command that runs the program with this umask.
+fn with_umask(mask: &str, args: &[&str]) -> Command {
     let own = bywash(args);
     let mut shell = Command::new("sh");
     shell.args(["-c", "umask \"$0\" && exec \"$@\"", mask]);
@@ -246,7 +252,7 @@ fn masked(mask: &str, args: &[&str]) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_download_gets_the_permissions_that_a_small_one_gets() {
+async fn large_and_small_downloads_get_the_same_permissions() {
     let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/small", "small");
     files.put("/large", pattern(20 * MIB));
@@ -260,17 +266,17 @@ async fn a_large_download_gets_the_permissions_that_a_small_one_gets() {
         for name in ["small", "large"] {
             let to = home.path().join(format!("{name}-{mask}"));
             let url = format!("{}/{name}", origin.url());
-            succeeds(masked(mask, &["cp", &url, text(&to)]));
+            succeeds(with_umask(mask, &["cp", &url, text(&to)]));
             let got = to.metadata().unwrap().permissions().mode() & 0o777;
             assert_eq!(got, mode, "{name} with umask {mask}: {got:o}");
         }
     }
-    // What is replaced keeps its permissions, whatever the mask.
+    // A replaced file keeps its permissions, whatever the umask.
     for name in ["small", "large"] {
         let to = home.path().join(format!("{name}-022"));
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o751)).unwrap();
         let url = format!("{}/{name}", origin.url());
-        succeeds(masked("077", &["cp", &url, text(&to)]));
+        succeeds(with_umask("077", &["cp", &url, text(&to)]));
         assert_eq!(
             to.metadata().unwrap().permissions().mode() & 0o777,
             0o751,

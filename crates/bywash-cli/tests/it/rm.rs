@@ -1,4 +1,4 @@
-//! `bywash rm`: away, and nothing else.
+//! `bywash rm`: deletes what it names, and nothing else.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use crate::common::{Server, bywash, data_dir, fails, json_lines, text, tree, wri
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 
 #[test]
-fn trees_are_deleted_after_they_were_told() {
+fn dry_run_lists_what_rm_deletes() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
     let files = ["a.txt", "dir/b.txt", "dir/c.bin", "dirt"].map(|name| (name.to_owned(), vec![1]));
     write_tree(&here, &files.clone().into());
     server.run(&["cp", "-r", text(&here), "s3://first/up"]);
-    for place in ["s3://first/up", text(&here)] {
-        let below = format!("{place}/dir");
+    for location in ["s3://first/up", text(&here)] {
+        let below = format!("{location}/dir");
         let would = json_lines(&server.run(&["rm", "-r", "--dry-run", "--json", &below]));
         let mut names: Vec<_> = would
             .iter()
@@ -24,7 +24,7 @@ fn trees_are_deleted_after_they_were_told() {
         assert_eq!(names, [format!("{below}/b.txt"), format!("{below}/c.bin")]);
         assert_eq!(
             server
-                .run(&["du", place])
+                .run(&["du", location])
                 .split(|b| *b == b' ')
                 .filter(|w| *w == b"4")
                 .count(),
@@ -34,7 +34,7 @@ fn trees_are_deleted_after_they_were_told() {
         let gone = json_lines(&server.run(&["rm", "-r", "--json", "--include", "*.txt", &below]));
         assert_eq!(gone[0]["removed"], format!("{below}/b.txt"));
         server.run(&["rm", "-r", &below]);
-        let left = json_lines(&server.run(&["ls", "-r", "--json", place]));
+        let left = json_lines(&server.run(&["ls", "-r", "--json", location]));
         assert_eq!(left.len(), 2, "{left:?}");
     }
     assert!(!here.join("dir").exists(), "an empty folder is left");
@@ -45,7 +45,7 @@ fn trees_are_deleted_after_they_were_told() {
 }
 
 #[test]
-fn whole_buckets_and_folders_need_a_word_more() {
+fn deleting_all_of_a_bucket_or_folder_requires_an_option() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -59,11 +59,11 @@ fn whole_buckets_and_folders_need_a_word_more() {
         &["rm", text(&here)],
         &["rm", "-r", "s3://first/a", "-"],
     ] {
-        let (code, told) = server.fail(args);
+        let (code, message) = server.fail(args);
         assert_eq!(
             code,
             if args.contains(&"s3://first/a") { 3 } else { 2 },
-            "{args:?}: {told}"
+            "{args:?}: {message}"
         );
     }
     assert_eq!(server.run(&["cat", "s3://first/a"]), [1]);
@@ -72,7 +72,7 @@ fn whole_buckets_and_folders_need_a_word_more() {
     assert_eq!(tree(&here).len(), 1);
 }
 
-/// A store that is overloaded for as long as the test takes.
+/// A store that responds to each request with 503.
 struct Overloaded;
 
 impl Protocol for Overloaded {
@@ -88,7 +88,7 @@ async fn keys_of_a_failing_store_are_not_retried_one_by_one() {
     let mut rm = bywash(&["rm", "--endpoint", &store.url()]);
     rm.args(&keys);
     assert!(fails(rm).contains("50 of 50 could not be deleted"));
-    // The request for all of them, and the retries of one.
+    // The bulk delete, and the retries of one key.
     let requests = store.take_log().len();
     assert!(requests < keys.len(), "{requests}");
 }

@@ -1,4 +1,4 @@
-//! `bywash series`: at a running server, and in the folder it leaves behind.
+//! `bywash series` with a running server, and with the folder of a stopped one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,14 +12,14 @@ use parquet::data_type::{ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use rustix::process::Signal;
 
-/// What `bywash series ARGS` writes to standard output and to standard error; it must succeed or not.
-fn series(args: &[&str], place: &[&str], succeeds: bool) -> (String, String) {
-    let output = bywash(&[&["series"], args, place].concat())
+/// Runs `bywash series ARGS`, which must succeed or fail as given. Returns its standard output and standard error.
+fn series(args: &[&str], database: &[&str], succeeds: bool) -> (String, String) {
+    let output = bywash(&[&["series"], args, database].concat())
         .output()
         .unwrap();
-    let said = stderr(&output);
-    assert_eq!(output.status.success(), succeeds, "{args:?}: {said}");
-    (stdout(&output), said)
+    let message = stderr(&output);
+    assert_eq!(output.status.success(), succeeds, "{args:?}: {message}");
+    (stdout(&output), message)
 }
 
 #[test]
@@ -31,12 +31,12 @@ fn series_are_written_and_read_with_and_without_a_server() {
     let server = Server::start(&data, &[]);
     let at_server = ["--data-dir", data.to_str().unwrap()];
     let in_folder = ["--folder", folder.to_str().unwrap()];
-    let run = |args: &[&str], place: &[&str]| series(args, place, true).0;
+    let run = |args: &[&str], database: &[&str]| series(args, database, true).0;
     run(&["write", lines], &at_server);
     let names = "m,k=a  v\nm,k=b  v\n";
     assert_eq!(run(&["ls", "m,*"], &at_server), names);
-    let (_, said) = series(&["ls"], &in_folder, false);
-    assert!(said.contains("in use"), "{said}");
+    let (_, message) = series(&["ls"], &in_folder, false);
+    assert!(message.contains("in use"), "{message}");
 
     server.signal(Signal::TERM);
     assert!(server.wait().success());
@@ -84,10 +84,10 @@ fn key_pair_goes_to_no_proxy_of_the_environment() {
     drop(server);
 }
 
-/// Source, metric, timestamp and the value's bits.
+/// Source, metric, timestamp, and bits of the value.
 type Row = (String, String, i64, u64);
 
-/// Lines, and the rows they become: names that CSV quotes, timestamps at the ends of time, values that a short text would not keep.
+/// Returns lines, and their rows: names that CSV quotes, extreme timestamps, values that a short text form would round.
 fn odd_rows() -> (String, Vec<Row>) {
     let values: [f64; 5] = [0.1, -0.0, 5e-324, 1.797_693_134_862_315_7e308, -1.0 / 3.0];
     let names = [
@@ -124,8 +124,8 @@ fn column<T: DataType>(file: &SerializedFileReader<Bytes>, at: usize) -> Vec<T::
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group).unwrap();
         let mut column = get_typed_column_reader::<T>(group.get_column_reader(at).unwrap());
-        let most = usize::try_from(group.metadata().num_rows()).unwrap();
-        column.read_records(most, None, None, &mut values).unwrap();
+        let rows = usize::try_from(group.metadata().num_rows()).unwrap();
+        column.read_records(rows, None, None, &mut values).unwrap();
     }
     values
 }
@@ -160,18 +160,18 @@ fn every_row_is_exported_as_it_was_written_by_a_server_and_from_its_folder() {
 
     let exported = home.path().join("rows");
     let path = exported.to_str().unwrap();
-    let check = |place: &[&str]| {
-        assert_eq!(rows_of_csv(&series(&["export"], place, true).0), rows);
-        series(&["export", "--format", "csv", "--to", path], place, true);
+    let check = |database: &[&str]| {
+        assert_eq!(rows_of_csv(&series(&["export"], database, true).0), rows);
+        series(&["export", "--format", "csv", "--to", path], database, true);
         assert_eq!(rows_of_csv(&fs::read_to_string(&exported).unwrap()), rows);
         series(
             &["export", "--format", "parquet", "--to", path],
-            place,
+            database,
             true,
         );
         assert_eq!(rows_of_parquet(&exported), rows);
         let some = ["export", "dense,*", "--start", "5", "--end", "7"];
-        let some = rows_of_csv(&series(&some, place, true).0);
+        let some = rows_of_csv(&series(&some, database, true).0);
         let expected = rows.iter().filter(|row| row.0.starts_with("dense"));
         let expected: Vec<_> = expected.filter(|row| (5..=7).contains(&row.2)).collect();
         assert_eq!(some.iter().collect::<Vec<_>>(), expected);
@@ -183,7 +183,7 @@ fn every_row_is_exported_as_it_was_written_by_a_server_and_from_its_folder() {
 }
 
 #[test]
-fn refused_lines_are_told_in_words_by_their_numbers_wherever_they_were_to_go() {
+fn refused_lines_are_named_by_number_at_a_server_and_in_a_folder() {
     let (home, data) = data_dir(&[]);
     let file = home.path().join("lines");
     fs::write(&file, "m v=1 1\nm v= 2\n\nm v=3 3\nnothing\n").unwrap();
@@ -191,27 +191,27 @@ fn refused_lines_are_told_in_words_by_their_numbers_wherever_they_were_to_go() {
     let server = Server::start(data.as_ref(), &["--no-history"]);
     let at_server = ["--data-dir", data];
     let in_folder = ["--folder", folder.to_str().unwrap()];
-    let refused = |place: &[&str]| {
-        let (_, said) = series(&["write", file.to_str().unwrap()], place, false);
-        let said: Vec<&str> = said.lines().collect();
-        let [all, second, fifth] = said[..] else {
-            panic!("{said:?}");
+    let refused = |database: &[&str]| {
+        let (_, message) = series(&["write", file.to_str().unwrap()], database, false);
+        let lines: Vec<&str> = message.lines().collect();
+        let [summary, second, fifth] = lines[..] else {
+            panic!("{message}");
         };
         let words =
-            "bywash: 2 of 4 lines are refused, 2 are kept; mend these and write them again:";
-        assert_eq!(all, words);
+            "bywash: 2 of 4 lines are refused, 2 are kept; correct them and write them again:";
+        assert_eq!(summary, words);
         assert!(second.starts_with("  line 2: "), "{second}");
         assert!(fifth.starts_with("  line 5: "), "{fifth}");
-        let (_, said) = series(
+        let (_, message) = series(
             &["write", "--precision", "d", file.to_str().unwrap()],
-            place,
+            database,
             false,
         );
         assert_eq!(
-            said,
+            message,
             "bywash: the precision is none of ns, us, ms, s, m, h\n"
         );
-        assert_eq!(rows_of_csv(&series(&["export"], place, true).0).len(), 2);
+        assert_eq!(rows_of_csv(&series(&["export"], database, true).0).len(), 2);
     };
     refused(&at_server);
     server.signal(Signal::TERM);
@@ -220,13 +220,13 @@ fn refused_lines_are_told_in_words_by_their_numbers_wherever_they_were_to_go() {
 }
 
 #[test]
-fn a_write_to_the_history_is_refused_with_its_reason_and_no_hint_at_keys() {
+fn write_to_the_history_is_rejected_with_its_reason_and_no_hint_at_keys() {
     let (home, data) = data_dir(&["data"]);
     let file = home.path().join("file");
     fs::write(&file, "x").unwrap();
     let server = Server::start(&data, &[]);
-    let (code, said) = server.fail(&["cp", file.to_str().unwrap(), "s3://bywash-history/x"]);
-    assert_eq!(code, 4, "{said}");
-    assert!(said.contains("the server's own history"), "{said}");
-    assert!(!said.contains("AWS_"), "{said}");
+    let (code, message) = server.fail(&["cp", file.to_str().unwrap(), "s3://bywash-history/x"]);
+    assert_eq!(code, 4, "{message}");
+    assert!(message.contains("the server's own history"), "{message}");
+    assert!(!message.contains("AWS_"), "{message}");
 }

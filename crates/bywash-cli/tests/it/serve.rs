@@ -1,4 +1,4 @@
-//! `bywash serve` and `bywash env`: start, refusals, credentials, admin endpoints, stop.
+//! `bywash serve` and `bywash env`: start, rejected settings, credentials, admin endpoints, stop.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use crate::common::{Server, bywash, data_dir, stderr, stdout};
 use rustix::process::Signal;
 
 #[test]
-fn tells_health_and_counters_that_agree() {
+fn health_stats_and_metrics_agree() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &["--memory", "64MiB"]);
     assert_eq!(server.admin("/healthz"), (200, "ok\n".to_owned()));
@@ -77,9 +77,9 @@ fn makes_credentials_once_prints_them_once_and_keeps_them_private() {
     };
     let (key, secret) = (value("AWS_ACCESS_KEY_ID"), value("AWS_SECRET_ACCESS_KEY"));
     assert!(
-        server.said.contains(&key) && server.said.contains(&secret),
+        server.startup_output.contains(&key) && server.startup_output.contains(&secret),
         "{}",
-        server.said
+        server.startup_output
     );
     assert_eq!(value("AWS_ENDPOINT_URL"), server.s3);
     assert_eq!(value("AWS_REGION"), "us-east-1");
@@ -95,7 +95,11 @@ fn makes_credentials_once_prints_them_once_and_keeps_them_private() {
     assert!(server.wait().success());
 
     let server = Server::start(&data, &[]);
-    assert!(!server.said.contains(&secret), "{}", server.said);
+    assert!(
+        !server.startup_output.contains(&secret),
+        "{}",
+        server.startup_output
+    );
     let again = server.env();
     assert_eq!(
         again
@@ -108,7 +112,7 @@ fn makes_credentials_once_prints_them_once_and_keeps_them_private() {
     server.run(&["ls", "s3://first"]);
 }
 
-/// Sends requests of which some fail, and one that no client would send.
+/// Sends requests, some of which fail, and an unsigned one without a client library.
 fn requests(server: &Server) {
     for _ in 0..3 {
         server.run(&["ls", "s3://first"]);
@@ -126,26 +130,26 @@ fn requests(server: &Server) {
 #[test]
 fn requests_write_no_line_by_default() {
     let (home, data) = data_dir(&["first"]);
-    let said = home.path().join("said");
+    let log = home.path().join("stderr");
     let mut command = bywash(&["serve", "--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"]);
     command
         .arg("--data-dir")
         .arg(&data)
-        .stderr(std::fs::File::create(&said).unwrap());
+        .stderr(std::fs::File::create(&log).unwrap());
     let server = Server::spawn(command, &data);
-    let before = std::fs::read_to_string(&said).unwrap();
+    let before = std::fs::read_to_string(&log).unwrap();
     requests(&server);
-    assert_eq!(std::fs::read_to_string(&said).unwrap(), before);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), before);
 }
 
 #[test]
-fn an_access_log_has_its_lines_and_sighup_begins_it_anew() {
+fn access_log_has_each_request_and_sighup_reopens_it() {
     let (home, data) = data_dir(&["first"]);
     let log = home.path().join("access.log");
     let args = ["--access-log", log.to_str().unwrap()];
     let server = Server::start(&data, &args);
     requests(&server);
-    // A line may follow its response.
+    // A line may be written after its response was sent.
     while !std::fs::read_to_string(&log)
         .unwrap()
         .contains("\"status\":403")
@@ -184,7 +188,7 @@ fn an_access_log_has_its_lines_and_sighup_begins_it_anew() {
 }
 
 #[test]
-fn a_given_key_lets_in_and_another_does_not() {
+fn given_key_is_accepted_and_others_are_rejected() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(
         &data,
@@ -210,7 +214,7 @@ fn a_given_key_lets_in_and_another_does_not() {
 }
 
 #[test]
-fn an_anonymous_server_takes_everyone() {
+fn anonymous_server_accepts_signed_and_unsigned_requests() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &["--anonymous"]);
     server.run(&["ls", "s3://first"]);
@@ -221,7 +225,7 @@ fn an_anonymous_server_takes_everyone() {
 }
 
 #[test]
-fn serves_what_it_is_given_by_name() {
+fn serves_given_origins_by_name() {
     let (home, data) = data_dir(&[]);
     let folder = home.path().join("things");
     std::fs::create_dir(&folder).unwrap();
@@ -238,14 +242,14 @@ fn serves_what_it_is_given_by_name() {
         .collect();
     assert_eq!(names, ["bywash-history", "memory", "named", "things"]);
     assert!(
-        server.said.contains(&format!("things = {url}")),
+        server.startup_output.contains(&format!("things = {url}")),
         "{}",
-        server.said
+        server.startup_output
     );
 }
 
 #[test]
-fn a_data_folder_has_one_server() {
+fn second_server_on_a_data_folder_is_rejected() {
     let (_home, data) = data_dir(&[]);
     let server = Server::start(&data, &[]);
     let folder = data.to_str().unwrap();
@@ -266,14 +270,14 @@ fn a_data_folder_has_one_server() {
         stderr(&refused)
     );
     assert!(!stdout(&refused).contains("ready"));
-    // However the first one ends, its lock ends with it.
+    // The lock ends with its process, also after a kill.
     server.signal(Signal::KILL);
     server.wait();
     Server::start(&data, &[]);
 }
 
 #[test]
-fn a_newer_data_folder_is_refused() {
+fn data_folder_of_a_newer_format_is_rejected() {
     let (_home, data) = data_dir(&["first"]);
     std::fs::write(data.join("format"), "2\n").unwrap();
     for verb in ["serve", "env"] {
@@ -291,7 +295,7 @@ fn a_newer_data_folder_is_refused() {
 }
 
 #[test]
-fn refuses_to_expose_itself() {
+fn exposed_addresses_without_credentials_or_tls_are_rejected() {
     let (_home, data) = data_dir(&[]);
     let folder = data.to_str().unwrap();
     for args in [
@@ -330,7 +334,7 @@ fn refuses_to_expose_itself() {
 }
 
 #[test]
-fn says_which_port_is_busy() {
+fn busy_port_is_named_with_its_option() {
     let (_home, data) = data_dir(&[]);
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
@@ -351,13 +355,16 @@ fn says_which_port_is_busy() {
         ];
         let refused = bywash(&args).output().unwrap();
         assert_eq!(refused.status.code(), Some(1));
-        let told = stderr(&refused);
-        assert!(told.contains(&address) && told.contains(option), "{told}");
+        let message = stderr(&refused);
+        assert!(
+            message.contains(&address) && message.contains(option),
+            "{message}"
+        );
     }
 }
 
 #[test]
-fn is_not_its_own_origin() {
+fn server_with_itself_as_origin_does_not_start() {
     let (_home, data) = data_dir(&[]);
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -388,7 +395,7 @@ fn is_not_its_own_origin() {
 }
 
 #[test]
-fn a_server_can_be_the_origin_of_another() {
+fn server_can_be_the_origin_of_another() {
     let (_home, data) = data_dir(&["deep"]);
     let origin = Server::start(&data, &[]);
     let (_home, data) = data_dir(&[]);
@@ -441,7 +448,7 @@ fn stops_on_a_signal_though_clients_hold_connections() {
     for signal in [Signal::TERM, Signal::INT] {
         let (_home, data) = data_dir(&["first"]);
         let server = Server::start(&data, &[]);
-        // One connection idle after an answer, one that never sent a request.
+        // One connection is idle after a response, the other has sent nothing.
         let address = server.s3.strip_prefix("http://").unwrap().to_owned();
         let mut idle = TcpStream::connect(&address).unwrap();
         write!(idle, "GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
@@ -455,7 +462,7 @@ fn stops_on_a_signal_though_clients_hold_connections() {
 }
 
 #[test]
-fn env_of_an_unused_folder_says_what_to_do() {
+fn env_of_an_unused_folder_names_the_next_step() {
     let (home, _) = data_dir(&[]);
     let folder = home.path().join("nothing");
     let refused = bywash(&["env", "--data-dir", folder.to_str().unwrap()])
@@ -471,7 +478,7 @@ fn env_of_an_unused_folder_says_what_to_do() {
     assert!(!folder.exists());
 }
 
-/// One GET of a URL at the address it names, by hand: status and body.
+/// Sends a GET of a URL without a client library. Returns the status and the whole response.
 fn get(url: &str) -> (u16, String) {
     let (address, target) = url
         .strip_prefix("http://")
@@ -481,10 +488,10 @@ fn get(url: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!("GET /{target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let status = response.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, response)
 }
 
 #[test]
@@ -502,9 +509,9 @@ fn signatures_are_in_no_log_and_no_response_whatever_the_level() {
     assert_eq!(get(url.trim()).0, 200);
     // The server computes the right signature to compare it with this one.
     let wrong = format!("{before}X-Amz-Signature={}", "0".repeat(signature.len()));
-    let (status, answer) = get(&wrong);
+    let (status, response) = get(&wrong);
     assert_eq!(status, 403);
-    assert!(answer.contains("SignatureDoesNotMatch") && !answer.contains(signature));
+    assert!(response.contains("SignatureDoesNotMatch") && !response.contains(signature));
     server.signal(Signal::TERM);
     assert!(server.wait().success());
     let log = std::fs::read_to_string(log).unwrap();
@@ -516,7 +523,7 @@ fn signatures_are_in_no_log_and_no_response_whatever_the_level() {
 }
 
 #[test]
-fn a_domain_of_an_option_or_of_the_file_has_a_host_a_bucket() {
+fn domains_of_option_and_file_map_hosts_to_buckets() {
     let (home, data) = data_dir(&["first"]);
     std::fs::write(data.join("buckets/first/key"), b"data").unwrap();
     let file = home.path().join("settings.toml");
@@ -527,25 +534,25 @@ fn a_domain_of_an_option_or_of_the_file_has_a_host_a_bucket() {
     .unwrap();
     let config = ["--config", file.to_str().unwrap()];
     let of_file = Server::start(&data, &config);
-    let ask = |server: &Server, host: &str| {
+    let get = |server: &Server, host: &str| {
         let mut stream = TcpStream::connect(server.s3.strip_prefix("http://").unwrap()).unwrap();
         write!(
             stream,
             "GET /key HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     };
     for host in ["first.one.example", "first.two.example", "first.localhost"] {
-        let answer = ask(&of_file, host);
-        assert!(answer.ends_with("\r\n\r\ndata"), "{answer}");
+        let response = get(&of_file, host);
+        assert!(response.ends_with("\r\n\r\ndata"), "{response}");
     }
-    let answer = ask(&of_file, "first.three.example");
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("--domain three.example"));
+    let response = get(&of_file, "first.three.example");
+    assert!(response.starts_with("HTTP/1.1 400") && response.contains("--domain three.example"));
     drop(of_file);
     let options = ["--domain", "three.example", config[0], config[1]];
     let of_option = Server::start(&data, &options);
-    assert!(ask(&of_option, "first.three.example").ends_with("\r\n\r\ndata"));
+    assert!(get(&of_option, "first.three.example").ends_with("\r\n\r\ndata"));
 }

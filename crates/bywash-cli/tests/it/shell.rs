@@ -1,11 +1,11 @@
-//! `bywash completions`, `man`, `env --json`: what shells and readers ask of the program.
+//! `bywash completions`, `man` and `env --json`.
 
 use std::process::{Command, Stdio};
 
 use crate::common::{Server, bywash, data_dir, json_lines, stderr, stdout, text};
 
 #[test]
-fn completions_are_scripts_their_shells_take() {
+fn completions_are_valid_scripts() {
     for shell in ["bash", "zsh", "fish"] {
         let printed = bywash(&["completions", shell]).output().unwrap();
         assert!(printed.status.success(), "{}", stderr(&printed));
@@ -14,7 +14,7 @@ fn completions_are_scripts_their_shells_take() {
             assert!(script.contains(word), "{shell}: {word} is missing");
         }
     }
-    // bash is on every machine that runs these tests; the others are not.
+    // Of the three shells, only bash is on every machine that runs these tests.
     let script = "eval \"$($0 completions bash)\"; COMP_WORDS=(bywash sy); COMP_CWORD=1; _bywash bywash sy bywash; \
                   echo \"${COMPREPLY[@]}\"";
     let program = env!("CARGO_BIN_EXE_bywash");
@@ -27,7 +27,7 @@ fn completions_are_scripts_their_shells_take() {
 }
 
 #[test]
-fn there_is_a_page_for_each_verb() {
+fn each_verb_has_a_manual_page() {
     let (home, _) = data_dir(&[]);
     let dir = home.path().join("man");
     let made = bywash(&["man", "--dir", text(&dir)]).output().unwrap();
@@ -58,9 +58,9 @@ fn there_is_a_page_for_each_verb() {
 }
 
 #[test]
-fn settings_of_a_server_are_told_as_json_too() {
+fn env_prints_settings_as_json() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
-    let told = json_lines(&server.run(&["env", "--json", "--data-dir", text(&data)]));
-    assert_eq!(told[0]["AWS_ENDPOINT_URL"], server.s3.as_str());
+    let printed = json_lines(&server.run(&["env", "--json", "--data-dir", text(&data)]));
+    assert_eq!(printed[0]["AWS_ENDPOINT_URL"], server.s3.as_str());
 }

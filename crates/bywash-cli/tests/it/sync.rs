@@ -1,4 +1,4 @@
-//! `bywash sync`: a destination gets what a source has.
+//! `bywash sync`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -12,27 +12,27 @@ fn files(names: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// What a run did or would do, as `copy NAME` and `delete NAME`.
+/// Returns the changes that a run made or planned, as `copy NAME` and `delete NAME`.
 fn actions(lines: &[u8]) -> Vec<String> {
     let lines = json_lines(lines);
-    let mut told: Vec<_> = lines
+    let mut actions: Vec<_> = lines
         .iter()
         .map(|line| {
-            let place = line["removed"]
+            let location = line["removed"]
                 .as_str()
                 .or(line["destination"].as_str())
                 .unwrap();
             let deleted = line.get("removed").is_some() || line["action"] == "delete";
             let verb = if deleted { "delete" } else { "copy" };
-            format!("{verb} {}", place.rsplit_once("/to/").unwrap().1)
+            format!("{verb} {}", location.rsplit_once("/to/").unwrap().1)
         })
         .collect();
-    told.sort();
-    told
+    actions.sort();
+    actions
 }
 
 #[test]
-fn both_ways_only_what_differs_is_copied_and_deleted_on_request() {
+fn sync_copies_differences_only_and_deletes_on_request() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -54,7 +54,7 @@ fn both_ways_only_what_differs_is_copied_and_deleted_on_request() {
             "{to}"
         );
         assert_eq!(sync(&[]), ["copy a", "copy dir/b", "copy dir/c"], "{to}");
-        assert!(sync(&[]).is_empty(), "{to}: the second time all is there");
+        assert!(sync(&[]).is_empty(), "{to}: a second run copies nothing");
 
         std::fs::write(here.join("a"), "longer").unwrap();
         let later = SystemTime::now() + Duration::from_secs(60);
@@ -71,7 +71,7 @@ fn both_ways_only_what_differs_is_copied_and_deleted_on_request() {
         newer.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(sync(&["--delete"]), ["delete dir/c"], "{to}");
 
-        // And back, with the times of the objects, so that nothing is to do the second time.
+        // Copied back, files get the times of the objects, so a second run has nothing to do.
         let back = home.path().join("back/to");
         let run = |args: &[&str]| actions(&server.run(args));
         let down = ["sync", "--json", to, text(&back)];
@@ -85,7 +85,7 @@ fn both_ways_only_what_differs_is_copied_and_deleted_on_request() {
 }
 
 #[test]
-fn checksums_find_what_size_and_time_hide() {
+fn checksum_sync_copies_changes_of_equal_size_and_time() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -128,23 +128,23 @@ fn nothing_is_deleted_when_a_listing_or_a_copy_fails() {
     // A name that cannot be listed.
     let odd = here.join(std::ffi::OsStr::from_bytes(b"\xff"));
     std::fs::write(&odd, b"x").unwrap();
-    let (code, told) = sync(text(&here));
-    assert_eq!(code, Some(1), "{told}");
-    assert_eq!(tree(&to).len(), 1, "{told}");
+    let (code, message) = sync(text(&here));
+    assert_eq!(code, Some(1), "{message}");
+    assert_eq!(tree(&to).len(), 1, "{message}");
     std::fs::remove_file(&odd).unwrap();
-    // A source that is not there.
-    let (code, told) = sync(text(&home.path().join("gone")));
-    assert_eq!(code, Some(3), "{told}");
-    let (code, told) = server.fail(&["sync", "--delete", "s3://first/gone", text(&to)]);
-    assert_eq!(code, 3, "{told}");
-    let (code, told) = server.fail(&["sync", "--delete", "s3://absent", text(&to)]);
-    assert_eq!(code, 3, "{told}");
+    // A missing source.
+    let (code, message) = sync(text(&home.path().join("gone")));
+    assert_eq!(code, Some(3), "{message}");
+    let (code, message) = server.fail(&["sync", "--delete", "s3://first/gone", text(&to)]);
+    assert_eq!(code, 3, "{message}");
+    let (code, message) = server.fail(&["sync", "--delete", "s3://absent", text(&to)]);
+    assert_eq!(code, 3, "{message}");
     assert_eq!(tree(&to).len(), 1);
-    // A copy that cannot be made: a folder is in its place.
+    // A copy that fails, because its destination is a folder.
     std::fs::create_dir_all(to.join("a")).unwrap();
-    let (code, told) = sync(text(&here));
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("nothing was deleted"), "{told}");
+    let (code, message) = sync(text(&here));
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("nothing was deleted"), "{message}");
     assert!(to.join("extra").exists());
     std::fs::remove_dir(to.join("a")).unwrap();
     assert_eq!(sync(text(&here)).0, Some(0));

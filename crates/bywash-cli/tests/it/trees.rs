@@ -1,4 +1,4 @@
-//! `bywash cp --recursive`: whole trees, by every kind of address.
+//! `bywash cp --recursive` with every kind of address.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::common::{
     Server, bywash, data_dir, json_lines, pattern, stderr, stdout, text, tree, write_tree,
 };
 
-/// Names that trip whoever splits, encodes or sorts them carelessly.
+/// Names that careless splitting, encoding or sorting would change.
 const NAMES: [&str; 7] = [
     "a.txt",
     "dir/b.bin",
@@ -28,28 +28,28 @@ fn sample() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_tree_goes_there_and_back_by_each_kind_of_address() {
+fn tree_round_trips_by_each_kind_of_address() {
     let (home, data) = data_dir(&["first", "second"]);
     let server = Server::start(&data, &["--memory", "256MiB"]);
     let (here, expected) = (home.path().join("here"), sample());
     write_tree(&here, &expected);
 
     server.run(&["cp", "-r", text(&here), "s3://first/up"]);
-    // Within the store, from one bucket to the other, and down again.
+    // Within a bucket, to another bucket, and back to a folder.
     server.run(&["cp", "-r", "s3://first/up/", "s3://first/again"]);
     server.run(&["cp", "-r", "s3://first/again", "s3://second/"]);
     let back = home.path().join("back");
     server.run(&["cp", "-r", "s3://second", text(&back)]);
     assert_eq!(tree(&back), expected);
 
-    // A folder that is a store, and a folder that is none.
+    // A folder store, and a plain folder.
     let store = home.path().join("store");
     let url = format!("file://{}", store.display());
     server.run(&["cp", "-r", "s3://first/up", &url]);
     assert!(store.join(".bywash").is_dir());
     assert!(
         !store.join("dir/.bywash").exists(),
-        "one store, not one a folder"
+        "one store in all, not one per folder"
     );
     let plain = home.path().join("plain");
     server.run(&["cp", "-r", &url, text(&plain)]);
@@ -57,7 +57,7 @@ fn a_tree_goes_there_and_back_by_each_kind_of_address() {
 }
 
 #[test]
-fn globs_choose_and_the_lines_tell_what_was_copied() {
+fn globs_select_names_and_output_lists_the_copies() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -99,12 +99,13 @@ fn globs_choose_and_the_lines_tell_what_was_copied() {
         ]),
         ["s3://first/q/dir-x/empty"]
     );
-    let told = String::from_utf8(server.run(&["cp", "-r", text(&here), "s3://first/r"])).unwrap();
-    assert!(told.starts_with("7 copied, 9.05 MiB, "), "{told}");
+    let printed =
+        String::from_utf8(server.run(&["cp", "-r", text(&here), "s3://first/r"])).unwrap();
+    assert!(printed.starts_with("7 copied, 9.05 MiB, "), "{printed}");
 }
 
 #[test]
-fn several_sources_go_into_a_folder_and_one_that_fails_stops_no_other() {
+fn failed_source_does_not_stop_copies_of_the_others() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let here = home.path().join("here");
@@ -113,53 +114,56 @@ fn several_sources_go_into_a_folder_and_one_that_fails_stops_no_other() {
     server.run(&["cp", text(&a), text(&hidden), "s3://first/dir/"]);
     assert!(server.run(&["cat", "s3://first/dir/.hidden"]) == pattern(50_000));
 
-    let (code, told) = server.fail(&["cp", text(&a), text(&hidden), "s3://first/dir"]);
-    assert_eq!(code, 2, "{told}");
-    assert!(told.contains("end s3://first/dir with a slash"), "{told}");
-    let (code, told) = server.fail(&["cp", text(&here), "s3://first/dir/"]);
-    assert_eq!(code, 2, "{told}");
-    assert!(told.contains("--recursive"), "{told}");
-
-    let (code, told) = server.fail(&["cp", "/none/1", text(&a), "/none/2", "s3://first/rest/"]);
-    assert_eq!(code, 3, "{told}");
+    let (code, message) = server.fail(&["cp", text(&a), text(&hidden), "s3://first/dir"]);
+    assert_eq!(code, 2, "{message}");
     assert!(
-        told.contains("/none/1") && told.contains("/none/2"),
-        "{told}"
+        message.contains("end s3://first/dir with a slash"),
+        "{message}"
     );
-    assert!(told.contains("2 of 3 copies failed"), "{told}");
+    let (code, message) = server.fail(&["cp", text(&here), "s3://first/dir/"]);
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("--recursive"), "{message}");
+
+    let (code, message) = server.fail(&["cp", "/none/1", text(&a), "/none/2", "s3://first/rest/"]);
+    assert_eq!(code, 3, "{message}");
+    assert!(
+        message.contains("/none/1") && message.contains("/none/2"),
+        "{message}"
+    );
+    assert!(message.contains("2 of 3 copies failed"), "{message}");
     assert_eq!(server.run(&["cat", "s3://first/rest/a.txt"]), pattern(3));
 }
 
 #[test]
-fn conditions_keep_what_is_there() {
+fn failed_condition_keeps_the_destination() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let (one, two) = (home.path().join("one"), home.path().join("two"));
     std::fs::write(&one, b"one").unwrap();
     std::fs::write(&two, b"two").unwrap();
-    for place in ["s3://first/k", text(&home.path().join("k"))] {
-        server.run(&["cp", "--create-only", text(&one), place]);
-        let (code, told) = server.fail(&["cp", "--create-only", text(&two), place]);
-        assert_eq!(code, 1, "{told}");
-        assert!(told.contains("it exists already"), "{told}");
-        assert_eq!(server.run(&["cat", place]), b"one", "{place}");
+    for location in ["s3://first/k", text(&home.path().join("k"))] {
+        server.run(&["cp", "--create-only", text(&one), location]);
+        let (code, message) = server.fail(&["cp", "--create-only", text(&two), location]);
+        assert_eq!(code, 1, "{message}");
+        assert!(message.contains("it exists already"), "{message}");
+        assert_eq!(server.run(&["cat", location]), b"one", "{location}");
     }
     let stat = json_lines(&server.run(&["stat", "--json", "s3://first/k"]));
     let e_tag = stat[0]["e_tag"].as_str().unwrap();
     server.run(&["cp", "--if-match", e_tag, text(&two), "s3://first/k"]);
-    let (code, told) = server.fail(&["cp", "--if-match", e_tag, text(&one), "s3://first/k"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("it changed meanwhile"), "{told}");
+    let (code, message) = server.fail(&["cp", "--if-match", e_tag, text(&one), "s3://first/k"]);
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("it changed meanwhile"), "{message}");
     assert_eq!(server.run(&["cat", "s3://first/k"]), b"two");
-    // Of two objects of one store the bytes are carried, so that the condition holds.
-    let (code, told) = server.fail(&[
+    // With a condition, objects of one store are copied through the program, which can check it.
+    let (code, message) = server.fail(&[
         "cp",
         "--create-only",
         "s3://first/k",
         "s3://first/k2",
         "--json",
     ]);
-    assert_eq!((code, told.as_str()), (0, ""));
+    assert_eq!((code, message.as_str()), (0, ""));
     assert_eq!(
         server
             .fail(&["cp", "--create-only", "s3://first/k", "s3://first/k2"])
@@ -169,7 +173,7 @@ fn conditions_keep_what_is_there() {
 }
 
 #[test]
-fn a_file_gets_the_time_of_the_object_it_is_a_copy_of() {
+fn downloaded_file_gets_the_time_of_its_object() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let (file, back) = (home.path().join("file"), home.path().join("back"));
@@ -177,13 +181,13 @@ fn a_file_gets_the_time_of_the_object_it_is_a_copy_of() {
     server.run(&["cp", text(&file), "s3://first/k"]);
     server.run(&["cp", "s3://first/k", text(&back)]);
     let stat = json_lines(&server.run(&["stat", "--json", "s3://first/k"]));
-    let told = json_lines(&server.run(&["stat", "--json", text(&back)]));
+    let printed = json_lines(&server.run(&["stat", "--json", text(&back)]));
     let seconds = |line: &serde_json::Value| line["modified"].as_str().unwrap()[..19].to_owned();
-    assert_eq!(seconds(&stat[0]), seconds(&told[0]));
+    assert_eq!(seconds(&stat[0]), seconds(&printed[0]));
 }
 
 #[test]
-fn what_is_no_file_is_left_out_and_links_are_followed_to_files_only() {
+fn special_files_are_skipped_and_only_links_to_files_are_followed() {
     let (home, _) = data_dir(&[]);
     let here = home.path().join("here");
     write_tree(&here, &[("a".to_owned(), pattern(5))].into());
@@ -203,7 +207,7 @@ fn what_is_no_file_is_left_out_and_links_are_followed_to_files_only() {
 }
 
 #[test]
-fn https_addresses_are_for_reading() {
+fn https_destinations_are_rejected() {
     let (home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);
     let file = home.path().join("file");
@@ -212,8 +216,8 @@ fn https_addresses_are_for_reading() {
         &["cp", text(&file), "https://127.0.0.1/k"][..],
         &["sync", text(home.path()), "http://127.0.0.1/k"],
     ] {
-        let (code, told) = server.fail(args);
-        assert_eq!(code, 2, "{args:?}: {told}");
+        let (code, message) = server.fail(args);
+        assert_eq!(code, 2, "{args:?}: {message}");
     }
 }
 
@@ -256,10 +260,10 @@ fn links_below_the_target_are_refused_or_followed_on_request() {
         &["cp", "-r", text(&here), text(&to)],
         &["sync", "s3://first/p", text(&to)],
     ] {
-        let (code, told) = server.fail(args);
-        assert_eq!(code, 1, "{args:?}: {told}");
-        assert!(told.contains("--keep-dirlinks"), "{args:?}: {told}");
-        // What is not behind a link is copied, over a link itself as well.
+        let (code, message) = server.fail(args);
+        assert_eq!(code, 1, "{args:?}: {message}");
+        assert!(message.contains("--keep-dirlinks"), "{args:?}: {message}");
+        // Files that are not behind a link to a folder are copied, also over a link to a file.
         assert_eq!(std::fs::read(to.join("a.txt")).unwrap(), pattern(3));
         assert_eq!(tree(&outside).len(), 1, "{args:?}");
         assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"precious");
@@ -269,7 +273,7 @@ fn links_below_the_target_are_refused_or_followed_on_request() {
     assert_eq!(found.remove("dir/file").unwrap(), b"precious");
     assert!(found == sample());
     assert_eq!(tree(&outside).len(), 4);
-    // A target that is a link was chosen by the user.
+    // The target itself may be a link: the user chose it.
     let link = home.path().join("link");
     symlink(&to, &link).unwrap();
     std::fs::remove_file(to.join("dir")).unwrap();

@@ -1,4 +1,4 @@
-//! Copies that are killed, and `bywash uploads`, with the real program and real files.
+//! Copies to a folder that are killed, and `bywash uploads`.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -14,20 +14,20 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
-/// What `cp` makes of a file of this length.
+/// Bytes of a chunk of `cp`.
 const CHUNK_BYTES: u64 = 8 * MIB;
-/// Of which it sends so many side by side.
+/// Max chunks that `cp` sends concurrently.
 const PARALLEL: u64 = 4;
-/// Kills; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+/// Number of kills; overridden by `BYWASH_KILLS`. `BYWASH_SEED` sets the seed.
 const KILLS: u64 = 10;
 
-/// A file to copy, a folder to copy it to, and a data folder.
-struct Place {
+/// A file to copy, a folder store to copy it to, and a data folder.
+struct UploadFixture {
     home: TempDir,
     content: Vec<u8>,
 }
 
-impl Place {
+impl UploadFixture {
     fn new(length: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("origin")).unwrap();
@@ -54,17 +54,19 @@ impl Place {
         self.bywash(&["cp", self.path("source").to_str().unwrap(), &self.url()])
     }
 
-    /// Runs `bywash uploads`; gives its outcome and the lines it told.
+    /// Runs `bywash uploads`. Returns its output, and the JSON lines of it.
     fn uploads(&self, args: &[&str]) -> (Output, Vec<Value>) {
         let args = [&["uploads"], args, &["--json"]].concat();
         let output = self.bywash(&args).output().unwrap();
-        let told = stdout(&output);
-        let lines = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        let printed = stdout(&output);
+        let lines = printed
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
         let lines = lines.collect();
         (output, lines)
     }
 
-    /// Journal files there are.
+    /// Returns the files of the journal.
     fn journal(&self) -> Vec<PathBuf> {
         files(&self.path("data/uploads"), ".upload")
     }
@@ -73,20 +75,20 @@ impl Place {
         self.journal().first().map_or(0, |path| length(path))
     }
 
-    /// Bytes of the object that are in the folder already.
+    /// Returns the bytes of the object that the folder store has.
     fn staged_bytes(&self) -> u64 {
         let uploads = files(&self.path("origin/.bywash/uploads"), "");
         uploads.first().map_or(0, |path| length(&path.join("data")))
     }
 
-    /// Starts a copy and kills it once `enough`. Returns whether it was killed before its end.
-    fn kill_when(&self, mut cp: Command, enough: impl Fn(&Self) -> bool) -> bool {
+    /// Starts a copy and kills it once `reached` returns `true`. Returns whether it was killed before its end.
+    fn kill_when(&self, mut cp: Command, reached: impl Fn(&Self) -> bool) -> bool {
         let mut child = cp
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        while !enough(self) {
+        while !reached(self) {
             if child.try_wait().unwrap().is_some() {
                 return false;
             }
@@ -96,10 +98,10 @@ impl Place {
         !child.wait().unwrap().success()
     }
 
-    /// Runs a copy that the system ends when it writes behind so many bytes of a file: no handler runs, as with a kill.
-    fn killed_at(&self, bytes: u64) {
+    /// Runs a copy that the system kills when it writes past `bytes` of a file. No handler runs, as with SIGKILL.
+    fn kill_at(&self, bytes: u64) {
         let cp = self.cp();
-        // In blocks of 512 bytes.
+        // `ulimit` counts blocks of 512 bytes.
         let script = format!(r#"ulimit -c 0; ulimit -f {}; exec "$0" "$@""#, bytes / 512);
         let mut limited = Command::new("sh");
         limited.args(["-c", &script]).arg(cp.get_program());
@@ -124,20 +126,20 @@ impl Place {
     }
 }
 
-/// Whether the journal has grown by so many records since it was seen first.
-fn grown(records: u64) -> impl Fn(&Place) -> bool {
+/// Returns a condition: the journal has grown by `records` since it was first observed.
+fn grown(records: u64) -> impl Fn(&UploadFixture) -> bool {
     let first = std::cell::Cell::new(0);
-    move |place| {
-        let length = place.journal_bytes();
+    move |fixture| {
+        let length = fixture.journal_bytes();
         if first.get() == 0 {
             first.set(length);
         }
-        // The smallest record there is.
+        // Length of the smallest record.
         length > 0 && length >= first.get() + records * 32
     }
 }
 
-/// Bytes of which no two pieces of 1 MiB are the same.
+/// Returns bytes in which all pieces of 1 MiB differ.
 fn content(length: usize) -> Vec<u8> {
     let mut piece = vec![0; 1 << 20];
     rand::Rng::fill_bytes(&mut StdRng::seed_from_u64(1), &mut piece);
@@ -172,52 +174,56 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_copy_killed_at_any_moment_is_gone_on_with_by_another_process() {
+fn killed_copy_is_resumed_by_another_process() {
     let seed = setting("BYWASH_SEED", 4_711);
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
     let length = 64 * MIB + 12_345;
     let (mut round, mut killed) = (0, 0);
-    // On a busy machine most copies end before their kill; then there are more of them.
+    // On a busy machine most copies end before their kill; more rounds are then run.
     while round < kills || (killed * 3 < kills && round < 20 * kills) {
-        let place = Place::new(length);
-        // After some bytes are in the folder, or after some records are in the journal.
+        let fixture = UploadFixture::new(length);
+        // Kills after some bytes are in the folder, or after some records are in the journal.
         let (bytes, records) = if round % 2 == 0 {
             (random.random_range(0..length), 0)
         } else {
             (0, random.random_range(0..8_u64))
         };
-        let began = |place: &Place| !place.journal().is_empty();
+        let began = |fixture: &UploadFixture| !fixture.journal().is_empty();
         let was_killed = if round % 2 == 0 {
-            place.kill_when(place.cp(), |place| {
-                began(place) && place.staged_bytes() >= bytes
+            fixture.kill_when(fixture.cp(), |fixture| {
+                began(fixture) && fixture.staged_bytes() >= bytes
             })
         } else {
-            place.kill_when(place.cp(), grown(records))
+            fixture.kill_when(fixture.cp(), grown(records))
         };
         let case = format!("seed {seed} round {round}: {bytes} bytes, {records} records");
-        let staged = place.staged_bytes();
-        let (output, told) = place.uploads(&["resume", "--all"]);
+        let staged = fixture.staged_bytes();
+        let (output, printed) = fixture.uploads(&["resume", "--all"]);
         assert!(output.status.success(), "{case}: {}", stderr(&output));
-        if was_killed && !told.is_empty() {
+        if was_killed && !printed.is_empty() {
             killed += 1;
-            let number = |name: &str| told[0][name].as_u64().unwrap();
-            assert_eq!((told.len(), &told[0]["ok"]), (1, &true.into()), "{case}");
-            assert_eq!(told[0]["url"], place.url(), "{case}");
+            let number = |name: &str| printed[0][name].as_u64().unwrap();
+            assert_eq!(
+                (printed.len(), &printed[0]["ok"]),
+                (1, &true.into()),
+                "{case}"
+            );
+            assert_eq!(printed[0]["url"], fixture.url(), "{case}");
             assert_eq!(
                 number("resumed_bytes") + number("sent_bytes"),
                 length,
                 "{case}"
             );
-            // Only chunks that were on their way are sent again.
+            // Only chunks that were in flight are sent again.
             let again = staged.saturating_sub(number("resumed_bytes"));
             assert!(
                 again <= PARALLEL * CHUNK_BYTES,
                 "{case}: {again} bytes were sent again"
             );
         }
-        place.assert_object();
-        place.assert_nothing_open();
+        fixture.assert_object();
+        fixture.assert_nothing_open();
         round += 1;
     }
     assert!(
@@ -226,16 +232,16 @@ fn a_copy_killed_at_any_moment_is_gone_on_with_by_another_process() {
     );
 }
 
-/// A copy from a pipe that is still open, with more than two chunks of it written.
-fn piped(place: &Place) -> (Child, std::process::ChildStdin) {
-    let mut cp = place
-        .bywash(&["--log", "trace", "cp", "-", &place.url()])
+/// Starts a copy from a pipe, writes more than two chunks, and keeps the pipe open.
+fn piped(fixture: &UploadFixture) -> (Child, std::process::ChildStdin) {
+    let mut cp = fixture
+        .bywash(&["--log", "trace", "cp", "-", &fixture.url()])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
     let mut stdin = cp.stdin.take().unwrap();
-    stdin.write_all(&place.content).unwrap();
-    while place.journal().is_empty() {
+    stdin.write_all(&fixture.content).unwrap();
+    while fixture.journal().is_empty() {
         assert!(cp.try_wait().unwrap().is_none(), "the copy ended");
         std::thread::yield_now();
     }
@@ -243,34 +249,34 @@ fn piped(place: &Place) -> (Child, std::process::ChildStdin) {
 }
 
 #[test]
-fn what_a_process_works_on_is_left_to_it_and_a_pipe_is_not_rewound() {
-    let place = Place::new(97 * MIB);
-    let (cp, stdin) = piped(&place);
-    let (_, listed) = place.uploads(&["list"]);
+fn upload_of_a_live_process_is_left_to_it_and_one_from_a_pipe_is_not_resumed() {
+    let fixture = UploadFixture::new(97 * MIB);
+    let (cp, stdin) = piped(&fixture);
+    let (_, listed) = fixture.uploads(&["list"]);
     assert_eq!(listed[0]["alive"], true);
     assert_eq!(listed[0]["process"], cp.id());
     let id = listed[0]["id"].as_str().unwrap();
     for args in [["resume", id], ["resume", "--all"], ["abort", id]] {
-        let (output, _) = place.uploads(&args);
+        let (output, _) = fixture.uploads(&args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
-        let told = stderr(&output);
+        let message = stderr(&output);
         let process = format!("process {}", cp.id());
-        assert!(told.contains(&process), "{args:?}: {told}");
+        assert!(message.contains(&process), "{args:?}: {message}");
     }
-    let token = files(&place.path("origin/.bywash/uploads"), "");
+    let token = files(&fixture.path("origin/.bywash/uploads"), "");
     let token = token[0].file_name().unwrap().to_str().unwrap().to_owned();
 
     kill(&cp);
     let ended = cp.wait_with_output().unwrap();
     drop(stdin);
-    let (output, told) = place.uploads(&["resume", "--all"]);
+    let (output, printed) = fixture.uploads(&["resume", "--all"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(told[0]["ok"], false);
+    assert_eq!(printed[0]["ok"], false);
     assert!(
-        told[0]["error"].as_str().unwrap().contains("pipe"),
-        "{told:?}"
+        printed[0]["error"].as_str().unwrap().contains("pipe"),
+        "{printed:?}"
     );
-    let shown = place.bywash(&["uploads", "list"]).output().unwrap();
+    let shown = fixture.bywash(&["uploads", "list"]).output().unwrap();
     assert!(
         stdout(&shown).contains("cannot be rewound"),
         "{}",
@@ -280,55 +286,55 @@ fn what_a_process_works_on_is_left_to_it_and_a_pipe_is_not_rewound() {
         stdout(&shown),
         stderr(&ended),
         stderr(&output),
-        format!("{told:?} {listed:?}"),
+        format!("{printed:?} {listed:?}"),
     ] {
         assert!(
             !text.contains(&token),
             "the session's token is shown: {text}"
         );
     }
-    let (output, _) = place.uploads(&["abort", id]);
+    let (output, _) = fixture.uploads(&["abort", id]);
     assert!(output.status.success(), "{}", stderr(&output));
-    place.assert_nothing_open();
-    assert!(!place.path("origin/dir/object").exists());
+    fixture.assert_nothing_open();
+    assert!(!fixture.path("origin/dir/object").exists());
 }
 
 #[test]
-fn a_source_that_changed_is_named_and_the_upload_stays() {
-    let place = Place::new(40 * MIB);
-    place.killed_at(2 * CHUNK_BYTES);
+fn resume_with_a_changed_source_names_it_and_keeps_the_upload() {
+    let fixture = UploadFixture::new(40 * MIB);
+    fixture.kill_at(2 * CHUNK_BYTES);
     let mut source = std::fs::OpenOptions::new()
         .append(true)
-        .open(place.path("source"))
+        .open(fixture.path("source"))
         .unwrap();
     source.write_all(b"more").unwrap();
-    let (output, told) = place.uploads(&["resume", "--all"]);
+    let (output, printed) = fixture.uploads(&["resume", "--all"]);
     assert_eq!(output.status.code(), Some(1));
-    let error = told[0]["error"].as_str().unwrap();
-    let source = place.path("source");
+    let error = printed[0]["error"].as_str().unwrap();
+    let source = fixture.path("source");
     assert!(
         error.contains(source.to_str().unwrap()) && error.contains("size"),
         "{error}"
     );
-    assert_eq!(place.journal().len(), 1);
-    assert!(!place.path("origin/dir/object").exists());
+    assert_eq!(fixture.journal().len(), 1);
+    assert!(!fixture.path("origin/dir/object").exists());
 }
 
 #[test]
-fn a_torn_journal_goes_on_and_a_damaged_one_is_reported() {
-    let place = Place::new(97 * MIB);
-    // Where the last chunk begins: it is begun only when those up to the ninth are kept.
-    place.killed_at(12 * CHUNK_BYTES);
-    let file = place.journal().remove(0);
+fn torn_journal_is_resumed_and_a_damaged_one_reported() {
+    let fixture = UploadFixture::new(97 * MIB);
+    // At the start of the last chunk, which is sent only once the chunks up to the ninth are acknowledged.
+    fixture.kill_at(12 * CHUNK_BYTES);
+    let file = fixture.journal().remove(0);
     let whole = std::fs::read(&file).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x10;
     std::fs::write(&file, &flipped).unwrap();
-    let (output, told) = place.uploads(&["resume", "--all"]);
+    let (output, printed) = fixture.uploads(&["resume", "--all"]);
     assert_eq!(output.status.code(), Some(1));
-    let error = told[0]["error"].as_str().unwrap();
+    let error = printed[0]["error"].as_str().unwrap();
     assert!(error.contains("damaged"), "{error}");
-    let (output, listed) = place.uploads(&["list"]);
+    let (output, listed) = fixture.uploads(&["list"]);
     assert!(output.status.success());
     assert!(listed[0]["problem"].as_str().unwrap().contains("damaged"));
     assert_eq!(
@@ -338,50 +344,53 @@ fn a_torn_journal_goes_on_and_a_damaged_one_is_reported() {
     );
 
     std::fs::write(&file, &whole[..whole.len() - 3]).unwrap();
-    let (output, told) = place.uploads(&["resume", "--all"]);
-    assert!(output.status.success(), "{told:?}");
-    assert!(told[0]["resumed_bytes"].as_u64().unwrap() >= 9 * CHUNK_BYTES);
-    place.assert_object();
-    place.assert_nothing_open();
+    let (output, printed) = fixture.uploads(&["resume", "--all"]);
+    assert!(output.status.success(), "{printed:?}");
+    assert!(printed[0]["resumed_bytes"].as_u64().unwrap() >= 9 * CHUNK_BYTES);
+    fixture.assert_object();
+    fixture.assert_nothing_open();
 }
 
 #[test]
-fn what_was_left_long_ago_is_swept_here_and_at_the_store() {
-    let place = Place::new(40 * MIB);
-    place.killed_at(2 * CHUNK_BYTES);
-    let origin = format!("file://{}", place.path("origin").display());
-    let (output, told) = place.uploads(&["sweep", "--older-than", "7d", &origin]);
-    assert!(output.status.success() && told.is_empty(), "{told:?}");
-    assert_eq!(place.journal().len(), 1);
+fn sweep_drops_old_uploads_in_the_journal_and_at_the_store() {
+    let fixture = UploadFixture::new(40 * MIB);
+    fixture.kill_at(2 * CHUNK_BYTES);
+    let origin = format!("file://{}", fixture.path("origin").display());
+    let (output, printed) = fixture.uploads(&["sweep", "--older-than", "7d", &origin]);
+    assert!(output.status.success() && printed.is_empty(), "{printed:?}");
+    assert_eq!(fixture.journal().len(), 1);
 
-    // An orphan: the folder has it, and no journal.
-    std::fs::remove_file(&place.journal()[0]).unwrap();
-    let (output, told) = place.uploads(&["sweep", "--older-than", "0s", &origin]);
+    // An orphan: its bytes are in the folder store, without a journal.
+    std::fs::remove_file(&fixture.journal()[0]).unwrap();
+    let (output, printed) = fixture.uploads(&["sweep", "--older-than", "0s", &origin]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(told[0]["url"], place.url());
-    assert_eq!(told[0]["id"], Value::Null);
-    place.assert_nothing_open();
+    assert_eq!(printed[0]["url"], fixture.url());
+    assert_eq!(printed[0]["id"], Value::Null);
+    fixture.assert_nothing_open();
 
-    place.killed_at(2 * CHUNK_BYTES);
-    let (output, told) = place.uploads(&["sweep", "--older-than", "0s"]);
+    fixture.kill_at(2 * CHUNK_BYTES);
+    let (output, printed) = fixture.uploads(&["sweep", "--older-than", "0s"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!((told.len(), &told[0]["url"]), (1, &place.url().into()));
-    place.assert_nothing_open();
+    assert_eq!(
+        (printed.len(), &printed[0]["url"]),
+        (1, &fixture.url().into())
+    );
+    fixture.assert_nothing_open();
 }
 
 #[test]
-fn small_files_and_unknown_ids() {
-    let place = Place::new(1000);
-    let output = place.cp().output().unwrap();
+fn small_file_needs_no_journal_and_unknown_id_fails() {
+    let fixture = UploadFixture::new(1000);
+    let output = fixture.cp().output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    place.assert_object();
-    assert!(!place.path("data").exists(), "one put needs no journal");
-    let (output, listed) = place.uploads(&["list"]);
+    fixture.assert_object();
+    assert!(!fixture.path("data").exists(), "one put needs no journal");
+    let (output, listed) = fixture.uploads(&["list"]);
     assert!(output.status.success() && listed.is_empty());
     for args in [["resume", "nothing"], ["abort", "../x"]] {
-        let (output, _) = place.uploads(&args);
+        let (output, _) = fixture.uploads(&args);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     }
-    let (output, _) = place.uploads(&["resume"]);
+    let (output, _) = fixture.uploads(&["resume"]);
     assert_eq!(output.status.code(), Some(2));
 }

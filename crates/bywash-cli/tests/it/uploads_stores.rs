@@ -1,4 +1,4 @@
-//! Copies to stores that speak their upload protocols: killed and gone on with, and through faults.
+//! Uploads to S3, Google and Azure stores: killed and resumed, and with faults of the store.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Kills of each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+/// Number of kills with each store; overridden by `BYWASH_KILLS`. `BYWASH_SEED` sets the seed.
 const KILLS: u64 = 10;
 const LENGTH: usize = (80 << 20) + 777;
-/// Of this length `cp` makes so many chunks of 8 MiB.
+/// Number of chunks of 8 MiB in `LENGTH` bytes, without the last short one.
 const CHUNKS: u64 = 10;
 
 #[derive(Debug, Clone)]
@@ -76,20 +76,20 @@ impl Store {
         match self {
             Self::S3(store) => store.open_uploads(),
             Self::Gcs(store) => store.open_sessions(),
-            // Blocks that were not committed go with the commit.
+            // A commit drops all uncommitted blocks.
             Self::Azure(_) => 0,
         }
     }
 }
 
-/// A file to copy, and a data folder.
-struct Place {
+/// A file to copy, a data folder, and the endpoint of a store.
+struct StoreUploadFixture {
     home: TempDir,
     content: Vec<u8>,
     endpoint: String,
 }
 
-impl Place {
+impl StoreUploadFixture {
     fn new(server: &Server, seed: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut piece = vec![0; 1 << 20];
@@ -135,7 +135,7 @@ impl Place {
             .find(|path| path.to_string_lossy().ends_with(".upload"))
     }
 
-    /// Copies, and kills the copy once its journal has grown by so many records. Returns whether it was killed before its end.
+    /// Starts a copy and kills it once its journal has grown by `records`. Returns whether it was killed before its end.
     fn kill_after(&self, url: &str, records: u64) -> bool {
         let mut cp = self.cp(url);
         let mut child = cp
@@ -155,7 +155,7 @@ impl Place {
         self.bywash(&["cp", source.to_str().unwrap(), url])
     }
 
-    /// Waits until the journal of a copy has grown by so many records. Returns whether it has before the copy's end.
+    /// Waits until the journal of a copy has grown by `records`. Returns `false` if the copy ended before.
     fn wait_for_records(&self, copy: &mut Child, records: u64) -> bool {
         let mut first = 0;
         loop {
@@ -166,7 +166,7 @@ impl Place {
             if first == 0 {
                 first = length;
             }
-            // The smallest record there is.
+            // Length of the smallest record.
             if first > 0 && length >= first + records * 32 {
                 return true;
             }
@@ -179,48 +179,53 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_killed_at_any_moment_are_gone_on_with() {
+async fn killed_copies_to_each_store_are_resumed() {
     let seed = setting("BYWASH_SEED", 815);
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
     for store in Store::all() {
         let server = store.serve().await;
         let (mut round, mut killed) = (0, 0);
-        // On a busy machine most copies end before their kill; then there are more of them.
+        // On a busy machine most copies end before their kill; more rounds are then run.
         while round < kills || (killed * 3 < kills && round < 20 * kills) {
-            let place = Place::new(&server, seed + round);
+            let fixture = StoreUploadFixture::new(&server, seed + round);
             let records = random.random_range(0..CHUNKS);
             let case = format!(
                 "{} seed {seed} round {round}: {records} records",
                 store.url()
             );
-            let was_killed = tokio::task::block_in_place(|| place.kill_after(store.url(), records));
+            let was_killed =
+                tokio::task::block_in_place(|| fixture.kill_after(store.url(), records));
             let uploads = |arguments: &[&str]| {
-                let mut uploads = place.bywash(&[&["uploads", "--json"], arguments].concat());
+                let mut uploads = fixture.bywash(&[&["uploads", "--json"], arguments].concat());
                 let output = tokio::task::block_in_place(|| uploads.output().unwrap());
-                let told = stdout(&output);
-                assert!(output.status.success(), "{case}: {told}{}", stderr(&output));
-                (!told.is_empty()).then(|| serde_json::from_str::<Value>(&told).unwrap())
+                let printed = stdout(&output);
+                assert!(
+                    output.status.success(),
+                    "{case}: {printed}{}",
+                    stderr(&output)
+                );
+                (!printed.is_empty()).then(|| serde_json::from_str::<Value>(&printed).unwrap())
             };
             let listed = uploads(&["list"]);
-            let told = uploads(&["resume", "--all"]);
-            if was_killed && let Some(told) = told {
+            let printed = uploads(&["resume", "--all"]);
+            if was_killed && let Some(printed) = printed {
                 killed += 1;
-                let number = |name: &str| told[name].as_u64().unwrap();
-                assert_eq!(told["ok"], true, "{case}");
+                let number = |name: &str| printed[name].as_u64().unwrap();
+                assert_eq!(printed["ok"], true, "{case}");
                 let whole = number("resumed_bytes") + number("sent_bytes");
                 assert_eq!(whole, LENGTH as u64, "{case}");
-                let listed = listed.expect("what was resumed was listed");
-                let noted = listed["acknowledged_bytes"].as_u64().unwrap();
+                let listed = listed.expect("resumed uploads were listed");
+                let acknowledged = listed["acknowledged_bytes"].as_u64().unwrap();
                 let resumed = number("resumed_bytes");
                 assert!(
-                    resumed >= noted,
-                    "{case}: {noted} bytes were acknowledged, and only {resumed} not sent again"
+                    resumed >= acknowledged,
+                    "{case}: {acknowledged} bytes were acknowledged, but only {resumed} not sent again"
                 );
             }
             let object = store.object().expect("there is an object");
-            assert!(object == place.content, "{case}: the object differs");
-            assert_eq!(place.journal(), None, "{case}");
+            assert!(object == fixture.content, "{case}: the object differs");
+            assert_eq!(fixture.journal(), None, "{case}");
             assert_eq!(store.open(), 0, "{case}");
             round += 1;
         }
@@ -232,48 +237,51 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
+async fn interrupted_copy_of_a_file_prints_the_resume_command() {
     let store = Store::S3(S3::new());
     let server = store.serve().await;
-    let place = Place::new(&server, 815);
-    // Of these parts no answer comes, when they are sent again neither: the copy is in their midst when it is interrupted.
+    let fixture = StoreUploadFixture::new(&server, 815);
+    // These parts get no response, also when they are sent again, so the copy is in progress when it is interrupted.
     for part in 5..=11 {
         for _ in 0..5 {
             server.script(&format!("partNumber={part}&"), ServerFault::StallResponse);
         }
     }
-    let mut cp = place.cp(store.url()).spawn().unwrap();
-    let begun = tokio::task::block_in_place(|| place.wait_for_records(&mut cp, 1));
+    let mut cp = fixture.cp(store.url()).spawn().unwrap();
+    let begun = tokio::task::block_in_place(|| fixture.wait_for_records(&mut cp, 1));
     assert!(begun, "the copy ended");
     kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
     let ended = tokio::task::block_in_place(|| cp.wait_with_output().unwrap());
     assert_eq!(ended.status.code(), Some(130));
-    let told = stderr(&ended);
-    let (_, id) = told.trim().rsplit_once(' ').unwrap();
-    assert!(told.contains("bywash uploads resume"), "{told}");
+    let message = stderr(&ended);
+    let (_, id) = message.trim().rsplit_once(' ').unwrap();
+    assert!(message.contains("bywash uploads resume"), "{message}");
     server.set_fault_plan(FaultPlan::none());
-    let resumed = crate::common::succeeds(place.bywash(&["uploads", "resume", id, "--json"]));
-    let told: Value = serde_json::from_str(&stdout(&resumed)).unwrap();
-    assert!(told["resumed_bytes"].as_u64().unwrap() >= 8 << 20, "{told}");
-    assert!(store.object().unwrap() == place.content);
-    assert_eq!((place.journal(), store.open()), (None, 0));
+    let resumed = crate::common::succeeds(fixture.bywash(&["uploads", "resume", id, "--json"]));
+    let printed: Value = serde_json::from_str(&stdout(&resumed)).unwrap();
+    assert!(
+        printed["resumed_bytes"].as_u64().unwrap() >= 8 << 20,
+        "{printed}"
+    );
+    assert!(store.object().unwrap() == fixture.content);
+    assert_eq!((fixture.journal(), store.open()), (None, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_from_a_pipe_survives_faults_that_pass() {
+async fn copy_from_a_pipe_survives_transient_faults() {
     let seed = setting("BYWASH_SEED", 815);
-    // Those that the program notices without waiting for long.
+    // Stalls are left out: the program notices them only after a long timeout.
     let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallResponse];
     let kinds =
         ServerFaultKind::TRANSIENT.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
     for store in Store::all() {
         let server = store.serve().await;
         server.set_fault_plan(FaultPlan::seeded(seed, &kinds, 6));
-        let place = Place::new(&server, seed);
-        let mut cp = place.bywash(&["cp", "-", store.url()]);
+        let fixture = StoreUploadFixture::new(&server, seed);
+        let mut cp = fixture.bywash(&["cp", "-", store.url()]);
         let mut child = cp.stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let content = place.content.clone();
+        let content = fixture.content.clone();
         let written = std::thread::spawn(move || stdin.write_all(&content));
         let output = tokio::task::block_in_place(|| child.wait_with_output().unwrap());
         assert!(
@@ -283,9 +291,13 @@ async fn a_copy_from_a_pipe_survives_faults_that_pass() {
             stderr(&output)
         );
         written.join().unwrap().unwrap();
-        assert!(store.object().unwrap() == place.content, "{}", store.url());
-        // A session whose opening lost its answer is left to the store.
-        assert_eq!(place.journal(), None);
+        assert!(
+            store.object().unwrap() == fixture.content,
+            "{}",
+            store.url()
+        );
+        // A session whose response was lost stays open at the store, so only the journal is checked.
+        assert_eq!(fixture.journal(), None);
     }
 }
 
@@ -294,8 +306,9 @@ async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
     let s3 = S3::new().with_limits(2, 5 << 20);
     let store = Store::S3(Arc::clone(&s3));
     let server = store.serve().await;
-    let place = Place::new(&server, 815);
-    let killed = tokio::task::block_in_place(|| (0..10).any(|_| place.kill_after(store.url(), 1)));
+    let fixture = StoreUploadFixture::new(&server, 815);
+    let killed =
+        tokio::task::block_in_place(|| (0..10).any(|_| fixture.kill_after(store.url(), 1)));
     assert!(killed, "every copy was faster than its kill");
     let builder = AmazonS3Builder::new()
         .with_bucket_name("data")
@@ -316,17 +329,17 @@ async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
     }
     let sweep = |urls: &[&str]| {
         let args = [&["uploads", "--json", "sweep", "--older-than", "7d"], urls].concat();
-        let output = tokio::task::block_in_place(|| place.bywash(&args).output().unwrap());
+        let output = tokio::task::block_in_place(|| fixture.bywash(&args).output().unwrap());
         assert!(output.status.success(), "{}", stderr(&output));
-        let told = stdout(&output);
-        let lines = told.lines().map(|line| {
+        let printed = stdout(&output);
+        let lines = printed.lines().map(|line| {
             let line: Value = serde_json::from_str(line).unwrap();
             line["url"].as_str().unwrap().to_owned()
         });
         lines.collect::<Vec<_>>()
     };
 
-    // The bucket is other programs' too: that the journal names it is no leave to look through it.
+    // Other programs may use the bucket too: it is searched only on request, not because the journal names it.
     assert_eq!(sweep(&[]), [""; 0]);
     assert_eq!(store.open(), 5);
     assert_eq!(
@@ -342,18 +355,18 @@ async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
     assert_eq!(pages.count(), 2, "three uploads on pages of two");
     assert_eq!(s3.open_keys("data"), [journaled, young]);
 
-    // A server's upload that cannot be read may be any of them.
-    let multipart = place.home.path().join("data/multipart");
+    // An unreadable upload file of a server may belong to any of these uploads.
+    let multipart = fixture.home.path().join("data/multipart");
     std::fs::create_dir_all(&multipart).unwrap();
     std::fs::write(multipart.join("some.upload"), "no upload").unwrap();
     s3.age_uploads("data", young, TimeDelta::days(8));
-    let mut all = place.bywash(&["uploads", "sweep", "s3://data"]);
+    let mut all = fixture.bywash(&["uploads", "sweep", "s3://data"]);
     let output = tokio::task::block_in_place(|| all.output().unwrap());
     assert!(!output.status.success() && stderr(&output).contains("some.upload"));
     assert_eq!(s3.open_keys("data"), [journaled, young]);
 
-    let mut resume = place.bywash(&["uploads", "resume", "--all"]);
+    let mut resume = fixture.bywash(&["uploads", "resume", "--all"]);
     let output = tokio::task::block_in_place(|| resume.output().unwrap());
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(store.object().unwrap() == place.content);
+    assert!(store.object().unwrap() == fixture.content);
 }

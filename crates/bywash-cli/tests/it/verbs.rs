@@ -1,5 +1,5 @@
-//! The verbs over `gs://`, at a server that speaks Google's protocols. Those over servers that others wrote, for `s3://` and
-//! `az://`, are in the suite of real clients.
+//! The verbs over `gs://`, with a simulated server of Google's protocols. `testing/clients` tests `s3://` and `az://` with
+//! third-party servers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use bywash_sim::server::gcs::Gcs;
 use serde_json::Value;
 use tokio::task::block_in_place;
 
-/// A store, and a folder beside it.
-struct Place {
+/// A store, and a local folder.
+struct VerbFixture {
     home: tempfile::TempDir,
     server: Server,
 }
 
-impl Place {
+impl VerbFixture {
     async fn new() -> Self {
         Self {
             home: tempfile::tempdir().unwrap(),
@@ -36,7 +36,7 @@ impl Place {
     fn try_run(&self, args: &[&str]) -> Output {
         let mut command = bywash(args);
         command
-            // The data folder of the verbs, where it is not named.
+            // The default data folder is below it.
             .current_dir(&self.home)
             .env("STORAGE_EMULATOR_HOST", self.server.url());
         block_in_place(|| command.output().unwrap())
@@ -52,7 +52,7 @@ impl Place {
         json_lines(&self.run(&[args, &["--json"]].concat()).stdout)
     }
 
-    /// The keys below a prefix.
+    /// Returns the keys below a prefix.
     fn keys(&self, prefix: &str) -> Vec<String> {
         let found = self.lines(&["ls", "-r", &self.url(prefix)]);
         let name = |line: &Value| line["name"].as_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// Small and large, empty, and with names that must be encoded.
+/// Returns small, large and empty files, some with names that must be encoded.
 fn files() -> BTreeMap<String, Vec<u8>> {
     let names = [
         "a.txt",
@@ -77,18 +77,18 @@ fn files() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_there_is_looked_at_and_comes_back() {
-    let place = Place::new().await;
-    let (up, down) = (place.folder("up"), place.folder("down"));
+async fn tree_round_trips_and_is_listed() {
+    let fixture = VerbFixture::new().await;
+    let (up, down) = (fixture.folder("up"), fixture.folder("down"));
     write_tree(&up, &files());
-    place.run(&["cp", "-r", text(&up), &place.url("t/")]);
+    fixture.run(&["cp", "-r", text(&up), &fixture.url("t/")]);
     let keys: Vec<_> = files()
         .into_keys()
         .map(|name| format!("t/{name}"))
         .collect();
-    assert_eq!(place.keys("t/"), keys);
+    assert_eq!(fixture.keys("t/"), keys);
 
-    let level = place.lines(&["ls", &place.url("t/")]);
+    let level = fixture.lines(&["ls", &fixture.url("t/")]);
     let shown = level.iter().map(|line| {
         (
             line["kind"].as_str().unwrap(),
@@ -103,112 +103,121 @@ async fn a_tree_goes_there_is_looked_at_and_comes_back() {
     assert_eq!(shown.len(), 3, "{shown:?}");
 
     for (name, content) in files() {
-        let url = place.url(&format!("t/{name}"));
-        assert!(place.run(&["cat", &url]).stdout == content, "{url}");
-        let facts = &place.lines(&["stat", &url])[0];
+        let url = fixture.url(&format!("t/{name}"));
+        assert!(fixture.run(&["cat", &url]).stdout == content, "{url}");
+        let facts = &fixture.lines(&["stat", &url])[0];
         assert_eq!(facts["size"], content.len(), "{url}");
         assert!(
             facts["e_tag"].is_string() && facts["modified"].is_string(),
             "{facts}"
         );
     }
-    let part = place
-        .run(&["cat", "--range", "8388600-8388700", &place.url("t/large")])
+    let part = fixture
+        .run(&["cat", "--range", "8388600-8388700", &fixture.url("t/large")])
         .stdout;
     assert_eq!(part, pattern((17 << 20) + 5)[8_388_600..=8_388_700]);
     let bytes: usize = files().values().map(Vec::len).sum();
-    let sum = &place.lines(&["du", &place.url("t")])[0];
+    let sum = &fixture.lines(&["du", &fixture.url("t")])[0];
     assert_eq!(
         (&sum["objects"], &sum["bytes"]),
         (&Value::from(5), &Value::from(bytes))
     );
 
-    place.run(&["cp", "-r", &place.url("t/"), text(&down)]);
+    fixture.run(&["cp", "-r", &fixture.url("t/"), text(&down)]);
     assert!(tree(&down) == files());
-    let told = stderr(&place.try_run(&["cp", &place.url("t/dir"), text(&down)]));
+    let message = stderr(&fixture.try_run(&["cp", &fixture.url("t/dir"), text(&down)]));
     assert!(
-        told.contains("does not exist; to copy all below it, add --recursive"),
-        "{told}"
+        message.contains("does not exist; to copy all below it, add --recursive"),
+        "{message}"
     );
-    let one = place.folder("one");
-    place.run(&["cp", &place.url("t/large"), text(&one)]);
+    let one = fixture.folder("one");
+    fixture.run(&["cp", &fixture.url("t/large"), text(&one)]);
     assert!(std::fs::read(one).unwrap() == files()["large"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_copied_moved_synced_and_removed_where_they_are() {
-    let place = Place::new().await;
-    let (up, down) = (place.folder("up"), place.folder("down"));
+async fn objects_of_a_store_are_copied_moved_synced_and_removed() {
+    let fixture = VerbFixture::new().await;
+    let (up, down) = (fixture.folder("up"), fixture.folder("down"));
     write_tree(&up, &files());
-    place.run(&["sync", text(&up), &place.url("t")]);
+    fixture.run(&["sync", text(&up), &fixture.url("t")]);
     assert_eq!(
-        place.lines(&["sync", text(&up), &place.url("t")]).len(),
+        fixture.lines(&["sync", text(&up), &fixture.url("t")]).len(),
         0,
-        "all is there"
+        "nothing differs"
     );
 
-    place.run(&["cp", &place.url("t/large"), &place.url("copy/large")]);
-    place.run(&["mv", &place.url("t/dir/b c+d%20.bin"), &place.url("moved/")]);
-    assert_eq!(place.keys("copy"), ["copy/large"]);
-    assert_eq!(place.keys("moved"), ["moved/b c+d%20.bin"]);
-    assert!(place.run(&["cat", &place.url("copy/large")]).stdout == files()["large"]);
-    assert!(place.run(&["cat", &place.url("moved/b c+d%20.bin")]).stdout == pattern(1000));
-    let gone = place.try_run(&["stat", &place.url("t/dir/b c+d%20.bin")]);
+    fixture.run(&["cp", &fixture.url("t/large"), &fixture.url("copy/large")]);
+    fixture.run(&[
+        "mv",
+        &fixture.url("t/dir/b c+d%20.bin"),
+        &fixture.url("moved/"),
+    ]);
+    assert_eq!(fixture.keys("copy"), ["copy/large"]);
+    assert_eq!(fixture.keys("moved"), ["moved/b c+d%20.bin"]);
+    assert!(fixture.run(&["cat", &fixture.url("copy/large")]).stdout == files()["large"]);
+    assert!(
+        fixture
+            .run(&["cat", &fixture.url("moved/b c+d%20.bin")])
+            .stdout
+            == pattern(1000)
+    );
+    let gone = fixture.try_run(&["stat", &fixture.url("t/dir/b c+d%20.bin")]);
     assert!(
         stderr(&gone).contains("does not exist"),
         "{}",
         stderr(&gone)
     );
 
-    // A file moves up, and is no longer here.
-    let single = place.folder("single");
+    // A file moves to the store, and is removed locally.
+    let single = fixture.folder("single");
     std::fs::write(&single, "single").unwrap();
-    place.run(&["mv", text(&single), &place.url("t/single")]);
+    fixture.run(&["mv", text(&single), &fixture.url("t/single")]);
     assert!(!single.exists());
 
-    place.run(&["sync", "--delete", &place.url("t"), text(&down)]);
+    fixture.run(&["sync", "--delete", &fixture.url("t"), text(&down)]);
     let mut expected = files();
     expected.remove("dir/b c+d%20.bin");
     expected.insert("single".to_owned(), b"single".to_vec());
     assert!(tree(&down) == expected);
-    // What one side lost, the other loses when told.
+    // With --delete, names missing at the source are deleted at the destination.
     std::fs::remove_file(down.join("a.txt")).unwrap();
-    place.run(&["sync", "--delete", text(&down), &place.url("t")]);
-    assert!(!place.keys("t").contains(&"t/a.txt".to_owned()));
+    fixture.run(&["sync", "--delete", text(&down), &fixture.url("t")]);
+    assert!(!fixture.keys("t").contains(&"t/a.txt".to_owned()));
 
-    let refused = place.try_run(&[
+    let refused = fixture.try_run(&[
         "cp",
         "--create-only",
         text(&down.join("single")),
-        &place.url("t/single"),
+        &fixture.url("t/single"),
     ]);
     assert!(
         stderr(&refused).contains("exists already"),
         "{}",
         stderr(&refused)
     );
-    place.run(&[
+    fixture.run(&[
         "rm",
-        &place.url("copy/large"),
-        &place.url("moved/b c+d%20.bin"),
+        &fixture.url("copy/large"),
+        &fixture.url("moved/b c+d%20.bin"),
     ]);
-    let removed = place.lines(&["rm", "-r", &place.url("t")]);
+    let removed = fixture.lines(&["rm", "-r", &fixture.url("t")]);
     assert_eq!(removed.len(), 4, "{removed:?}");
-    let nothing = place.try_run(&["ls", "-r", &place.url("t")]);
+    let nothing = fixture.try_run(&["ls", "-r", &fixture.url("t")]);
     assert_eq!(stdout(&nothing), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pipes_go_up_and_come_down() {
-    let place = Place::new().await;
-    let file = place.folder("file");
+async fn piped_data_round_trips() {
+    let fixture = VerbFixture::new().await;
+    let file = fixture.folder("file");
     let content = pattern((9 << 20) + 1);
     std::fs::write(&file, &content).unwrap();
-    let url = place.url("piped");
-    let mut up = bywash(&["cp", "-", &url, "--data-dir", text(&place.folder("data"))]);
-    up.env("STORAGE_EMULATOR_HOST", place.server.url())
+    let url = fixture.url("piped");
+    let mut up = bywash(&["cp", "-", &url, "--data-dir", text(&fixture.folder("data"))]);
+    up.env("STORAGE_EMULATOR_HOST", fixture.server.url())
         .stdin(std::fs::File::open(&file).unwrap());
     let output = block_in_place(|| up.output().unwrap());
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(place.run(&["cp", &url, "-"]).stdout == content);
+    assert!(fixture.run(&["cp", &url, "-"]).stdout == content);
 }

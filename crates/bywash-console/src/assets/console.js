@@ -1,9 +1,9 @@
-// Fetches the page again and again, and puts what changed in place of what is shown. Shows the values under the pointer.
+// Refreshes the shown content from the server at an interval. Shows the values under the pointer.
 "use strict";
 
 const EVERY_MS = 5000;
 const PLOT_WIDTH = 560;
-// The plot with the crosshair, and its pixel from the left.
+// The plot with the crosshair, and the pixel of the crosshair from the left.
 let picked = null;
 const status = document.getElementById("status");
 const button = document.getElementById("refresh");
@@ -14,15 +14,15 @@ async function refresh() {
     return;
   }
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (answer.redirected) {
+    const response = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (response.redirected) {
       location.reload();
       return;
     }
-    if (!answer.ok) {
-      throw new Error(`status ${answer.status}`);
+    if (!response.ok) {
+      throw new Error(`status ${response.status}`);
     }
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("live");
     const shown = document.getElementById("live");
     for (const details of shown.querySelectorAll("details[open]")) {
       fresh.querySelector(`#${CSS.escape(details.id)}`)?.setAttribute("open", "");
@@ -35,7 +35,7 @@ async function refresh() {
     }
     status.textContent = `as of ${fresh.dataset.at}`;
   } catch {
-    status.textContent = "the server does not answer";
+    status.textContent = "the server does not respond";
   }
 }
 
@@ -110,7 +110,7 @@ enhance();
 button.hidden = false;
 button.addEventListener("click", () => {
   running = !running;
-  button.textContent = running ? "Pause" : "Go on";
+  button.textContent = running ? "Pause" : "Continue";
   refresh();
 });
 document.addEventListener("visibilitychange", refresh);

@@ -52,7 +52,7 @@ impl fmt::Display for RefusedLines {
         let (kept, refused) = (self.kept_lines, self.refused_lines);
         write!(
             f,
-            "{refused} of {} lines are refused, {kept} are kept; mend these and write them again:",
+            "{refused} of {} lines are refused, {kept} are kept; correct them and write them again:",
             kept + refused
         )?;
         for RefusedLine { line, reason } in &self.refused {
@@ -172,7 +172,7 @@ fn timed(bytes: &[u8], precision: Precision, now: i64) -> Result<(Line<'_>, i64)
     let timestamp = match line.timestamp {
         None => now,
         Some(count) => count.checked_mul(precision.0).ok_or(
-            "the timestamp is beyond what nanoseconds since 1970 can say; is its precision right?",
+            "the timestamp is outside the range of nanoseconds since 1970; is its precision right?",
         )?,
     };
     Ok((line, timestamp))
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_may_go_on_in_the_next_lines() {
+    fn string_may_continue_in_the_next_lines() {
         let (rows, outcome) = read_all("m note=\"a\nb=c \\\" d\n\",a=1 5\nm a=2 6", "ns");
         assert_eq!(
             rows.iter().map(|row| (row.2, row.3)).collect::<Vec<_>>(),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_without_an_end_costs_no_line_but_its_own() {
+    fn unterminated_string_refuses_only_its_own_line() {
         let body = "m a=1 1\nm note=\"open,a=9 2\nm a=3 3\nm note=\"x\",a=4 4\nm a=5 5";
         let (rows, outcome) = read_all(body, "ns");
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_of_more_lines_than_the_limit_is_refused() {
+    fn string_above_the_limit_of_lines_is_refused() {
         let body = |lines: usize| format!("m a=1,b=\"{}\"\nm a=2", "x\n".repeat(lines));
         let (rows, outcome) = read_all(&body(MAX_STRING_LINES), "ns");
         assert_eq!((rows.len(), refused(&outcome)), (2, vec![]));
@@ -301,20 +301,20 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_counted_beyond_those_told() {
+    fn refusals_above_the_limit_are_only_counted() {
         let (_, outcome) = read_all(&"bad\nm a=1\n".repeat(MAX_REFUSALS_NAMED + 5), "ns");
         let refused = outcome.refused_lines().unwrap();
         let all = MAX_REFUSALS_NAMED as u64 + 5;
         assert_eq!((refused.kept_lines, refused.refused_lines), (all, all));
-        let told = refused.to_string();
-        let told: Vec<&str> = told.lines().collect();
-        assert_eq!(told.len(), 1 + MAX_REFUSALS_NAMED + 1);
+        let text = refused.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 1 + MAX_REFUSALS_NAMED + 1);
         assert!(
-            told[0].starts_with("105 of 210 lines are refused, 105 are kept"),
+            lines[0].starts_with("105 of 210 lines are refused, 105 are kept"),
             "{}",
-            told[0]
+            lines[0]
         );
-        assert!(told[2].starts_with("  line 3: "), "{}", told[2]);
-        assert_eq!(told.last(), Some(&"  and 5 more"));
+        assert!(lines[2].starts_with("  line 3: "), "{}", lines[2]);
+        assert_eq!(lines.last(), Some(&"  and 5 more"));
     }
 }

@@ -1,12 +1,12 @@
-//! What the fuzzers demand of line protocol.
+//! Properties of line protocol that fuzzers check.
 
 use std::convert::Infallible;
 
 use super::batch::{Precision, read};
 use super::line::parse;
 
-/// Any bytes as a request's body: each line is read or refused once, and a source's name, written as a line, is the same
-/// source again.
+/// Any bytes as a request's body: each line is parsed or refused once, and the name of a source, written as a line, parses to
+/// the same source.
 pub(crate) fn body(bytes: &[u8]) {
     let precision = Precision::named(None).expect("nanoseconds are known");
     let (mut values, mut sources) = (0, Vec::new());

@@ -99,7 +99,7 @@ pub(crate) async fn write(
     match take(&shared, &params, &headers, body).await {
         Ok(outcome) => {
             shared.write_metrics.note(&outcome);
-            answer(outcome)
+            response(outcome)
         }
         Err(refused) => {
             shared.write_metrics.refused_requests.fetch_add(1, Relaxed);
@@ -278,7 +278,7 @@ impl<'a> Refusal<'a> {
 }
 
 /// Returns 204, or 400 with the refused lines; the others are stored.
-fn answer(outcome: Outcome) -> Response {
+fn response(outcome: Outcome) -> Response {
     let Some(lines) = outcome.refused_lines() else {
         return StatusCode::NO_CONTENT.into_response();
     };

@@ -17,7 +17,7 @@ const COUNTERS: [Family<DiskStats>; 18] = [
     ),
     (
         "bywash_disk_mismatches_total",
-        "Reads of the disk tier that found other bytes than were written; the origin returned the block.",
+        "Reads of the disk tier with a checksum mismatch; the origin returned the block.",
         |s| s.mismatches,
     ),
     (
@@ -47,7 +47,7 @@ const COUNTERS: [Family<DiskStats>; 18] = [
     ),
     (
         "bywash_disk_recycled_segments_total",
-        "Segments of the disk tier whose blocks made room for others.",
+        "Segments of the disk tier whose blocks were dropped to make room.",
         |s| s.recycled_segments,
     ),
     (

@@ -91,9 +91,9 @@ fn changed_text(what: &str, change: &CacheChange) -> Markup {
     }
 }
 
-/// Renders the buttons of a bucket, and the explanation that was asked for.
+/// Renders the buttons of a bucket, and the requested explanation.
 pub(super) fn of_bucket(view: &View, bucket: &str) -> Markup {
-    let asked = view
+    let explained = view
         .why
         .as_ref()
         .and_then(|why| Some(why.as_ref().ok()?.key.as_str()));
@@ -101,7 +101,7 @@ pub(super) fn of_bucket(view: &View, bucket: &str) -> Markup {
         html! {
             input type="hidden" name="bucket" value=(bucket);
             label for={ "action-" (name) } { (label) }
-            input id={ "action-" (name) } name=(name) maxlength="1024" value=[asked];
+            input id={ "action-" (name) } name=(name) maxlength="1024" value=[explained];
         }
     };
     html! {

@@ -1,7 +1,6 @@
 //! Charts: lines over time, as SVG.
 //!
-//! Colours are those of light mode; the style sheet replaces each in dark mode. For readers who do not see the picture there are its
-//! description and a table.
+//! Colours are those of light mode; the style sheet replaces each in dark mode. Screen readers get a description and a table.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +69,7 @@ impl Chart {
             (low.min(value), high.max(value))
         });
         if low == high {
-            (0.0, self.unit.least())
+            (0.0, self.unit.min_axis())
         } else {
             (low, high)
         }
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_breaks_the_line_and_a_lone_point_is_a_dot() {
+    fn gap_breaks_the_line_and_a_lone_point_is_a_dot() {
         let second = 1_000_000_000;
         let from = 1_700_000_000 * second;
         let points = [
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_drawn_the_axes_are_finite() {
+    fn axes_are_finite_for_any_points() {
         for points in [
             vec![],
             vec![(1, f64::NAN)],
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_holds_no_style_that_the_content_policy_forbids() {
+    fn picture_has_no_style_that_the_content_policy_forbids() {
         let svg = chart(vec![
             (1_700_000_000_000_000_000, 1.0),
             (1_700_000_010_000_000_000, 2.0),

@@ -210,7 +210,7 @@ fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
     any.then(|| drawing.chart("Missing in these charts", Unit::Count, vec![line]))
 }
 
-/// Returns the hit ratios of the buckets read most.
+/// Returns the hit ratios of the buckets with the most reads.
 async fn hit_ratios(history: &SeriesDb, drawing: &Drawing) -> Result<Vec<Line>, SeriesError> {
     let any = bucket_source("*");
     let hits = drawing

@@ -74,7 +74,7 @@ pub(super) fn reason(disk: &DiskStats) -> Option<String> {
     let what = match disk.state.as_str() {
         "on" => return None,
         "off" => "is off, so reads go to the origins",
-        _ => "is read-only, so what is read anew is not kept",
+        _ => "is read-only, so blocks read from origins are not kept on it",
     };
     let error = disk.last_error.as_deref().unwrap_or("the disk failed");
     Some(format!(

@@ -27,7 +27,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Returns the upper end of an axis when all values are 0.
-    pub(super) fn least(self) -> f64 {
+    pub(super) fn min_axis(self) -> f64 {
         match self {
             Self::Bytes | Self::ByteRate => 1024.0,
             Self::Time => 0.001,
@@ -47,23 +47,23 @@ impl Unit {
         }
     }
 
-    /// Returns a step of at least `least` that is a round number of the unit.
-    pub(super) fn round_step(self, least: f64) -> f64 {
-        let least = least.clamp(1e-9, 1e300);
+    /// Returns a step of at least `min` that is a round number of the unit.
+    pub(super) fn round_step(self, min: f64) -> f64 {
+        let min = min.clamp(1e-9, 1e300);
         if matches!(self, Self::Bytes | Self::ByteRate) {
-            return least.log2().ceil().exp2().max(1.0);
+            return min.log2().ceil().exp2().max(1.0);
         }
         let base: f64 = 1000.0;
-        let magnitude = if least >= 1.0 {
-            base.powf(least.log(base).floor())
+        let magnitude = if min >= 1.0 {
+            base.powf(min.log(base).floor())
         } else {
             1.0
         };
-        let decimal = 10f64.powf((least / magnitude).log10().floor());
+        let decimal = 10f64.powf((min / magnitude).log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decimal * magnitude);
         steps
             .into_iter()
-            .find(|step| *step >= least)
+            .find(|step| *step >= min)
             .unwrap_or(10.0 * decimal * magnitude)
     }
 }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn steps_are_round() {
-        for (unit, least, step) in [
+        for (unit, min, step) in [
             (Unit::Count, 0.3, 0.5),
             (Unit::Count, 1.0, 1.0),
             (Unit::Count, 230.0, 500.0),
@@ -218,10 +218,10 @@ mod tests {
             (Unit::Time, 0.003, 0.005),
             (Unit::Share, 0.25, 0.5),
         ] {
-            let found = unit.round_step(least);
+            let found = unit.round_step(min);
             assert!(
                 (found - step).abs() < 1e-9 * step,
-                "{unit:?} {least}: {found}"
+                "{unit:?} {min}: {found}"
             );
         }
     }

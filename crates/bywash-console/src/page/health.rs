@@ -79,12 +79,12 @@ fn failing(bucket: &str, stats: &OriginStats, now: u64) -> Option<String> {
     let last = stats.last_failure.as_ref()?;
     let ago = Duration::from_secs(now.saturating_sub(last.at));
     let in_a_row = stats.failures_in_a_row;
-    let least = if last.kind == OriginErrorKind::Disk {
+    let min_failures = if last.kind == OriginErrorKind::Disk {
         1
     } else {
         FAILING
     };
-    let fails = in_a_row >= least && ago < FORGOTTEN;
+    let fails = in_a_row >= min_failures && ago < FORGOTTEN;
     fails.then(|| {
         format!(
             "the origin of bucket {bucket} fails: {in_a_row} times in a row, last {} ago ({}): {}",

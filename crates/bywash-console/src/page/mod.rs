@@ -33,7 +33,7 @@ pub(crate) use view::NAMES;
 pub struct OpenUpload {
     /// The object's bucket and key, or URL.
     pub target: String,
-    /// Its begin.
+    /// Time of its start.
     pub began: Option<DateTime<Utc>>,
     /// Bytes stored.
     pub bytes: u64,

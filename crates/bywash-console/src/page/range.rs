@@ -62,7 +62,7 @@ impl Range {
     /// Returns the range of an address: `from` and `to` if one of them is given, else the preset of this name, or the default.
     ///
     /// # Errors
-    /// What is wrong with `from` and `to`.
+    /// If `from` or `to` is invalid; the message is a sentence for people.
     pub(super) fn of_address(
         name: Option<&str>,
         from: Option<&str>,

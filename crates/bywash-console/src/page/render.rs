@@ -39,7 +39,7 @@ pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
         &html! {
             main class="login card" {
                 h1 { "Bywash" }
-                p { "This page is for those who have the server's key. " code { "bywash env" } " prints it." }
+                p { "This page requires the server's key. " code { "bywash env" } " prints it." }
                 @if let Some(wrong) = wrong {
                     p class="wrong" role="alert" { (wrong) }
                 }
@@ -248,7 +248,7 @@ fn tile(name: &str, value: &str, note: &Markup) -> Markup {
     }
 }
 
-/// Renders whether the server is well, and if not, why.
+/// Renders the health of the server, with the reasons for which it is degraded.
 fn health(view: &View) -> Markup {
     let version = env!("CARGO_PKG_VERSION");
     let process = format!(" Bywash {version}, up {}.", lasted(view.uptime));

@@ -49,7 +49,7 @@ pub(super) struct View {
     /// Address of the admin endpoints.
     pub(super) address: SocketAddr,
     pub(super) range: Range,
-    /// What is wrong with the range in the address; the default is shown then.
+    /// Error of the range in the address; the default range is shown then.
     pub(super) wrong_range: Option<String>,
     /// Range that the form offers, in nanoseconds.
     pub(super) inputs: (i64, i64),

@@ -1,4 +1,4 @@
-//! Who sees what.
+//! Access to the admin endpoints, by address, host, key and session.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 async fn refuses_foreign_hosts_whatever_the_page() {
     let console = start(engine()).await;
     let address = console.address;
-    for request in [
+    for head in [
         "GET /stats HTTP/1.1\r\nHost: evil.example",
         "GET /healthz HTTP/1.1\r\nHost: evil.example:8422",
         "GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost",
@@ -14,24 +14,24 @@ async fn refuses_foreign_hosts_whatever_the_page() {
         "GET / HTTP/1.1\r\nHost: evil.example",
         "POST /write HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0",
     ] {
-        let (status, _, body) = ask(address, request).await;
-        assert_eq!(status, 403, "{request}: {body}");
+        let (status, _, body) = request(address, head).await;
+        assert_eq!(status, 403, "{head}: {body}");
         assert!(!body.contains("budget"), "{body}");
     }
-    let (status, _, _) = ask(address, "GET /healthz HTTP/1.0").await;
+    let (status, _, _) = request(address, "GET /healthz HTTP/1.0").await;
     assert_eq!(
         status, 200,
         "a request that names no host is not a browser's"
     );
-    for request in [
+    for head in [
         "GET /healthz HTTP/1.1",
         "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost",
     ] {
-        assert_eq!(ask(address, request).await.0, 400, "{request}");
+        assert_eq!(request(address, head).await.0, 400, "{head}");
     }
-    let (status, _, _) = ask(address, "GET /nothing HTTP/1.1\r\nHost: localhost").await;
+    let (status, _, _) = request(address, "GET /nothing HTTP/1.1\r\nHost: localhost").await;
     assert_eq!(status, 404);
-    let (status, _, _) = ask(
+    let (status, _, _) = request(
         address,
         "POST /stats HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0",
     )
@@ -40,7 +40,7 @@ async fn refuses_foreign_hosts_whatever_the_page() {
 }
 
 #[tokio::test]
-async fn refuses_an_address_others_can_reach() {
+async fn refuses_an_address_beyond_loopback() {
     let engine = engine();
     let home = tempfile::tempdir().unwrap();
     let console = Console {
@@ -76,24 +76,24 @@ async fn metrics_address_requires_a_key_and_shows_its_buckets_only() {
     let get = |target: &str, authorization: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: metrics.example\r\nAuthorization: {authorization}")
     };
-    let (status, _, all) = ask(address, &get("/metrics", KEY)).await;
+    let (status, _, all) = request(address, &get("/metrics", KEY)).await;
     assert_eq!(status, 200);
     assert!(all.contains("{bucket=\"data\"}") && all.contains("{bucket=\"other\"}"));
-    let (status, _, own) = ask(address, &get("/metrics", "Token monitor:secret")).await;
+    let (status, _, own) = request(address, &get("/metrics", "Token monitor:secret")).await;
     assert_eq!(status, 200);
     assert!(!own.contains("bucket=\"data\"") && own.contains("{bucket=\"other\"}"));
     assert!(own.contains("bywash_endpoint_requests_total"));
     for wrong in ["Token key:wrong", "Token other:secret", "Token", "x"] {
         assert_eq!(
-            ask(address, &get("/metrics", wrong)).await.0,
+            request(address, &get("/metrics", wrong)).await.0,
             401,
             "{wrong}"
         );
     }
-    assert_eq!(ask(address, &get("/healthz", "x")).await.0, 200);
+    assert_eq!(request(address, &get("/healthz", "x")).await.0, 200);
     for elsewhere in ["/", "/stats", "/cache", "/series/list", "/login", "/write"] {
         assert_eq!(
-            ask(address, &get(elsewhere, KEY)).await.0,
+            request(address, &get(elsewhere, KEY)).await.0,
             404,
             "{elsewhere}"
         );
@@ -102,11 +102,11 @@ async fn metrics_address_requires_a_key_and_shows_its_buckets_only() {
 }
 
 #[tokio::test]
-async fn the_page_and_the_series_are_for_who_has_the_key() {
+async fn page_and_series_require_the_key() {
     let console = start(engine_with_traffic().await).await;
     for target in ["/", "/series/list", "/cache"] {
         let (status, head, body) = console
-            .ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost"))
+            .request(&format!("GET {target} HTTP/1.1\r\nHost: localhost"))
             .await;
         assert_eq!(
             (status, header(&head, "www-authenticate")),
@@ -114,7 +114,7 @@ async fn the_page_and_the_series_are_for_who_has_the_key() {
         );
         assert!(body.contains("bywash env"), "{body}");
         let (status, head, _) = console
-            .ask(&format!(
+            .request(&format!(
                 "GET {target}?a=b HTTP/1.1\r\nHost: localhost\r\nAccept: text/html,*/*"
             ))
             .await;
@@ -148,7 +148,7 @@ async fn the_page_and_the_series_are_for_who_has_the_key() {
 }
 
 #[tokio::test]
-async fn a_login_gives_a_cookie_that_scripts_and_other_sites_do_not_get() {
+async fn login_cookie_is_hidden_from_scripts_and_other_sites() {
     let console = start(engine()).await;
     let login = |pair: &str| {
         let body = format!("{pair}&next=%2F%3Frange%3D6h");
@@ -175,9 +175,9 @@ async fn a_login_gives_a_cookie_that_scripts_and_other_sites_do_not_get() {
         .unwrap();
     assert_eq!(rest, " Path=/; HttpOnly; SameSite=Strict");
     let with_cookie = format!("GET / HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}");
-    assert_eq!(console.ask(&with_cookie).await.0, 200);
+    assert_eq!(console.request(&with_cookie).await.0, 200);
     let (status, head, _) = console
-        .ask("POST /logout HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0")
+        .request("POST /logout HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0")
         .await;
     assert_eq!(status, 303);
     assert!(
@@ -187,10 +187,10 @@ async fn a_login_gives_a_cookie_that_scripts_and_other_sites_do_not_get() {
 }
 
 #[tokio::test]
-async fn an_anonymous_console_is_open_but_not_to_other_sites() {
+async fn anonymous_console_is_open_but_not_to_other_sites() {
     let console = start_with(engine(), Access::Anonymous).await;
     assert_eq!(
-        console.ask("GET / HTTP/1.1\r\nHost: localhost").await.0,
+        console.request("GET / HTTP/1.1\r\nHost: localhost").await.0,
         200
     );
     let write = "POST /write HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5";
@@ -206,7 +206,7 @@ async fn an_anonymous_console_is_open_but_not_to_other_sites() {
 }
 
 #[tokio::test]
-async fn every_answer_tells_the_browser_what_it_may_load() {
+async fn every_response_restricts_what_the_browser_loads() {
     let console = start(engine()).await;
     for target in [
         "/",

@@ -1,4 +1,4 @@
-//! What is in memory, by HTTP.
+//! Requests to `/cache`.
 
 use bywash::{CacheLimits, CachedPage, MemoryLimit, Share};
 
@@ -6,13 +6,13 @@ use super::*;
 use crate::FetchedFile;
 use crate::limits::MAX_CACHED_OBJECTS;
 
-/// Status, head and body of the answer to a request that is complete.
+/// Sends a complete request. Returns status, head and body of the response.
 async fn exchange(address: std::net::SocketAddr, request: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, head.to_owned(), body.to_owned())
 }
@@ -39,7 +39,7 @@ async fn list_without_memory_for_it_is_refused_for_now() {
 }
 
 #[tokio::test]
-async fn tells_what_is_in_memory_and_why_and_changes_it() {
+async fn cache_is_listed_explained_and_changed() {
     let engine = engine_with_traffic().await;
     let console = start(engine).await;
     let address = console.address;
@@ -61,9 +61,9 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
     let (status, why) = get("/cache/why?bucket=data&key=a").await;
     assert_eq!((status, &why["outcome"]), (200, &"hit".into()));
     for missing in ["/cache?bucket=no", "/cache/why?bucket=no&key=a"] {
-        let (status, said) = get(missing).await;
+        let (status, refusal) = get(missing).await;
         assert_eq!(
-            (status, &said["error"]),
+            (status, &refusal["error"]),
             (404, &"there is no bucket no".into())
         );
     }
@@ -144,7 +144,7 @@ async fn object_is_fetched_to_a_file_below_the_folder_and_nowhere_else() {
     let (status, body) = fetch(json, &wrong).await;
     assert_eq!(status, 409, "{body}");
     assert!(body.contains("SHA-256"), "{body}");
-    // As all changes: JSON, from no other site, and with the key.
+    // Like all changes: only JSON, from no other site, with the key.
     assert_eq!(fetch("", &of("a", "x")).await.0, 415);
     let other = format!("{json}\r\nOrigin: http://evil.example");
     assert_eq!(fetch(&other, &of("a", "x")).await.0, 403);
@@ -220,20 +220,20 @@ async fn objects_past_a_page_are_on_the_next_ones() {
         }
     }
     let console = start(engine).await;
-    // A limit past the largest is that one.
+    // A limit above the maximum counts as the maximum.
     for (limit, pages) in [(MAX_CACHED_OBJECTS + 1, 2), (400, 4)] {
         let (mut listed, mut after) = (Vec::new(), String::new());
         for page in 1..=pages {
             let query = format!("/cache?prefix=dir/&limit={limit}{after}");
             let (status, _, body) = console.get(&query).await;
             assert_eq!(status, 200, "{body}");
-            let answer: CachedPage = serde_json::from_str(&body).unwrap();
-            assert_eq!(answer.next.is_some(), page < pages, "page {page}");
-            after = answer
+            let response: CachedPage = serde_json::from_str(&body).unwrap();
+            assert_eq!(response.next.is_some(), page < pages, "page {page}");
+            after = response
                 .next
                 .map_or_else(String::new, |next| format!("&after={next}"));
             let before = listed.len();
-            for (bucket, objects) in answer.buckets {
+            for (bucket, objects) in response.buckets {
                 listed.extend(
                     objects
                         .into_iter()
@@ -258,7 +258,7 @@ async fn takes_no_changes_from_pages_of_other_sites() {
         (format!("{json}\r\nOrigin: http://evil.example"), 403),
         (format!("{json}\r\nOrigin: http://localhost:2"), 403),
         (format!("{json}\r\nOrigin: null"), 403),
-        // What a page can send without asking first.
+        // A page can send this without a preflight request.
         ("\r\nContent-Type: text/plain".to_owned(), 415),
         (String::new(), 415),
     ] {
@@ -267,7 +267,7 @@ async fn takes_no_changes_from_pages_of_other_sites() {
     }
     assert_eq!(console.get("/cache/drop").await.0, 405);
     let keyless = format!("POST /cache/drop HTTP/1.1\r\nHost: localhost{json}");
-    assert_eq!(ask(address, &keyless).await.0, 401);
+    assert_eq!(request(address, &keyless).await.0, 401);
     let path = Path::from("a");
     assert_eq!(engine.bucket("data").unwrap().explain(&path).outcome, "hit");
     let own = format!("{json}\r\nOrigin: http://localhost:1");

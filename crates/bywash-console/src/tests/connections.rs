@@ -20,12 +20,12 @@ async fn connect(address: SocketAddr, sent: &[u8]) -> TcpStream {
 
 /// Waits until the server has closed the connection, and returns what it sent before.
 async fn until_closed(mut stream: TcpStream) -> Vec<u8> {
-    let mut answer = Vec::new();
-    // A reset is an end as well.
-    let _ = timeout(LONG, stream.read_to_end(&mut answer))
+    let mut response = Vec::new();
+    // A reset also counts as the end.
+    let _ = timeout(LONG, stream.read_to_end(&mut response))
         .await
         .expect("the server closes the connection");
-    answer
+    response
 }
 
 #[tokio::test]
@@ -35,9 +35,9 @@ async fn silent_connections_past_the_limit_keep_no_new_client_out() {
     for _ in 0..MAX_ADMIN_CONNECTIONS + 16 {
         silent.push(connect(console.address, b"").await);
     }
-    // Answered only when a silent one was closed for it, and those past the limit before it.
-    let asked = console.ask("GET /healthz HTTP/1.1\r\nHost: localhost");
-    let (status, _, _) = timeout(LONG, asked).await.unwrap();
+    // It gets a response only after silent connections were closed for it and for those before it.
+    let response = console.request("GET /healthz HTTP/1.1\r\nHost: localhost");
+    let (status, _, _) = timeout(LONG, response).await.unwrap();
     assert_eq!(status, 200);
     let closed = silent.iter().filter(|stream| {
         let mut byte = [0];
@@ -113,11 +113,11 @@ async fn head_of_more_than_64_kib_is_refused() {
         let long = "a".repeat(length);
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {long}")
     };
-    let (status, _, _) = console.ask(&head(60 << 10)).await;
+    let (status, _, _) = console.request(&head(60 << 10)).await;
     assert_eq!(status, 200);
     let stream = connect(console.address, head(64 << 10).as_bytes()).await;
-    let answer = String::from_utf8(until_closed(stream).await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let response = String::from_utf8(until_closed(stream).await).unwrap();
+    assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
 }
 
 #[tokio::test]
@@ -159,11 +159,11 @@ async fn response_that_its_client_does_not_read_is_cut_and_its_memory_released()
         "{} bytes stay charged, where there were {before}",
         held()
     );
-    let mut answer = Vec::new();
-    let _ = timeout(LONG, stalled.read_to_end(&mut answer))
+    let mut response = Vec::new();
+    let _ = timeout(LONG, stalled.read_to_end(&mut response))
         .await
         .unwrap();
-    let text = String::from_utf8_lossy(&answer);
+    let text = String::from_utf8_lossy(&response);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let whole: usize = header(head, "content-length").unwrap().parse().unwrap();
     assert!(body.len() < whole, "{} of {whole}", body.len());

@@ -8,7 +8,7 @@ use bywash_support::faulty_store::{Fault, FaultyStore};
 use super::*;
 use crate::HISTORY_EVERY;
 
-/// All points of a series added up.
+/// Returns the sum of all points of a series.
 async fn total(db: &SeriesDb, source: &str, metric: &str) -> f64 {
     let selector = Selector::series(source, metric);
     let found = db.query(&selector, i64::MIN..=i64::MAX, None, Aggregate::Sum);
@@ -62,7 +62,8 @@ async fn history_adds_up_to_the_counters() {
     assert_eq!(history.stats().dropped_points, 0);
 }
 
-/// No flush succeeds and the log is full: a writer with a zero timeout fails, any other waits for long.
+/// Writes history to a database whose flushes never succeed and whose log is full. A write with a zero timeout fails, any other
+/// waits long.
 async fn with_a_stuck_store(write_timeout: Duration) {
     const WAL_BYTES: u64 = 2 << 20;
     /// More than the test writes.
@@ -103,7 +104,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
             let _ = stopped.await;
         });
     let recording = tokio::spawn(recording);
-    // Requests go on, and so does counting what is dropped.
+    // Requests are served, and dropped points counted.
     let dropped = || history.stats().dropped_points;
     for round in 1..=20 {
         let before = dropped();
@@ -114,11 +115,11 @@ async fn with_a_stuck_store(write_timeout: Duration) {
         }
     }
     assert_eq!(history.stats().points, 0);
-    let (_, _, told) = console.get("/stats").await;
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let (_, _, stats) = console.get("/stats").await;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     assert!(
-        told["history"]["dropped_points"].as_u64() >= Some(20),
-        "{told}"
+        stats["history"]["dropped_points"].as_u64() >= Some(20),
+        "{stats}"
     );
 
     store.release(FILES);
@@ -133,7 +134,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
     assert_eq!(
         total(&db, "bywash,bucket=data", "bytes").await,
         counted.bytes as f64,
-        "what dropped points would have told is in later ones, and once"
+        "increases of dropped points are in later points, once"
     );
     let missing = total(&db, "bywash", "history_dropped_points").await;
     assert!(missing >= 20.0, "{missing}");
@@ -142,11 +143,11 @@ async fn with_a_stuck_store(write_timeout: Duration) {
 }
 
 #[tokio::test]
-async fn a_stuck_store_drops_points_that_are_counted_and_holds_no_request_up() {
+async fn stuck_store_drops_and_counts_points_and_delays_no_request() {
     with_a_stuck_store(Duration::ZERO).await;
 }
 
 #[tokio::test]
-async fn a_writer_of_history_that_is_stuck_holds_no_request_up() {
+async fn stuck_history_writer_delays_no_request() {
     with_a_stuck_store(Duration::from_secs(3600)).await;
 }

@@ -1,4 +1,4 @@
-//! What the page shows.
+//! Content of the page.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn tiles_show_the_last_minute_and_not_the_time_before() {
     for _ in 0..7 {
         read(&engine, "a").await;
     }
-    // A minute that has nothing of this in it: its first snapshot is of now.
+    // The traffic before is not in this minute, whose first snapshot is taken now.
     let console = start(engine.clone()).await;
     let (_, _, page) = console.get("/").await;
     assert!(page.contains("The last minute"), "{page}");

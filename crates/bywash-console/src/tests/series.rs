@@ -1,4 +1,4 @@
-//! Values that come in, and how they are asked for and drawn.
+//! Values received, queried and drawn.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn lines_become_series_and_refused_ones_are_named() {
         )
         .await;
     assert_eq!(status, 204);
-    let (status, _, answer) = console
+    let (status, _, response) = console
         .post(
             "/api/v2/write?org=o&bucket=b",
             "",
@@ -27,18 +27,18 @@ async fn lines_become_series_and_refused_ones_are_named() {
         )
         .await;
     assert_eq!(status, 400);
-    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let response: serde_json::Value = serde_json::from_str(&response).unwrap();
     assert_eq!(
-        (&answer["kept_lines"], &answer["refused_lines"]),
+        (&response["kept_lines"], &response["refused_lines"]),
         (&2.into(), &1.into())
     );
-    assert_eq!(answer["refused"][0]["line"], 2);
+    assert_eq!(response["refused"][0]["line"], 2);
     assert!(
-        answer["error"]
+        response["error"]
             .as_str()
             .unwrap()
             .starts_with("partial write: 1 of 3 lines are refused: line 2: "),
-        "{answer}"
+        "{response}"
     );
 
     let (status, _, list) = console.get("/series/list").await;
@@ -123,12 +123,12 @@ async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
         held.push(taken);
     }
     let lines = vec![b'#'; 1 << 20];
-    let (status, head, told) = console.post("/write", "", &lines).await;
+    let (status, head, body) = console.post("/write", "", &lines).await;
     assert_eq!((status, header(&head, "retry-after")), (503, Some("5")));
-    assert!(told.contains("no memory for the lines"), "{told}");
+    assert!(body.contains("no memory for the lines"), "{body}");
     held.truncate(held.len() - 6);
     assert_eq!(console.post("/write", "", &lines).await.0, 204);
-    // Unpacked it may be the longest body there is.
+    // Unpacked it may have the max length.
     let gzip = "Content-Encoding: gzip\r\n";
     assert_eq!(console.post("/write", gzip, &lines).await.0, 503);
     drop(held);
@@ -156,7 +156,7 @@ async fn clients_that_send_slowly_keep_no_turn_from_others() {
         client.write_all(begin.as_bytes()).await.unwrap();
         slow.push(client);
     }
-    // Each has its first bytes received and charged.
+    // The first bytes of each are received and charged.
     let charged = before + (slow.len() * lines.len()) as u64;
     let received = async {
         while budget.held(Share::Upload) < charged {
@@ -180,8 +180,8 @@ async fn points_are_queried_as_rows_and_by_steps() {
     let console = start(engine()).await;
     let lines = b"m,k=a v=1 0\nm,k=a v=3 1000000000\nm,k=b v=-0.5 60000000000";
     assert_eq!(console.post("/write", "", lines).await.0, 204);
-    let rows = |answer: &str| -> Vec<(String, i64, f64)> {
-        let rows: Vec<serde_json::Value> = serde_json::from_str(answer).unwrap();
+    let rows = |response: &str| -> Vec<(String, i64, f64)> {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(response).unwrap();
         let row = |row: &serde_json::Value| {
             let source = row["source"].as_str().unwrap().to_owned();
             (
@@ -193,30 +193,30 @@ async fn points_are_queried_as_rows_and_by_steps() {
         rows.iter().map(row).collect()
     };
     let a = |at: i64, value: f64| ("m,k=a".to_owned(), at, value);
-    let (_, _, answer) = console.get("/series/query?source=m,k%3Da&metric=v").await;
-    assert_eq!(rows(&answer), [a(0, 1.0), a(1_000_000_000, 3.0)]);
-    let (_, _, answer) = console
+    let (_, _, response) = console.get("/series/query?source=m,k%3Da&metric=v").await;
+    assert_eq!(rows(&response), [a(0, 1.0), a(1_000_000_000, 3.0)]);
+    let (_, _, response) = console
         .get("/series/query?source=m,*&start=0&end=60000000000&step=1m&agg=max")
         .await;
     assert_eq!(
-        rows(&answer),
+        rows(&response),
         [a(0, 3.0), ("m,k=b".to_owned(), 60_000_000_000, -0.5)]
     );
-    let (_, _, answer) = console
+    let (_, _, response) = console
         .get("/series/query?source=m,k%3Db&metric=v&format=csv")
         .await;
     assert_eq!(
-        answer,
+        response,
         "source,metric,timestamp,value\n\"m,k=b\",v,60000000000,-0.5\n"
     );
     for wrong in ["step=0", "step=x", "agg=median", "start=2&end=1"] {
-        let (status, _, told) = console.get(&format!("/series/query?{wrong}")).await;
-        assert_eq!(status, 400, "{wrong}: {told}");
+        let (status, _, body) = console.get(&format!("/series/query?{wrong}")).await;
+        assert_eq!(status, 400, "{wrong}: {body}");
     }
 }
 
 #[tokio::test]
-async fn answers_are_charged_to_the_budget_or_refused_for_now() {
+async fn responses_are_charged_to_the_budget_or_refused_for_now() {
     let engine = engine();
     let console = start(engine.clone()).await;
     let lines: String = (0..10_000).map(|at| format!("m v={at} {at}\n")).collect();
@@ -228,9 +228,9 @@ async fn answers_are_charged_to_the_budget_or_refused_for_now() {
         held.push(taken);
     }
     let all = "/series/query?source=m&format=csv";
-    let (status, _, told) = console.get(all).await;
+    let (status, _, body) = console.get(all).await;
     assert_eq!(status, 503);
-    assert!(told.contains("no memory for the answer"), "{told}");
+    assert!(body.contains("no memory for the response"), "{body}");
     held.truncate(held.len() - 6);
     let (status, _, rows) = console.get(all).await;
     assert_eq!((status, rows.lines().count()), (200, 10_001));
@@ -242,12 +242,12 @@ async fn answers_are_charged_to_the_budget_or_refused_for_now() {
 async fn names_and_rows_are_charged_by_their_length() {
     let engine = engine();
     let console = start(engine.clone()).await;
-    // 1,000 names of 1 KiB, and a point of each: a megabyte of text, four while it is written.
+    // 1,000 names of 1 KiB with one point each: 1 MiB of text, which takes four times as much while it is rendered.
     let tag = "t".repeat(1000);
     let line = |at: usize| format!("m,tag={tag}{at} v=1 1\n");
     let lines: String = (0..1000).map(line).collect();
-    let (status, _, told) = console.post("/write", "", lines.as_bytes()).await;
-    assert_eq!(status, 204, "{told}");
+    let (status, _, body) = console.post("/write", "", lines.as_bytes()).await;
+    assert_eq!(status, 204, "{body}");
     let budget = engine.budget();
     let before = budget.held(Share::Upload);
     let mut held = Vec::new();
@@ -256,9 +256,9 @@ async fn names_and_rows_are_charged_by_their_length() {
     }
     held.truncate(held.len() - 2);
     for path in ["/series/list?source=m,*", "/series/query?source=m,*"] {
-        let (status, _, told) = console.get(path).await;
+        let (status, _, body) = console.get(path).await;
         assert_eq!(status, 503, "{path}");
-        assert!(told.contains("no memory for the answer"), "{told}");
+        assert!(body.contains("no memory for the response"), "{body}");
     }
     drop(held);
     for path in ["/series/list?source=m,*", "/series/query?source=m,*"] {
@@ -274,7 +274,7 @@ async fn names_and_rows_are_charged_by_their_length() {
 }
 
 #[tokio::test]
-async fn a_series_is_drawn_by_its_name_whatever_slashes_it_has() {
+async fn series_with_any_slashes_in_its_name_is_drawn() {
     let console = start(engine()).await;
     assert_eq!(
         console

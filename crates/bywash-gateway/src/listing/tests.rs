@@ -16,7 +16,7 @@ fn before_sorts_below_all_keys_with_the_prefix() {
 }
 
 #[test]
-fn markers_that_are_common_prefixes() {
+fn marker_that_is_a_common_prefix_skips_all_below_it() {
     let scope = ListScope {
         prefix: "a/",
         delimiter: "/",

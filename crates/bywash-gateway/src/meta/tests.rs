@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn e_tags_with_and_without_quotes() {
+fn e_tags_are_equal_with_and_without_quotes() {
     for stored in ["abc", "\"abc\"", "W/\"abc\""] {
         assert_eq!(bare(stored), "abc");
     }

@@ -119,8 +119,8 @@ impl CompletionJob {
         }
         let mode = put_mode(&self.bucket, &self.path, headers, doing).await?;
         let id = self.id.clone();
-        match tokio::spawn(self.ask(mode)).await {
-            Ok(asked) => asked?.map_err(|error| match error {
+        match tokio::spawn(self.send(mode)).await {
+            Ok(result) => result?.map_err(|error| match error {
                 StoreError::NotFound { .. } => no_such_upload(&id),
                 error => failed(error),
             }),
@@ -128,7 +128,7 @@ impl CompletionJob {
         }
     }
 
-    async fn ask(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
+    async fn send(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
         let Self {
             completion,
             token,

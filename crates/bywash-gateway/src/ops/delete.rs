@@ -83,7 +83,7 @@ pub(crate) async fn many(
         .find(|object| !object.key.chars().all(xml::fits))
     {
         let message = format!(
-            "The key {:?} has a character that XML cannot carry.",
+            "The key {:?} has a character that XML cannot represent.",
             object.key
         );
         return Err(fault(S3ErrorCode::MalformedXML, message));
@@ -105,7 +105,10 @@ pub(crate) async fn many(
             Err(refused) => Err(refused),
             Ok(_) => {
                 let doing = OperationContext::new("delete", &input.bucket, &object.key);
-                let response = responses.next().await.unwrap_or_else(|| Err(no_answer()));
+                let response = responses
+                    .next()
+                    .await
+                    .unwrap_or_else(|| Err(missing_result()));
                 deleted(response, doing)
             }
         };
@@ -137,10 +140,10 @@ fn target_of(object: &ObjectIdentifier) -> S3Result<Path> {
     target(&object.key, object.version_id.as_deref(), conditional)
 }
 
-fn no_answer() -> StoreError {
+fn missing_result() -> StoreError {
     StoreError::Generic {
         store: "Bywash",
-        source: "what became of it is not known; delete it again".into(),
+        source: "the result of the deletion is unknown; delete it again".into(),
     }
 }
 

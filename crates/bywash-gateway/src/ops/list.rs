@@ -30,8 +30,8 @@ pub(super) struct Encoding {
 }
 
 impl Encoding {
-    pub(super) fn new(asked: Option<&EncodingType>) -> S3Result<Self> {
-        match asked.map(EncodingType::as_str) {
+    pub(super) fn new(requested: Option<&EncodingType>) -> S3Result<Self> {
+        match requested.map(EncodingType::as_str) {
             None => Ok(Self { url: false }),
             Some(EncodingType::URL) => Ok(Self { url: true }),
             Some(other) => {
@@ -56,12 +56,12 @@ impl Encoding {
 }
 
 /// The requested page size.
-pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
-    match asked {
+pub(super) fn page_size(name: &str, requested: Option<i32>) -> S3Result<i32> {
+    match requested {
         None => Ok(MAX_LIST_KEYS),
-        Some(asked) if asked >= 0 => Ok(asked.min(MAX_LIST_KEYS)),
-        Some(asked) => {
-            let message = format!("The parameter {name} is 0 or more, not {asked}.");
+        Some(requested) if requested >= 0 => Ok(requested.min(MAX_LIST_KEYS)),
+        Some(requested) => {
+            let message = format!("The parameter {name} is 0 or more, not {requested}.");
             Err(fault(S3ErrorCode::InvalidArgument, message))
         }
     }
@@ -83,11 +83,11 @@ async fn page(
     };
     let handle = gateway.bucket(bucket)?;
     // With a delimiter, many keys may form one entry.
-    let asked = match scope.delimiter {
+    let requested = match scope.delimiter {
         "" => max,
         _ => MAX_LIST_KEYS,
     };
-    let max_bytes = documents.charge_page(max, asked, doing).await?;
+    let max_bytes = documents.charge_page(max, requested, doing).await?;
     let max = usize::try_from(max).unwrap_or_default();
     listing::page(&handle, scope, after, max, max_bytes)
         .await
@@ -188,7 +188,7 @@ fn from_token(token: &str) -> S3Result<ListPosition> {
         Some((_, Some(prefix))) => Ok(ListPosition::Prefix(prefix.to_owned())),
         _ => {
             let message =
-                "The continuation token is not one of this endpoint's; begin the listing anew.";
+                "The continuation token is not one of this endpoint's; begin the listing again.";
             Err(fault(S3ErrorCode::InvalidArgument, message))
         }
     }

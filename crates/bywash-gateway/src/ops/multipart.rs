@@ -185,8 +185,9 @@ fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Re
 fn check_size(chosen: &[(UploadedPart, &StoredPart)], announced: Option<i64>) -> S3Result<()> {
     let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
     if announced.is_some_and(|announced| u64::try_from(announced) != Ok(size)) {
-        let message =
-            format!("The parts have {size} bytes together, not what x-amz-mp-object-size says.");
+        let message = format!(
+            "The parts have {size} bytes together, not the number in x-amz-mp-object-size."
+        );
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
     Ok(())
@@ -201,11 +202,11 @@ pub(crate) async fn complete(
     let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
     let (completion, upload) = gateway.uploads.complete(&name)?;
-    let asked = input
+    let requested = input
         .multipart_upload
         .and_then(|upload| upload.parts)
         .unwrap_or_default();
-    let chosen = choose(&upload, &asked)?;
+    let chosen = choose(&upload, &requested)?;
     check_size(&chosen, input.mpu_object_size)?;
     let checksums: Vec<_> = chosen
         .iter()

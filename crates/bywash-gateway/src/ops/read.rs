@@ -315,15 +315,15 @@ pub(crate) async fn attributes(
             ..GetOptions::default()
         })
         .await?;
-    let asked = |name: &str| {
+    let requested = |name: &str| {
         let mut names = input
             .object_attributes
             .iter()
             .flat_map(|list| list.as_str().split(','));
-        names.any(|asked| asked.trim() == name)
+        names.any(|requested| requested.trim() == name)
     };
     let checksum = kept_checksum(&result.attributes)
-        .filter(|_| asked(ObjectAttributes::CHECKSUM))
+        .filter(|_| requested(ObjectAttributes::CHECKSUM))
         .map(|kept| {
             let mut checksum = Checksum {
                 checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
@@ -336,14 +336,14 @@ pub(crate) async fn attributes(
         .meta
         .e_tag
         .as_deref()
-        .filter(|_| asked(ObjectAttributes::ETAG));
-    let size = asked(ObjectAttributes::OBJECT_SIZE).then_some(result.meta.size);
+        .filter(|_| requested(ObjectAttributes::ETAG));
+    let size = requested(ObjectAttributes::OBJECT_SIZE).then_some(result.meta.size);
     Ok(S3Response::new(GetObjectAttributesOutput {
         checksum,
         e_tag: stored.map(e_tag),
         last_modified: Some(timestamp(result.meta.last_modified)),
         object_size: size.and_then(|size| i64::try_from(size).ok()),
-        storage_class: asked(ObjectAttributes::STORAGE_CLASS)
+        storage_class: requested(ObjectAttributes::STORAGE_CLASS)
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
         ..Default::default()
     }))

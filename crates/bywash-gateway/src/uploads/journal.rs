@@ -150,7 +150,7 @@ impl Journal {
             tracing::warn!(
                 file = %path.display(),
                 bytes = torn,
-                "the server ended while it wrote of a multipart upload; what no client was told is cut"
+                "the server stopped while it wrote the file of a multipart upload; the incomplete record, which was not acknowledged, is cut"
             );
         }
         *content.upload.tail.lock() = Tail::at(content.whole as u64);

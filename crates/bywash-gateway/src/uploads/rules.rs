@@ -16,16 +16,16 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// Validates the parts of a completion against the stored ones.
 pub(crate) fn choose<'u>(
     upload: &'u Upload,
-    asked: &[CompletedPart],
+    requested: &[CompletedPart],
 ) -> S3Result<Vec<(UploadedPart, &'u Part)>> {
-    if asked.is_empty() {
+    if requested.is_empty() {
         return Err(fault(
             S3ErrorCode::MalformedXML,
             "The completion names no part; name at least one.",
         ));
     }
-    let mut chosen: Vec<(UploadedPart, &Part)> = Vec::with_capacity(asked.len());
-    for wanted in asked {
+    let mut chosen: Vec<(UploadedPart, &Part)> = Vec::with_capacity(requested.len());
+    for wanted in requested {
         let number = part_number(wanted.part_number.unwrap_or_default())?;
         if chosen.last().is_some_and(|(last, _)| last.number >= number) {
             let message = "The parts are not in ascending order; sort them by part number.";

@@ -225,11 +225,11 @@ async fn configurations_without_or_with_ignored_credentials_are_rejected() {
             .await
             .unwrap_err()
     };
-    let nobody = S3Config {
+    let no_keys = S3Config {
         credentials: Vec::new(),
         ..signed()
     };
-    assert!(matches!(refused(nobody).await, ServeError::NoCredentials));
+    assert!(matches!(refused(no_keys).await, ServeError::NoCredentials));
     assert!(matches!(
         refused(S3Config {
             anonymous: true,
@@ -270,7 +270,7 @@ async fn scoped() -> Server {
     config.credentials.push(key("writer", "folder", false));
     let server = Server::start(config).await;
     for target in ["/memory/key", "/folder/key"] {
-        ask(&server, KEY, "PUT", target, &[], b"data")
+        send_as(&server, KEY, "PUT", target, &[], b"data")
             .await
             .expect(200);
     }
@@ -278,7 +278,7 @@ async fn scoped() -> Server {
 }
 
 /// Sends a request signed with one of these keys.
-async fn ask(
+async fn send_as(
     server: &Server,
     key: &str,
     method: &str,
@@ -298,7 +298,7 @@ async fn ask(
 #[tokio::test]
 async fn access_key_sees_only_its_buckets() {
     let server = scoped().await;
-    ask(&server, "reader", "GET", "/memory/key", &[], b"")
+    send_as(&server, "reader", "GET", "/memory/key", &[], b"")
         .await
         .expect(200);
     for target in [
@@ -308,26 +308,28 @@ async fn access_key_sees_only_its_buckets() {
         "/folder?location=",
         "/none/key",
     ] {
-        ask(&server, "reader", "GET", target, &[], b"")
+        send_as(&server, "reader", "GET", target, &[], b"")
             .await
             .expect_error(403, "AccessDenied");
         // Routed differently from other requests.
         let odd = [("range", "bytes=0-1,3-4")];
-        ask(&server, "reader", "GET", target, &odd, b"")
+        send_as(&server, "reader", "GET", target, &odd, b"")
             .await
             .expect_error(403, "AccessDenied");
     }
-    ask(&server, "reader", "HEAD", "/folder/key", &[], b"")
+    send_as(&server, "reader", "HEAD", "/folder/key", &[], b"")
         .await
         .expect(403);
     for odd in [&[][..], &[("range", "rows=1")]] {
         for (key, names) in [("reader", vec!["memory"]), ("writer", vec!["folder"])] {
-            let reply = ask(&server, key, "GET", "/", odd, b"").await.expect(200);
+            let reply = send_as(&server, key, "GET", "/", odd, b"")
+                .await
+                .expect(200);
             assert_eq!(reply.tags("Name"), names, "{key} {odd:?}");
         }
     }
     assert_eq!(
-        ask(&server, KEY, "GET", "/", &[], b"")
+        send_as(&server, KEY, "GET", "/", &[], b"")
             .await
             .tags("Name")
             .len(),
@@ -353,7 +355,7 @@ async fn copy_requires_access_to_its_source() {
     let server = scoped().await;
     let copy = async |key: &str, source: &str| {
         let headers = [("x-amz-copy-source", source)];
-        ask(&server, key, "PUT", "/folder/copy", &headers, b"").await
+        send_as(&server, key, "PUT", "/folder/copy", &headers, b"").await
     };
     copy("writer", "/folder/key").await.expect(200);
     for source in [
@@ -381,7 +383,7 @@ async fn read_only_key_cannot_write() {
         ("POST", "/memory?delete=", delete),
         ("POST", "/memory/key?uploads=", b""),
     ] {
-        let reply = ask(&server, "reader", method, target, &[], body).await;
+        let reply = send_as(&server, "reader", method, target, &[], body).await;
         reply.expect_error(403, "AccessDenied");
     }
     let reader = Signer {
@@ -393,7 +395,7 @@ async fn read_only_key_cannot_write() {
         .put(&put, &[], b"other")
         .await
         .expect_error(403, "AccessDenied");
-    let reply = ask(&server, "reader", "GET", "/memory/key", &[], b"")
+    let reply = send_as(&server, "reader", "GET", "/memory/key", &[], b"")
         .await
         .expect(200);
     assert_eq!(reply.body, b"data");

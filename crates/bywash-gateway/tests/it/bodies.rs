@@ -161,7 +161,7 @@ async fn chunk_above_the_limit_is_rejected() {
 }
 
 #[tokio::test]
-async fn framing_that_is_not_framing() {
+async fn malformed_framing_is_rejected() {
     for server in [Server::anonymous().await, Server::signed().await] {
         let signer = Signer::default();
         let extra = [
@@ -215,7 +215,7 @@ async fn framing_that_is_not_framing() {
 }
 
 #[tokio::test]
-async fn a_body_without_length_is_stored() {
+async fn body_without_length_is_stored() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for length in [0, 10, (16 << 20) + 3] {
@@ -273,7 +273,7 @@ async fn truncated_body_stores_nothing() {
 }
 
 #[tokio::test]
-async fn the_client_is_told_to_go_on() {
+async fn client_that_expects_100_continue_gets_it() {
     let server = Server::anonymous().await;
     let request = head(
         "PUT",
@@ -332,9 +332,9 @@ async fn early_response_arrives_and_ends_the_connection() {
             .write_all(b"GET /memory/key HTTP/1.1\r\nHost: x\r\n\r\n")
             .await
             .unwrap();
-        let mut answer = vec![0; 4096];
-        let length = socket.read(&mut answer).await.unwrap();
-        let text = String::from_utf8_lossy(&answer[..length]).to_ascii_lowercase();
+        let mut response = vec![0; 4096];
+        let length = socket.read(&mut response).await.unwrap();
+        let text = String::from_utf8_lossy(&response[..length]).to_ascii_lowercase();
         assert!(
             text.starts_with("http/1.1 403") && !text.contains("connection: close"),
             "{text}"

@@ -1,11 +1,11 @@
-//! Buckets.
+//! Tests of buckets.
 
 use bywash_gateway::S3Config;
 
 use crate::server::Server;
 
 #[tokio::test]
-async fn buckets_come_and_go() {
+async fn created_and_deleted_buckets_appear_and_disappear() {
     let server = Server::anonymous().await;
     let names = |reply: crate::http::HttpResponse| reply.expect(200).tags("Name");
     assert_eq!(names(server.get("/", &[]).await), ["folder", "memory"]);
@@ -52,7 +52,7 @@ async fn buckets_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there() {
+async fn requests_for_a_missing_bucket_fail() {
     let server = Server::anonymous().await;
     let requests = [
         ("GET", "/absent"),
@@ -85,7 +85,7 @@ async fn a_bucket_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn the_region_is_told() {
+async fn bucket_location_is_the_configured_region() {
     let server = Server::anonymous().await;
     let reply = server.get("/memory?location", &[]).await.expect(200);
     assert!(reply.text().contains("LocationConstraint") && !reply.text().contains("us-east-1"));

@@ -68,9 +68,12 @@ async fn valid_checksums_are_stored_and_returned() {
                     .expect(200);
                 assert_eq!(reply.header(name), Some(value.as_str()));
                 assert_eq!(reply.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
-                let asked = [("x-amz-checksum-mode", "ENABLED")];
+                let with_checksum = [("x-amz-checksum-mode", "ENABLED")];
                 for method in ["GET", "HEAD"] {
-                    let reply = server.send(method, &target, &asked, b"").await.expect(200);
+                    let reply = server
+                        .send(method, &target, &with_checksum, b"")
+                        .await
+                        .expect(200);
                     assert_eq!(
                         reply.header(name),
                         Some(value.as_str()),
@@ -155,7 +158,7 @@ async fn wrong_checksums_store_nothing() {
 }
 
 #[tokio::test]
-async fn checksums_that_are_none() {
+async fn malformed_checksums_are_rejected() {
     let server = Server::anonymous().await;
     for (name, _) in checksums(b"") {
         for value in [
@@ -250,8 +253,8 @@ async fn trailers_are_verified_signed_or_not() {
                     }
                 }
                 if good {
-                    let asked = [("x-amz-checksum-mode", "ENABLED")];
-                    let reply = open.get("/memory/key", &asked).await.expect(200);
+                    let with_checksum = [("x-amz-checksum-mode", "ENABLED")];
+                    let reply = open.get("/memory/key", &with_checksum).await.expect(200);
                     assert!(reply.body == body);
                     assert_eq!(reply.header("content-encoding"), None);
                     // Above one chunk, attributes are stored before the trailer arrives.

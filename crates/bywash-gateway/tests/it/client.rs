@@ -31,7 +31,7 @@ fn client(server: &Server, bucket: &str) -> AmazonS3 {
 }
 
 #[tokio::test]
-async fn put_get_and_delete() {
+async fn client_puts_gets_and_deletes() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
         let store = client(&server, bucket);
@@ -79,7 +79,7 @@ async fn put_get_and_delete() {
 }
 
 #[tokio::test]
-async fn conditions() {
+async fn client_conditions_guard_writes_and_reads() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
         let store = client(&server, bucket);
@@ -154,7 +154,7 @@ fn locations(objects: &[ObjectMeta]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn multipart_copy_and_list() {
+async fn client_copies_lists_and_uploads_in_parts() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
         let store = client(&server, bucket);
@@ -208,7 +208,7 @@ async fn multipart_copy_and_list() {
 }
 
 #[tokio::test]
-async fn lists_and_deletes() {
+async fn client_lists_and_deletes() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
         let store = client(&server, bucket);
@@ -240,7 +240,7 @@ async fn lists_and_deletes() {
 }
 
 #[tokio::test]
-async fn presigned() {
+async fn client_presigned_urls_allow_their_method_only() {
     let server = Server::signed().await;
     let store = client(&server, "folder");
     let url = store
@@ -271,7 +271,7 @@ async fn presigned() {
 }
 
 #[tokio::test]
-async fn the_second_read_costs_the_origin_nothing() {
+async fn second_read_sends_no_origin_request() {
     let server = Server::signed().await;
     let store = client(&server, "folder");
     let body = pattern(5 << 20);

@@ -11,7 +11,7 @@ pub async fn e_tag_of(server: &Server, target: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn conditional_reads() {
+async fn conditional_reads_follow_their_conditions() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
@@ -69,7 +69,7 @@ async fn conditional_reads() {
 }
 
 #[tokio::test]
-async fn conditional_writes() {
+async fn conditional_writes_follow_their_conditions() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
@@ -107,7 +107,7 @@ async fn conditional_writes() {
 }
 
 #[tokio::test]
-async fn a_date_with_a_wrong_weekday_is_ignored() {
+async fn date_with_a_wrong_weekday_is_ignored() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"data").await.expect(200);
     for (name, right, wrong) in [

@@ -9,7 +9,7 @@ fn copied(reply: HttpResponse) -> String {
 }
 
 #[tokio::test]
-async fn copies() {
+async fn copy_keeps_or_replaces_attributes() {
     let server = Server::anonymous().await;
     let headers = [("Content-Type", "text/a"), ("x-amz-meta-a", "1")];
     for bucket in BUCKETS {
@@ -49,7 +49,7 @@ async fn copies() {
 }
 
 #[tokio::test]
-async fn copies_on_conditions() {
+async fn copy_follows_the_conditions_on_its_source() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         server
@@ -95,7 +95,7 @@ async fn copies_on_conditions() {
 }
 
 #[tokio::test]
-async fn copies_onto_itself_and_of_nothing() {
+async fn copy_onto_itself_replaces_metadata_and_missing_source_fails() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let source = format!("{bucket}/from");

@@ -3,7 +3,7 @@
 use crate::server::{BUCKETS, Server};
 
 #[tokio::test]
-async fn deletes() {
+async fn deleted_object_is_gone_and_can_be_deleted_again() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for key in ["a", "b"] {
@@ -36,7 +36,7 @@ async fn deletes() {
 }
 
 #[tokio::test]
-async fn deletes_of_many() {
+async fn bulk_delete_removes_each_key() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for key in ["c", "d&amp"] {

@@ -231,17 +231,10 @@ async fn one_entry_above_the_xml_limit_is_rejected() {
     };
     let target = "/bkt/k?uploadId=none";
     // At the limit: rejected for the upload or its parts, but parsed.
-    let most = 10_016;
-    let reply = send(server.address, "POST", target, &[], xml(most).as_bytes()).await;
+    let max = 10_016;
+    let reply = send(server.address, "POST", target, &[], xml(max).as_bytes()).await;
     assert!(!reply.text().contains("entries"), "{}", reply.text());
-    let reply = send(
-        server.address,
-        "POST",
-        target,
-        &[],
-        xml(most + 1).as_bytes(),
-    )
-    .await;
+    let reply = send(server.address, "POST", target, &[], xml(max + 1).as_bytes()).await;
     let reply = reply.expect_error(400, "MalformedXML");
     assert!(reply.text().contains("10017 entries"), "{}", reply.text());
     let body = vec![b' '; (4 * MIB + 1) as usize];

@@ -91,7 +91,7 @@ async fn unknown_host_below_a_bucket_name_is_rejected_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_signed_request_to_the_host_of_a_bucket_is_served() {
+async fn signed_request_to_the_host_of_a_bucket_is_served() {
     let server = Server::signed().await;
     let signer = Signer {
         host: "folder.localhost".to_owned(),
@@ -155,11 +155,14 @@ async fn invalid_domains_are_rejected() {
 async fn status_lines(server: &Server, request: &str) -> Vec<String> {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     socket.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
+    let mut response = String::new();
     // Shorter than the idle timeout, which would also end the wait.
-    let closed = tokio::time::timeout(Duration::from_secs(40), socket.read_to_string(&mut answer));
+    let closed = tokio::time::timeout(
+        Duration::from_secs(40),
+        socket.read_to_string(&mut response),
+    );
     closed.await.expect("the connection is closed").unwrap();
-    let lines = answer.lines().filter(|line| line.starts_with("HTTP/1.1"));
+    let lines = response.lines().filter(|line| line.starts_with("HTTP/1.1"));
     lines.map(str::to_owned).collect()
 }
 

@@ -256,7 +256,7 @@ async fn slow_sender_is_served() {
 }
 
 #[tokio::test]
-async fn a_head_too_large_is_refused() {
+async fn head_above_the_limit_is_rejected() {
     let server = with(Limits {
         head_bytes: 16 << 10,
         ..Limits::default()
@@ -291,8 +291,8 @@ async fn idle_connections_and_slow_heads_are_closed() {
     kept.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         .await
         .unwrap();
-    let answer = read_to_close(&mut kept).await;
-    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    let response = read_to_close(&mut kept).await;
+    assert!(response.starts_with(b"HTTP/1.1 200"));
 }
 
 /// Sends a head in small pieces until the server closes. Returns whether the server closed by itself.

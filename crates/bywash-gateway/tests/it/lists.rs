@@ -321,14 +321,14 @@ async fn page_costs_one_list_request() {
     for key in keys.iter().map(String::as_str).chain(["data/other", "e"]) {
         bucket.put(&Path::from(key), "x".into()).await.unwrap();
     }
-    let asked = || origin.engine.stats().buckets["memory"].requests;
+    let origin_requests = || origin.engine.stats().buckets["memory"].requests;
     // Any server continues any page.
     let servers = [before(&origin, "").await, before(&origin, "data").await];
     for (prefix, expected) in [("data/part-", 3), ("part-2", 1), ("data/part-0", 1)] {
         let server = &servers[usize::from(!prefix.starts_with("data"))];
         let wanted = |key: &&String| key.contains(prefix);
         let wanted: Vec<&str> = keys.iter().filter(wanted).map(String::as_str).collect();
-        let already = asked();
+        let already = origin_requests();
         let base = format!("/far?list-type=2&prefix={prefix}");
         let next = ("NextContinuationToken", "continuation-token");
         let found = follow(server, &base, 1000, next).await.keys;
@@ -339,7 +339,7 @@ async fn page_costs_one_list_request() {
                 .all(|(key, wanted)| wanted.ends_with(key.as_str()))
         );
         assert_eq!(
-            (found.len(), asked() - already),
+            (found.len(), origin_requests() - already),
             (wanted.len(), expected),
             "{prefix}"
         );
@@ -353,7 +353,7 @@ async fn page_costs_one_list_request() {
 }
 
 #[tokio::test]
-async fn an_origin_with_pages_lists_the_same() {
+async fn origin_with_pages_lists_the_same() {
     let origin = Server::anonymous().await;
     let bucket = origin.engine.bucket("memory").unwrap();
     let server = before(&origin, "below/it").await;
@@ -380,7 +380,7 @@ async fn an_origin_with_pages_lists_the_same() {
 }
 
 #[tokio::test]
-async fn names_are_encoded_when_asked() {
+async fn names_are_encoded_on_request() {
     let server = Server::anonymous().await;
     let key = "a b+c/\u{fc}&<x>";
     server

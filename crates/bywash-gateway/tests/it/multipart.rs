@@ -113,7 +113,7 @@ async fn parts_in_any_order_become_the_object() {
 }
 
 #[tokio::test]
-async fn completions_that_break_a_rule() {
+async fn completions_that_break_a_rule_are_rejected() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
@@ -168,7 +168,7 @@ async fn completions_that_break_a_rule() {
 }
 
 #[tokio::test]
-async fn completions_on_conditions() {
+async fn conditional_completions_follow_their_conditions() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");

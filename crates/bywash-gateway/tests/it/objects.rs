@@ -96,7 +96,7 @@ async fn reads_report_their_cache_status_and_requests_have_ids() {
 }
 
 #[tokio::test]
-async fn ranges_of_all_forms() {
+async fn each_form_of_range_returns_its_bytes() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
@@ -159,7 +159,7 @@ async fn ranges_of_all_forms() {
 }
 
 #[tokio::test]
-async fn an_object_is_one_part() {
+async fn object_is_reported_as_one_part() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"0123").await.expect(200);
     let reply = server
@@ -270,7 +270,7 @@ async fn unsupported_headers_are_rejected() {
 }
 
 #[tokio::test]
-async fn attributes_of_an_object() {
+async fn object_attributes_are_returned() {
     let server = Server::anonymous().await;
     let written = server
         .put(

@@ -100,7 +100,7 @@ async fn completed(server: &Server, home: &TempDir) -> (String, String, String, 
 }
 
 #[tokio::test]
-async fn lost_completion_is_answered_by_the_next_server() {
+async fn next_server_responds_to_a_lost_completion() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(keeping(&home)).await;
     let (id, xml, e_tag, file) = completed(&server, &home).await;
@@ -126,7 +126,7 @@ async fn lost_completion_is_answered_by_the_next_server() {
 }
 
 #[tokio::test]
-async fn foreign_object_does_not_answer_a_lost_completion() {
+async fn foreign_object_is_not_the_result_of_a_lost_completion() {
     let home = tempfile::tempdir().unwrap();
     let mut server = Server::start(keeping(&home)).await;
     for replaced in [true, false] {

@@ -22,8 +22,8 @@ async fn requests_are_counted_timed_and_their_objects_ranked() {
     let stats = traffic.stats();
     assert_eq!((stats.requests, stats.failed, stats.received), (7, 0, 10));
     assert!(stats.sent > 15, "{stats:?}");
-    let answers = RequestKind::ALL.map(|kind| traffic.latencies(kind).count());
-    assert_eq!(answers, [4, 2, 1]);
+    let latencies = RequestKind::ALL.map(|kind| traffic.latencies(kind).count());
+    assert_eq!(latencies, [4, 2, 1]);
     let hottest: Vec<_> = traffic
         .hottest(9)
         .into_iter()

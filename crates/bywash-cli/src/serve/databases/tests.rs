@@ -49,7 +49,7 @@ async fn times(db: &SeriesDb) -> Vec<i64> {
     points.map(|point| point.timestamp).collect()
 }
 
-fn kept(
+fn retention(
     history: Option<&str>,
     age: Option<&str>,
     size: Option<&str>,
@@ -59,8 +59,11 @@ fn kept(
 }
 
 #[tokio::test]
-async fn the_oldest_history_goes_when_it_takes_more_than_its_size() {
-    let retention = kept(Some("100KiB"), None, None).unwrap().history.unwrap();
+async fn history_above_its_max_size_drops_the_oldest_rows() {
+    let retention = retention(Some("100KiB"), None, None)
+        .unwrap()
+        .history
+        .unwrap();
     let now = now();
     let (db, _home) = filled(history_options(&engine(), retention), 200, now).await;
     let before = db.stats().file_bytes;
@@ -80,8 +83,8 @@ async fn the_oldest_history_goes_when_it_takes_more_than_its_size() {
 }
 
 #[tokio::test]
-async fn values_older_than_their_age_go_and_no_younger_one() {
-    let retention = kept(None, Some("2d"), None).unwrap().series;
+async fn values_above_their_max_age_are_dropped_and_younger_ones_kept() {
+    let retention = retention(None, Some("2d"), None).unwrap().series;
     let newest = now();
     let (db, _home) = filled(series_options(&engine(), retention), 200, newest).await;
     db.compact().await.unwrap();
@@ -94,8 +97,8 @@ async fn values_older_than_their_age_go_and_no_younger_one() {
 }
 
 #[tokio::test]
-async fn values_are_kept_for_good_unless_something_else_is_said() {
-    let DatabaseRetention { history, series } = kept(None, None, None).unwrap();
+async fn values_are_kept_without_limit_by_default() {
+    let DatabaseRetention { history, series } = retention(None, None, None).unwrap();
     assert_eq!((series.age, series.bytes), (None, None));
     assert_eq!(history.unwrap().bytes, Some(1 << 30));
     let now = now();
@@ -105,14 +108,14 @@ async fn values_are_kept_for_good_unless_something_else_is_said() {
 }
 
 #[test]
-fn what_is_kept_is_read_from_settings_or_refused_by_its_name() {
-    let series = kept(None, Some("30d"), Some("10GiB")).unwrap().series;
+fn invalid_retention_settings_are_rejected_by_name() {
+    let series = retention(None, Some("30d"), Some("10GiB")).unwrap().series;
     assert_eq!(series.age, Some(Duration::from_secs(30 * 24 * 3600)));
     assert_eq!(series.bytes, Some(10 << 30));
     for (wrong, option) in [
-        (kept(Some("a lot"), None, None), "--history-size"),
-        (kept(None, Some("30"), None), "--series-age"),
-        (kept(None, None, Some("5%")), "--series-size"),
+        (retention(Some("a lot"), None, None), "--history-size"),
+        (retention(None, Some("30"), None), "--series-age"),
+        (retention(None, None, Some("5%")), "--series-size"),
     ] {
         let message = wrong.unwrap_err().message;
         assert!(message.starts_with(option), "{message}");

@@ -98,23 +98,23 @@ pub(super) struct Staged {
     present: BTreeSet<u64>,
     pub(super) resumed_bytes: u64,
     /// Whether the state of another download was discarded.
-    pub(super) begun_anew: bool,
+    pub(super) restarted: bool,
 }
 
 impl Staged {
     /// Continues a download, or starts it; always starts if `fresh`. Rereads the existing parts.
     pub(super) fn open(
-        place: &FileTarget,
+        target: &FileTarget,
         version: Version,
         states: &FsPath,
         fresh: bool,
     ) -> io::Result<Self> {
-        let data_path = data_path(&place.target).ok_or(io::ErrorKind::InvalidInput)?;
-        let state_path = state_path(states, &place.target)?;
+        let data_path = data_path(&target.resolved).ok_or(io::ErrorKind::InvalidInput)?;
+        let state_path = state_path(states, &target.resolved)?;
         let mut state = lock_state(&state_path)?;
         let mut text = Vec::new();
         state.read_to_end(&mut text)?;
-        let (before, noted) = read_state(&text);
+        let (before, recorded) = read_state(&text);
         let found = open_data(&data_path)?;
         let known = before.is_some();
         let same = before.filter(|header| !fresh && header.version == version);
@@ -125,7 +125,7 @@ impl Staged {
                     state.write_all(b"\n")?;
                 }
                 let mut staged = Self::new(version, (data, data_path), (state, state_path), false);
-                staged.keep_noted(noted)?;
+                staged.keep_recorded(recorded)?;
                 Ok(staged)
             }
             (_, found) => {
@@ -135,7 +135,7 @@ impl Staged {
                 let data = make_data(&data_path)?;
                 data.set_len(version.bytes)?;
                 let header = Header {
-                    file: place.target.display().to_string(),
+                    file: target.resolved.display().to_string(),
                     node: Node::of(&data.metadata()?),
                     version: version.clone(),
                 };
@@ -156,7 +156,7 @@ impl Staged {
         version: Version,
         (data, data_path): (File, PathBuf),
         (state, state_path): (File, PathBuf),
-        begun_anew: bool,
+        restarted: bool,
     ) -> Self {
         Self {
             version,
@@ -166,17 +166,17 @@ impl Staged {
             state_path,
             present: BTreeSet::new(),
             resumed_bytes: 0,
-            begun_anew,
+            restarted,
         }
     }
 
     /// Keeps the parts whose bytes match their recorded hashes.
-    fn keep_noted(&mut self, noted: BTreeMap<u64, String>) -> io::Result<()> {
+    fn keep_recorded(&mut self, recorded: BTreeMap<u64, String>) -> io::Result<()> {
         if self.data.metadata()?.len() != self.version.bytes {
             return self.data.set_len(self.version.bytes);
         }
         let mut buffer = Vec::new();
-        for (part, digest) in noted {
+        for (part, digest) in recorded {
             if part >= self.version.parts() {
                 continue;
             }
@@ -200,7 +200,7 @@ impl Staged {
     }
 
     /// Records that the bytes of this SHA-256 of a part are stored.
-    pub(super) fn note(&self, part: u64, digest: &str) -> io::Result<()> {
+    pub(super) fn record_part(&self, part: u64, digest: &str) -> io::Result<()> {
         // A single append: lines of concurrent parts do not mix.
         (&self.state).write_all(line(part, digest).as_bytes())
     }
@@ -343,47 +343,47 @@ mod tests {
         }
     }
 
-    fn place(folder: &FsPath) -> FileTarget {
+    fn target(folder: &FsPath) -> FileTarget {
         FileTarget::prepare(&folder.join("k"), &PutMode::Overwrite, None)
             .unwrap()
             .unwrap()
     }
 
     /// Opens the download of a version, with the state beside its file.
-    fn open(place: &FileTarget, e_tag: &str) -> io::Result<Staged> {
-        Staged::open(place, version(e_tag), &place.folder, false)
+    fn open(target: &FileTarget, e_tag: &str) -> io::Result<Staged> {
+        Staged::open(target, version(e_tag), &target.folder, false)
     }
 
-    fn keep(staged: &Staged, part: u64) {
+    fn store_part(staged: &Staged, part: u64) {
         let range = staged.version.range(part);
         let bytes: Vec<u8> = range.clone().map(|at| at as u8).collect();
         staged.data.write_all_at(&bytes, range.start).unwrap();
-        staged.note(part, &sha256(&bytes)).unwrap();
+        staged.record_part(part, &sha256(&bytes)).unwrap();
     }
 
     #[test]
-    fn what_was_written_is_gone_on_with_by_the_next() {
+    fn recorded_parts_are_kept_by_the_next_process() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
-        let first = open(&place, "one").unwrap();
+        let target = target(home.path());
+        let first = open(&target, "one").unwrap();
         assert_eq!(first.missing(), [0, 1, 2]);
-        keep(&first, 2);
-        keep(&first, 0);
-        let told = open(&place, "one").unwrap_err();
-        assert!(told.to_string().contains("another process"), "{told}");
+        store_part(&first, 2);
+        store_part(&first, 0);
+        let error = open(&target, "one").unwrap_err();
+        assert!(error.to_string().contains("another process"), "{error}");
         drop(first);
-        let second = open(&place, "one").unwrap();
+        let second = open(&target, "one").unwrap();
         assert_eq!((second.missing(), second.resumed_bytes), (vec![1], 15));
-        assert!(!second.begun_anew);
+        assert!(!second.restarted);
     }
 
     #[test]
-    fn another_version_starts_over() {
+    fn download_of_another_version_starts_over() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
-        keep(&open(&place, "one").unwrap(), 0);
-        let second = open(&place, "two").unwrap();
-        assert!(second.begun_anew);
+        let target = target(home.path());
+        store_part(&open(&target, "one").unwrap(), 0);
+        let second = open(&target, "two").unwrap();
+        assert!(second.restarted);
         assert_eq!((second.missing(), second.resumed_bytes), (vec![0, 1, 2], 0));
         let mut bytes = [1; 10];
         second.data.read_exact_at(&mut bytes, 0).unwrap();
@@ -391,25 +391,25 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_not_what_was_noted_comes_again() {
+    fn part_unlike_its_recorded_hash_is_fetched_again() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
-        let first = open(&place, "one").unwrap();
-        keep(&first, 0);
-        keep(&first, 1);
+        let target = target(home.path());
+        let first = open(&target, "one").unwrap();
+        store_part(&first, 0);
+        store_part(&first, 1);
         first.data.write_all_at(&[99], 12).unwrap();
         drop(first);
-        let second = open(&place, "one").unwrap();
+        let second = open(&target, "one").unwrap();
         assert_eq!(second.missing(), [1, 2]);
     }
 
     #[test]
-    fn a_state_cut_off_at_any_byte_is_read_as_far_as_it_goes() {
+    fn truncated_state_is_read_up_to_its_last_complete_line() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
-        let first = open(&place, "one").unwrap();
+        let target = target(home.path());
+        let first = open(&target, "one").unwrap();
         for part in 0..3 {
-            keep(&first, part);
+            store_part(&first, part);
         }
         let (data, state) = (first.data_path.clone(), first.state_path.clone());
         drop(first);
@@ -426,24 +426,24 @@ mod tests {
             std::fs::remove_file(&data).unwrap();
             std::fs::hard_link(&kept, &data).unwrap();
             std::fs::write(&data, &bytes).unwrap();
-            let next = open(&place, "one").unwrap();
+            let next = open(&target, "one").unwrap();
             let parts = &whole[header.min(length)..length];
             let complete = parts.iter().filter(|byte| **byte == b'.').count();
             let expected = if length < header { 3 } else { 3 - complete };
             assert!(next.missing().len() >= expected, "{length}");
             assert!(next.missing().len() <= expected + 1, "{length}");
             // What it writes is valid again.
-            keep(&next, 1);
+            store_part(&next, 1);
             drop(next);
-            let last = open(&place, "one").unwrap();
+            let last = open(&target, "one").unwrap();
             assert!(!last.missing().contains(&1), "{length}");
         }
     }
 
     #[test]
-    fn parts_that_others_put_in_place_are_never_taken() {
+    fn foreign_part_files_are_never_used() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
+        let target = target(home.path());
         let (data, elsewhere) = (
             home.path().join(".k.bywash-part"),
             home.path().join("other"),
@@ -451,18 +451,18 @@ mod tests {
         std::fs::write(&elsewhere, "precious").unwrap();
         // Without a state: foreign bytes, and a link to a user's file.
         std::fs::write(&data, [0; 25]).unwrap();
-        assert_eq!(open(&place, "one").unwrap().missing(), [0, 1, 2]);
+        assert_eq!(open(&target, "one").unwrap().missing(), [0, 1, 2]);
         std::fs::remove_file(&data).unwrap();
         symlink(&elsewhere, &data).unwrap();
-        let first = open(&place, "one").unwrap();
-        keep(&first, 0);
+        let first = open(&target, "one").unwrap();
+        store_part(&first, 0);
         drop(first);
         assert_eq!(std::fs::read(&elsewhere).unwrap(), b"precious");
         // With a state: a different file with identical bytes.
         let copy = home.path().join("copy");
         std::fs::copy(&data, &copy).unwrap();
         std::fs::rename(&copy, &data).unwrap();
-        let second = open(&place, "one").unwrap();
+        let second = open(&target, "one").unwrap();
         assert_eq!((second.missing(), second.resumed_bytes), (vec![0, 1, 2], 0));
         // Replaced during the download.
         second.check_name().unwrap();
@@ -472,13 +472,13 @@ mod tests {
     }
 
     #[test]
-    fn two_data_folders_do_not_write_to_one_file() {
+    fn part_file_is_locked_against_another_data_folder() {
         let home = tempfile::tempdir().unwrap();
-        let place = place(home.path());
+        let target = target(home.path());
         let states = home.path().join("states");
         std::fs::create_dir(&states).unwrap();
-        let first = open(&place, "one").unwrap();
-        let refused = Staged::open(&place, version("one"), &states, false).unwrap_err();
+        let first = open(&target, "one").unwrap();
+        let refused = Staged::open(&target, version("one"), &states, false).unwrap_err();
         assert!(refused.to_string().contains("another process"), "{refused}");
         first.check_name().unwrap();
     }

@@ -35,13 +35,13 @@ pub(super) enum Side {
 
 /// An existing name at the destination.
 #[derive(Debug)]
-struct There {
+struct ExistingItem {
     name: String,
     bytes: u64,
     modified: DateTime<Utc>,
 }
 
-impl Named for There {
+impl Named for ExistingItem {
     fn name(&self) -> &str {
         &self.name
     }
@@ -83,12 +83,12 @@ impl Side {
         &self,
         what: String,
         endpoint: &Endpoint,
-    ) -> Result<BoxStream<'static, Result<There, Failure>>, Failure> {
+    ) -> Result<BoxStream<'static, Result<ExistingItem, Failure>>, Failure> {
         let listed = match self {
             Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
                 let items = tree::items(&Url::File(folder.clone()), endpoint)?;
-                let there = |item: Item| There {
+                let there = |item: Item| ExistingItem {
                     name: item.name,
                     bytes: item.listed.bytes,
                     modified: item.modified,
@@ -96,7 +96,7 @@ impl Side {
                 items.map_ok(there).boxed()
             }
             Self::Store { store, prefix } => {
-                let there = |(name, meta): (String, ObjectMeta)| There {
+                let there = |(name, meta): (String, ObjectMeta)| ExistingItem {
                     name,
                     bytes: meta.size,
                     modified: meta.last_modified,
@@ -105,7 +105,7 @@ impl Side {
                 objects.map_ok(there).boxed()
             }
         };
-        let exists = |listed: &Result<There, Failure>| {
+        let exists = |listed: &Result<ExistingItem, Failure>| {
             let gone = matches!(listed, Err(failure) if failure.kind == Kind::NotFound);
             std::future::ready(!gone)
         };
@@ -144,7 +144,7 @@ impl Side {
         }
     }
 
-    /// Deletes names; yields each deleted one.
+    /// Deletes names. The stream returns each deleted one.
     pub(super) fn delete(
         &self,
         names: Entries<String>,
@@ -166,12 +166,12 @@ impl Side {
                     let text = format!("{prefix}/{name}");
                     Ok(Path::parse(text.trim_start_matches('/'))?)
                 });
-                let deleted = store.delete_stream(stream::iter(paths).boxed());
-                let told = deleted.map(move |outcome| match outcome {
+                let results = store.delete_stream(stream::iter(paths).boxed());
+                let deleted = results.map(move |result| match result {
                     Ok(path) => Ok(tree::name_below(&path, &below)),
                     Err(error) => Err(Failure::store("cannot delete at the destination", &error)),
                 });
-                told.boxed()
+                deleted.boxed()
             }
         }
     }
@@ -257,11 +257,11 @@ impl Plan {
         Ok(plan)
     }
 
-    fn add(&mut self, need: Need, item: Item) -> Result<(), Failure> {
+    fn add(&mut self, need: Change, item: Item) -> Result<(), Failure> {
         match need {
-            Need::Copy => self.to_copy.push(&Planned::new(0, item)),
-            Need::Compare => self.to_compare.push(&Planned::new(0, item)),
-            Need::Nothing => {
+            Change::Copy => self.to_copy.push(&Planned::new(0, item)),
+            Change::Compare => self.to_compare.push(&Planned::new(0, item)),
+            Change::Nothing => {
                 self.unchanged += 1;
                 Ok(())
             }
@@ -270,19 +270,19 @@ impl Plan {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Need {
+enum Change {
     Copy,
     Compare,
     Nothing,
 }
 
-fn need(item: &Item, there: Option<There>, checksum: bool) -> Need {
+fn need(item: &Item, there: Option<ExistingItem>, checksum: bool) -> Change {
     match there {
-        None => Need::Copy,
-        Some(there) if there.bytes != item.listed.bytes => Need::Copy,
-        Some(_) if checksum => Need::Compare,
+        None => Change::Copy,
+        Some(there) if there.bytes != item.listed.bytes => Change::Copy,
+        Some(_) if checksum => Change::Compare,
         // Stores have a resolution of seconds or milliseconds; file systems a finer one.
-        Some(there) if item.modified.timestamp() > there.modified.timestamp() => Need::Copy,
-        Some(_) => Need::Nothing,
+        Some(there) if item.modified.timestamp() > there.modified.timestamp() => Change::Copy,
+        Some(_) => Change::Nothing,
     }
 }

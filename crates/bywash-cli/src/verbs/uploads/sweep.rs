@@ -14,16 +14,16 @@ use super::{drop_upload, journal, take};
 use crate::failure::Failure;
 use crate::serve::data_dir::MULTIPART;
 
-/// Without other words: as long as the longest-lived sessions of the stores.
+/// Default age: the longest lifetime of sessions at the stores.
 const DEFAULT_AGE: &str = "7d";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 reports only when an upload began
+    /// Min age, as 7d, 12h, 30m or 90s: uploads written to since then stay. S3 reports only when an upload began
     #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = parse_duration)]
     older_than: Duration,
-    /// Origins to look through for uploads that are in no journal, beside the folders that the journal names. What other data
-    /// folders have open there is dropped too, if it is as old; at s3:// also what other programs have
+    /// Origins to search for uploads that are in no journal, besides the folders that the journal names. Uploads of the same age
+    /// of other data folders are dropped too; at s3:// also those of other programs
     #[arg(value_name = "URL")]
     origins: Vec<OriginUrl>,
 }
@@ -31,12 +31,12 @@ pub(super) struct Args {
 pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure> {
     let journal_of = args.journal();
     let endpoint = args.endpoint();
-    // What is searched.
-    let mut places = BTreeMap::new();
+    // Origins to search, by name.
+    let mut origins = BTreeMap::new();
     let mut failed = Vec::new();
     for url in &sweep.origins {
         let bucket = endpoint.bucket(url)?;
-        places.insert(url.to_string(), bucket);
+        origins.insert(url.to_string(), bucket);
     }
     for listed in journal_of.list().map_err(|error| journal(&error))? {
         let Ok(content) = &listed.content else {
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
         // A store may have uploads of other programs that look like ours: it is searched only on request.
         if let Some(name) = own_folder(&content.header) {
             match endpoint.of_upload(&content.header) {
-                Ok(bucket) => _ = places.entry(name).or_insert(bucket),
+                Ok(bucket) => _ = origins.entry(name).or_insert(bucket),
                 Err(failure) => failed.push(failure.message),
             }
         }
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
             }
         }
     }
-    for (name, bucket) in &places {
+    for (name, bucket) in &origins {
         if let Err(failure) = orphans(args, sweep, name, bucket).await {
             failed.push(failure.message);
         }
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
         return Ok(());
     }
     Err(Failure::failed(format!(
-        "not all was swept: {}",
+        "some uploads were not swept: {}",
         failed.join("; ")
     )))
 }
@@ -105,14 +105,14 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     for listed in copies {
         match listed.content {
             Ok(content) => known.push(content.header.session),
-            // It cannot be resumed, so its data at the store is an orphan.
+            // It cannot be resumed, so its parts at the store are an orphan.
             Err(JournalError::Damaged { .. }) if !listed.alive => {}
             Err(error) => return Err(journal(&error)),
         }
     }
     let clients = open_uploads(&args.data_dir.join(MULTIPART)).map_err(|error| {
         Failure::failed(format!(
-            "cannot tell which uploads the server has open, so none is dropped: {error}"
+            "cannot list the open uploads of the server, so none is dropped: {error}"
         ))
     })?;
     known.extend(clients.into_iter().map(|open| SessionToken(open.id)));

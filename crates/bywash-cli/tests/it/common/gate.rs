@@ -1,11 +1,11 @@
-//! A TCP relay that holds what the server sends once so many bytes went through.
+//! A TCP relay that passes a limited number of bytes from the server to its clients, and holds the rest.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// A relay to a server; its threads end with their connections.
+/// A relay to a server. Its threads end with their connections.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) url: String,
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Gate {
-    /// A relay to `server` (`http://host:port`), open.
+    /// Starts a relay to `server` (`http://host:port`) without a limit.
     pub(crate) fn before(server: &str) -> Self {
         let server: SocketAddr = server.strip_prefix("http://").unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -45,20 +45,20 @@ impl Gate {
         Self { url, state }
     }
 
-    /// Lets so many bytes of answers through from now on.
-    pub(crate) fn let_through(&self, limit: u64) {
+    /// Sets the max bytes of responses passed from now on.
+    pub(crate) fn set_limit(&self, limit: u64) {
         let (state, changed) = &*self.state;
         *state.lock().unwrap() = State { passed: 0, limit };
         changed.notify_all();
     }
 
-    /// Bytes of answers that went through since.
+    /// Returns the bytes of responses passed since the limit was set.
     pub(crate) fn passed(&self) -> u64 {
         self.state.0.lock().unwrap().passed
     }
 
-    /// Waits until as many went through as may.
-    pub(crate) fn wait_until_shut(&self) {
+    /// Waits until the limit is reached.
+    pub(crate) fn wait_for_limit(&self) {
         let (state, changed) = &*self.state;
         let state = state.lock().unwrap();
         drop(
@@ -88,12 +88,12 @@ fn relay(mut from: TcpStream, mut to: TcpStream, gate: Option<&(Mutex<State>, Co
             sent += next;
         }
     }
-    // Either side may be gone already.
+    // Either side may have closed already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// How many bytes may go through; waits while it is none.
+/// Returns how many of `wanted` bytes may pass. Waits while none may.
 fn take((state, changed): &(Mutex<State>, Condvar), wanted: usize) -> usize {
     let state = state.lock().unwrap();
     let mut state = changed

@@ -14,26 +14,26 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::block_in_place;
 
-/// Runs it beside servers of the same test.
+/// Runs a program that must succeed. Servers in the same process keep running.
 pub(crate) fn succeeds(mut command: Command) -> Output {
     let output = block_in_place(|| command.output().unwrap());
     assert!(output.status.success(), "{}", stderr(&output));
     output
 }
 
-/// Runs it beside servers of the same test: what it told of its failure.
+/// Runs a program that must fail, and returns its standard error. Servers in the same process keep running.
 pub(crate) fn fails(mut command: Command) -> String {
     let output = block_in_place(|| command.output().unwrap());
     assert!(!output.status.success(), "{}", stdout(&output));
     stderr(&output)
 }
 
-/// The program, without the AWS and Bywash settings of whoever runs the tests.
+/// Returns a command that runs the program without the environment's AWS, Azure and Bywash settings.
 pub(crate) fn bywash(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bywash"));
     without_settings(&mut command)
         .args(args)
-        // Nor the profiles of that person.
+        // Also without the user's profiles.
         .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         .env("AWS_CONFIG_FILE", "/dev/null")
         .stdin(Stdio::null())
@@ -61,7 +61,7 @@ pub(crate) fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// The files below a folder by their names, without what Bywash keeps there for itself.
+/// Returns the files below a folder by name, without those of Bywash itself.
 pub(crate) fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -82,7 +82,7 @@ pub(crate) fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Makes a folder with these files.
+/// Creates a folder with these files.
 pub(crate) fn write_tree(root: &Path, files: &BTreeMap<String, Vec<u8>>) {
     for (name, content) in files {
         let path = root.join(name);
@@ -100,12 +100,12 @@ pub(crate) fn put_empty(server: &str, path: &str) {
         "PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
-/// A new folder, and a data folder in it with these buckets.
+/// Creates a temporary folder, and in it a data folder with these buckets.
 pub(crate) fn data_dir(buckets: &[&str]) -> (TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
@@ -120,8 +120,8 @@ pub(crate) struct Server {
     process: BywashProcess,
     pub(crate) s3: String,
     pub(crate) admin: SocketAddr,
-    /// All it said before it was ready.
-    pub(crate) said: String,
+    /// Standard output up to the `ready` line.
+    pub(crate) startup_output: String,
     pub(crate) data: PathBuf,
 }
 
@@ -147,13 +147,13 @@ impl Server {
         Self {
             s3: process.addresses.s3.clone(),
             admin: process.addresses.admin,
-            said: process.output.clone(),
+            startup_output: process.output.clone(),
             process,
             data: data.to_owned(),
         }
     }
 
-    /// `GET path` from the admin endpoints: status and body.
+    /// Sends `GET path` to the admin endpoints. Returns status and body.
     pub(crate) fn admin(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         write!(
@@ -162,9 +162,9 @@ impl Server {
             self.admin
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         (
             head.split(' ').nth(1).unwrap().parse().unwrap(),
             body.to_owned(),
@@ -177,7 +177,7 @@ impl Server {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// What `bywash env` prints for this server, as a shell reads it.
+    /// Returns the variables that `bywash env` prints for this server, as a shell evaluates them.
     pub(crate) fn env(&self) -> Vec<(String, String)> {
         let printed = bywash(&["env", "--data-dir", self.data.to_str().unwrap()])
             .output()
@@ -208,25 +208,25 @@ impl Server {
             .collect()
     }
 
-    /// A verb with this server's environment.
+    /// Returns a command that runs a verb with this server's environment.
     pub(crate) fn client(&self, args: &[&str]) -> Command {
         let mut command = bywash(args);
         if matches!(args.first(), Some(&("cp" | "mv" | "sync"))) {
-            // The server's own: they can share it.
+            // A server and verbs can share a data folder.
             command.arg("--data-dir").arg(&self.data);
         }
         command.envs(self.env());
         command
     }
 
-    /// Runs a verb that must succeed; gives its standard output.
+    /// Runs a verb that must succeed. Returns its standard output.
     pub(crate) fn run(&self, args: &[&str]) -> Vec<u8> {
         let output = self.client(args).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
         output.stdout
     }
 
-    /// Runs a verb that must fail; gives its exit code and standard error.
+    /// Runs a verb. Returns its exit code and standard error.
     pub(crate) fn fail(&self, args: &[&str]) -> (i32, String) {
         let output = self.client(args).output().unwrap();
         (output.status.code().unwrap(), stderr(&output))

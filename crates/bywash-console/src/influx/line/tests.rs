@@ -84,8 +84,8 @@ fn values_are_numbers_of_every_spelling() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
-    for (line, told) in [
+fn invalid_lines_are_refused_with_their_reason() {
+    for (line, expected) in [
         (",a=b f=1", "the measurement is missing"),
         (" f=1", "the measurement is missing"),
         ("m", "there is no field"),
@@ -105,7 +105,7 @@ fn what_is_wrong_is_told() {
         ("m f=\"a\"", "all fields are strings"),
         ("bywash,bucket=a f=1", "server's own history"),
     ] {
-        assert!(reason(line).contains(told), "{line}: {}", reason(line));
+        assert!(reason(line).contains(expected), "{line}: {}", reason(line));
     }
 }
 
@@ -132,9 +132,9 @@ fn names_tags_and_fields_are_limited() {
     assert!(reason(&format!("m {}=1", "f".repeat(MAX_FIELD_BYTES + 1))).contains("at most 1024"));
 }
 
-/// A name as somebody may choose it: not empty, nothing that ends a line.
+/// Generates names that are not empty and contain no line end.
 fn name() -> impl Strategy<Value = String> {
-    // A backslash at the end would escape what follows: the protocol has no spelling for it.
+    // A backslash at the end would escape the next character: the protocol cannot represent it.
     "[a-z ,=\"äß\\\\]{1,12}".prop_filter("no spelling", |name| !name.ends_with('\\'))
 }
 
@@ -146,7 +146,7 @@ fn escaped(text: &str, ends: &[u8]) -> String {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_form_is_read_back_unchanged(
         measurement in name().prop_filter("a comment", |name| !name.starts_with(['#', ' '])),
         tags in prop::collection::btree_map(name(), name(), 0..4),
         fields in prop::collection::vec((name(), any::<f64>().prop_filter("finite", |value| value.is_finite())), 1..4),
@@ -174,12 +174,12 @@ proptest! {
         prop_assert_eq!(bits(&found.fields), expected);
     }
 
-    /// Whatever comes is read or refused; what is read is within its limits.
+    /// Any text is parsed or refused; a parsed line is within the limits.
     #[test]
     fn noise_is_read_or_refused(line in "[a-c,= \"\\\\0-9.eiut\u{e4}-]{0,64}") {
         if let Ok(found) = parse(&line) {
             prop_assert!(!found.fields.is_empty() && found.fields.iter().all(|(name, value)| !name.is_empty() && value.is_finite()));
-            // A source's name says the same when it is read again.
+            // The name of a source parses to itself.
             let again = format!("{} f=1", found.source);
             prop_assert_eq!(parse(&again).unwrap().source, found.source);
         }

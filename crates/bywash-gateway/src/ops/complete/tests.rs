@@ -66,7 +66,7 @@ fn only_the_object_of_this_completion_matches_its_token() {
 }
 
 #[test]
-fn a_list_of_parts_has_one_name() {
+fn list_of_parts_has_one_name() {
     let two = |first, second| attempt(&[part(1, first), part(2, second)]);
     assert_eq!(two("a", "b"), two("a", "b"));
     for other in [

@@ -117,8 +117,8 @@ fn open_uploads_are_listed_beside_the_server_and_damage_is_an_error() {
     let whole = fs::read(&path).unwrap();
     // The server is about to write the rest of a record.
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let told = open_uploads(&folder).unwrap();
-    assert_eq!((told.len(), told[0].id.as_str()), (1, "id"));
+    let listed = open_uploads(&folder).unwrap();
+    assert_eq!((listed.len(), listed[0].id.as_str()), (1, "id"));
     assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1);
     assert!(staged.exists(), "nothing is changed");
     fs::write(&path, "nothing of ours").unwrap();

@@ -24,19 +24,16 @@ fn whole_file() -> (Vec<u8>, Vec<usize>, Upload) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_form_is_read_back_unchanged() {
     let (bytes, _, expected) = whole_file();
     let content = read(&bytes).unwrap();
     assert_eq!(content.name, name("a/key", "id"));
     assert_eq!(content.whole, bytes.len());
     same(&content.upload, &expected);
     assert_eq!(expected.parts.len(), 2, "the second is stored again");
-    let anew = file(&content.name, &content.upload).unwrap();
-    assert!(
-        anew.len() < bytes.len(),
-        "without what says nothing any more"
-    );
-    same(&read(&anew).unwrap().upload, &expected);
+    let rewritten = file(&content.name, &content.upload).unwrap();
+    assert!(rewritten.len() < bytes.len(), "without superseded records");
+    same(&read(&rewritten).unwrap().upload, &expected);
 }
 
 #[test]
@@ -64,7 +61,7 @@ fn truncated_file_is_read_up_to_its_last_valid_record() {
 }
 
 #[test]
-fn a_changed_byte_is_found() {
+fn changed_byte_is_detected() {
     let (bytes, ..) = whole_file();
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
