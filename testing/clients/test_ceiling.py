@@ -87,7 +87,7 @@ def test_memory_is_released_when_stalled_clients_disconnect(small):
         with small.connect(receive_buffer=4096) as stalled:
             stalled.sendall(f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
             stalled.recv(100)
-    until("nobody waits and nothing loads", lambda: idle(small.stats()), 30)
+    until("no request waits and no block loads", lambda: idle(small.stats()), 30)
     for number in range(3):
         assert len(small.s3.get_object(Bucket="data", Key=f"{number}")["Body"].read()) == 32 * MIB
 

@@ -87,12 +87,12 @@ def test_open_upload_continues_after_kills(killable, tmp_path):
     for _ in range(10):
         number = rng.choice(list(bodies.keys() - stored.keys()) or list(bodies))
         body = bodies[number]
-        how = "sending" if number in stored else rng.choice(["sending", "sent", "answered"])
+        how = "sending" if number in stored else rng.choice(["sending", "sent", "responded"])
         url = server.presigned("upload_part", bucket, where["Key"], UploadId=where["UploadId"], PartNumber=number)
         bare = server.connect()
         bare.sendall(head_of_put(url, len(body)))
         bare.sendall(body[: rng.randrange(len(body))] if how == "sending" else body)
-        if how == "answered":
+        if how == "responded":
             response = read_response(bare)
             assert response.status == 200, response
             stored[number] = response.headers["etag"]

@@ -35,8 +35,8 @@ def server(start):
         server.s3.get_object(Bucket="shop", Key=f"orders/{number}.parquet")["Body"].read()
     now = int(time.time())
     lines = [f"weather,place=garden temperature={15 + minute % 60 / 10} {now - 60 * minute}" for minute in range(1440)]
-    answer = requests.post(server.admin + "/write?precision=s", data="\n".join(lines), auth=KEY, timeout=30)
-    assert answer.status_code == 204, answer.text
+    response = requests.post(server.admin + "/write?precision=s", data="\n".join(lines), auth=KEY, timeout=30)
+    assert response.status_code == 204, response.text
     return server
 
 
@@ -49,8 +49,8 @@ def log_in(browser, server, path="/"):
 
 
 def quiet(browser):
-    said = [line["message"] for line in browser.console()]
-    assert said == [], said
+    messages = [line["message"] for line in browser.console()]
+    assert messages == [], messages
 
 
 def test_shows_what_happens(server, browser):
@@ -253,7 +253,7 @@ def test_a_wrong_key_and_a_logout_show_nothing(server, browser):
     assert browser.cookies() == []
     browser.type("#access_key", ACCESS_KEY)
     browser.type("#secret_key", SECRET_KEY + ENTER)
-    browser.until("the page that was asked for", "return location.search == '?range=6h'")
+    browser.until("the requested page", "return location.search == '?range=6h'")
     (cookie,) = browser.cookies()
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
     browser.click("form[action='/logout'] button")

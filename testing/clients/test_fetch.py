@@ -28,11 +28,11 @@ class HaltingOrigin:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                asked = self.headers.get("Range")
-                first, last = re.match(r"bytes=(\d+)-(\d*)", asked or "bytes=0-").groups()
+                requested = self.headers.get("Range")
+                first, last = re.match(r"bytes=(\d+)-(\d*)", requested or "bytes=0-").groups()
                 first, end = int(first), min(int(last or len(BODY)) + 1, len(BODY))
-                self.send_response(206 if asked else 200)
-                if asked:
+                self.send_response(206 if requested else 200)
+                if requested:
                     self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(BODY)}")
                 self.send_header("Content-Length", str(end - first))
                 self.send_header("ETag", '"one"')

@@ -146,13 +146,13 @@ def test_replaced_file_is_never_mixed_within_a_read(nginx, server, bucket):
 def test_ranges_are_correct_on_servers_with_fewer_features(nginx, server, bucket):
     data = os.urandom(3 * MIB + 5)
     nginx.put("ranged", data, 1_700_000_000)
-    for asked, wanted in [
+    for requested, wanted in [
         ("bytes=0-0", data[:1]),
         (f"bytes={MIB - 1}-{2 * MIB}", data[MIB - 1 : 2 * MIB + 1]),
         ("bytes=-10", data[-10:]),
         (f"bytes={3 * MIB}-", data[3 * MIB :]),
     ]:
-        assert server.s3.get_object(Bucket=bucket, Key="ranged", Range=asked)["Body"].read() == wanted
+        assert server.s3.get_object(Bucket=bucket, Key="ranged", Range=requested)["Body"].read() == wanted
     assert server.s3.get_object(Bucket=bucket, Key="ranged")["Body"].read() == data
     before = nginx.request_counts("ranged")["GET"]
     assert server.s3.get_object(Bucket=bucket, Key="ranged")["Body"].read() == data

@@ -34,7 +34,7 @@ def test_every_operation_is_documented():
     assert set(MODEL.operation_names) - set(documented()) == set()
 
 
-def least(shape, name, known):
+def minimal(shape, name, known):
     """Returns a minimal value of a shape."""
     if name in known:
         return known[name]
@@ -42,9 +42,9 @@ def least(shape, name, known):
     if kind == "structure":
         members = shape.members
         wanted = shape.required_members or list(members)[: 1 if shape.metadata.get("union") else 0]
-        return {member: least(members[member], member, known) for member in wanted}
+        return {member: minimal(members[member], member, known) for member in wanted}
     if kind == "list":
-        return [least(shape.member, name, known)]
+        return [minimal(shape.member, name, known)]
     if kind == "map":
         return {}
     if kind == "string":
@@ -86,7 +86,7 @@ def test_operations_change_only_what_is_documented(start):
                 "Body": b"changed", "Delete": {"Objects": [{"Key": "key"}]}, "Tagging": {"TagSet": [{"Key": "k", "Value": "v"}]},
             }
             before = state(s3, bucket)
-            parameters = least(operation.input_shape, "", known) if operation.input_shape else {}
+            parameters = minimal(operation.input_shape, "", known) if operation.input_shape else {}
             if name == "PutObject":
                 parameters["Body"] = b"changed"
             try:
@@ -94,20 +94,20 @@ def test_operations_change_only_what_is_documented(start):
                 code = None
             except ClientError as failure:
                 code = failure.response["Error"]["Code"], failure.response["ResponseMetadata"]["HTTPStatusCode"]
-            told = f"{name} of {bucket}: {code}"
+            message = f"{name} of {bucket}: {code}"
             after = state(s3, bucket)
             if table[name] == "no":
                 # boto3 signs operations of directory buckets and object lambdas for another service.
                 refusals = [("NotImplemented", 501), ("AuthorizationHeaderMalformed", 400)]
-                assert code in refusals[: 2 if name in FOREIGN else 1], told
+                assert code in refusals[: 2 if name in FOREIGN else 1], message
             elif bucket == "full":
-                assert code is None or code[0] != "NotImplemented", told
+                assert code is None or code[0] != "NotImplemented", message
             changes = name in (WRITES if bucket == "full" else REMOVES)
             if changes:
-                assert code is None and after != before, told
+                assert code is None and after != before, message
                 restore(s3, bucket)
             elif not (bucket == "empty" and name in WRITES):
-                assert after == before, told
+                assert after == before, message
             else:
                 for key in after[1]:
                     s3.delete_object(Bucket=bucket, Key=key)

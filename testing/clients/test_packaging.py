@@ -98,8 +98,8 @@ def test_unit_starts_as_its_user_within_its_limits(root):
     command = below(root, shlex.split(settings["ExecStart"]))
     server = run(root, command, user, settings["LimitNOFILE"])
     sums = server.wait_for(r"resident_bytes=(\d+) socket_bytes=(\d+)").groups()
-    most = int(settings["MemoryMax"].removesuffix("G")) << 30
-    assert sum(map(int, sums)) <= most, "the limit of the control group is below what the server may take"
+    limit = int(settings["MemoryMax"].removesuffix("G")) << 30
+    assert sum(map(int, sums)) <= limit, "the limit of the control group is below what the server may take"
     url, admin = server.wait_for(r"^ready s3=(\S+) admin=(\S+)").groups()
     use(url, data)
     status = Path(f"/proc/{server.child.pid}/status").read_text()

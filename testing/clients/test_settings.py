@@ -107,5 +107,5 @@ def test_failed_condition_is_named_in_the_error(served, given, named):
     served.put("conditional", b"one")
     with pytest.raises(served.s3.exceptions.ClientError) as failure:
         served.put("conditional", b"two", **given)
-    told = failure.value.response["Error"]
-    assert (told["Code"], told["Condition"]) == ("PreconditionFailed", named)
+    details = failure.value.response["Error"]
+    assert (details["Code"], details["Condition"]) == ("PreconditionFailed", named)

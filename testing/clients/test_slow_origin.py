@@ -1,4 +1,4 @@
-"""A glob over many small objects, behind an origin that takes its time: Polars and pyarrow wait for it side by side.
+"""A glob over many small objects, over a slow origin: Polars and pyarrow wait for its responses concurrently.
 
 The origin is a second Bywash over a folder, behind a proxy that holds each request back; both count.
 """
@@ -46,12 +46,12 @@ class SlowProxy:
 
     async def connection(self, client, to_client):
         origin, to_origin = await asyncio.open_connection(self.target.hostname, self.target.port)
-        state = {"asked": False}
+        state = {"started": False}
 
         async def up():
             while data := await client.read(1 << 16):
-                if not state["asked"]:
-                    state["asked"] = True
+                if not state["started"]:
+                    state["started"] = True
                     self.waiting += 1
                     self.max_waiting = max(self.max_waiting, self.waiting)
                     if self.waiting >= MIN_CONCURRENT:
@@ -64,8 +64,8 @@ class SlowProxy:
 
         async def down():
             while data := await origin.read(1 << 16):
-                if state["asked"]:
-                    state["asked"] = False
+                if state["started"]:
+                    state["started"] = False
                     self.waiting -= 1
                 to_client.write(data)
             to_client.close()
@@ -130,12 +130,12 @@ def sum_by_pyarrow(server):
 
 @pytest.mark.parametrize("client", [sum_by_polars, sum_by_pyarrow])
 def test_glob_fetches_many_objects_concurrently(origin, slow, client):
-    asked = origin.bucket_stats("slow")["requests"]
+    requests = origin.bucket_stats("slow")["requests"]
     assert client(slow) == sum(range(OBJECTS * ROWS))
     cold = slow.bucket_stats("slow")
-    asked = origin.bucket_stats("slow")["requests"] - asked
-    print(f"{client.__name__}: {cold['requests']} requests, {asked} at the origin, {slow.proxy.max_waiting} at once")
-    assert asked <= OBJECTS + OTHER_REQUESTS, "one request to the origin per object, however often the client reads it"
+    requests = origin.bucket_stats("slow")["requests"] - requests
+    print(f"{client.__name__}: {cold['requests']} requests, {requests} at the origin, {slow.proxy.max_waiting} at once")
+    assert requests <= OBJECTS + OTHER_REQUESTS, "one request to the origin per object, however often the client reads it"
     assert slow.proxy.max_waiting >= MIN_CONCURRENT
     assert client(slow) == sum(range(OBJECTS * ROWS))
     warm = slow.bucket_stats("slow")

@@ -27,9 +27,9 @@ const ROUNDS: i64 = 2;
 
 /// A clock far after all rows: all days have ended, so all files are compacted.
 #[derive(Debug)]
-struct Late;
+struct LateClock;
 
-impl Clock for Late {
+impl Clock for LateClock {
     fn now(&self) -> i64 {
         1_000_000 * HOUR
     }
@@ -44,7 +44,7 @@ async fn open(folder: &Path, death: Option<Death>) -> SeriesDb {
     };
     let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
     let options = SeriesOptions {
-        clock: Arc::new(Late),
+        clock: Arc::new(LateClock),
         ack: Ack::Written,
         segment_bytes: 512 << 10,
         ..SeriesOptions::default()
@@ -101,14 +101,14 @@ fn child() {
 
 /// The last rounds that processes reported.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct Reported {
     begun: i64,
     written: i64,
     closed: bool,
 }
 
 /// Runs one more process. Kills it after `lines` reports, unless it dies at its chosen request first.
-fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
+fn run_process(folder: &Path, reported: &mut Reported, death: Death, lines: usize) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -118,7 +118,7 @@ fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
             "--test-threads=1",
         ])
         .env("BYWASH_SERIES_FOLDER", folder)
-        .env("BYWASH_SERIES_ROUND", (told.begun + 1).to_string())
+        .env("BYWASH_SERIES_ROUND", (reported.begun + 1).to_string())
         .env("BYWASH_SERIES_DEATH", death.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -130,11 +130,11 @@ fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
         // The test harness may have begun the line.
         let round = |deed: &str| Some(line.split_once(deed)?.1.parse::<i64>().unwrap());
         if let Some(round) = round("begun ") {
-            told.begun = round;
+            reported.begun = round;
         } else if let Some(round) = round("written ") {
-            told.written = round;
+            reported.written = round;
         } else if line == "closed" {
-            told.closed = true;
+            reported.closed = true;
         } else {
             continue;
         }
@@ -150,7 +150,7 @@ fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
 
 /// Checks that each timestamp exists once, with a value of the last round written or of a later one begun. Returns
 /// the number of files.
-async fn check(folder: &Path, told: &Told) -> u64 {
+async fn check(folder: &Path, reported: &Reported) -> u64 {
     let db = open(folder, None).await;
     let mut rows = db.iterator("host", "round");
     let mut next = 0;
@@ -158,19 +158,22 @@ async fn check(folder: &Path, told: &Told) -> u64 {
         assert_eq!(
             point.timestamp,
             next * HOUR,
-            "a row is missing or twice: {told:?}"
+            "a row is missing or twice: {reported:?}"
         );
         let round = point.value as i64;
         // A batch is not atomic: rows of a batch that was begun may exist, including the first of two writes to a
         // timestamp.
-        let known = (told.written..=told.begun).contains(&round);
-        let half = round == -1 && told.begun > told.written;
-        assert!(known || half, "row {next} is of round {round}: {told:?}");
+        let known = (reported.written..=reported.begun).contains(&round);
+        let half = round == -1 && reported.begun > reported.written;
+        assert!(
+            known || half,
+            "row {next} is of round {round}: {reported:?}"
+        );
         next += 1;
     }
     assert!(
-        next == TIMES || told.written == 0,
-        "{next} of {TIMES} rows: {told:?}"
+        next == TIMES || reported.written == 0,
+        "{next} of {TIMES} rows: {reported:?}"
     );
     let files = db.stats().files;
     db.close().await.unwrap();
@@ -183,21 +186,21 @@ async fn check(folder: &Path, told: &Told) -> u64 {
 async fn case_5_kill_at_each_request_loses_and_duplicates_no_row() {
     for request in 0.. {
         let folder = tempfile::tempdir().unwrap();
-        let mut told = Told::default();
+        let mut reported = Reported::default();
         let after = request % 2 == 1;
-        live(
+        run_process(
             folder.path(),
-            &mut told,
+            &mut reported,
             Death { request, after },
             usize::MAX,
         );
-        let closed = told.closed;
+        let closed = reported.closed;
         let again = Death {
             request: request % 5,
             after: !after,
         };
-        live(folder.path(), &mut told, again, usize::MAX);
-        check(folder.path(), &told).await;
+        run_process(folder.path(), &mut reported, again, usize::MAX);
+        check(folder.path(), &reported).await;
         if closed {
             assert!(request > 20, "there were only {request} requests");
             break;
@@ -213,24 +216,36 @@ async fn case_5_random_kills_lose_and_duplicate_no_row() {
     println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test it case_5_random_kills");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     for kills in 1..=setting("BYWASH_KILLS", 10) {
         let death = Death {
             request: random.random_range(0..80),
             after: random.random(),
         };
-        live(folder.path(), &mut told, death, random.random_range(1..6));
-        check(folder.path(), &told).await;
+        run_process(
+            folder.path(),
+            &mut reported,
+            death,
+            random.random_range(1..6),
+        );
+        check(folder.path(), &reported).await;
         if kills % 5 == 0 {
             let none = Death {
                 request: u64::MAX,
                 after: false,
             };
-            told.closed = false;
-            live(folder.path(), &mut told, none, usize::MAX);
-            assert!(told.closed, "a life that nobody ended ended: {told:?}");
-            assert_eq!(check(folder.path(), &told).await, 1, "all files are merged");
-            println!("{kills} kills, {} rounds begun", told.begun);
+            reported.closed = false;
+            run_process(folder.path(), &mut reported, none, usize::MAX);
+            assert!(
+                reported.closed,
+                "a process that was not killed ended early: {reported:?}"
+            );
+            assert_eq!(
+                check(folder.path(), &reported).await,
+                1,
+                "all files are merged"
+            );
+            println!("{kills} kills, {} rounds begun", reported.begun);
         }
     }
 }

@@ -37,11 +37,11 @@ async fn series_round_trip(origin: Arc<dyn Origin>) {
         db.flush().await.unwrap();
     }
     let ask = async |db: &SeriesDb| {
-        let answer = db
+        let found = db
             .query(&Selector::all(), 0..=i64::MAX, Some(HOUR), Aggregate::Sum)
             .await
             .unwrap();
-        let points = answer.into_iter().flat_map(|series| series.points);
+        let points = found.into_iter().flat_map(|series| series.points);
         points
             .map(|point| (point.timestamp, point.value.to_bits()))
             .collect::<Vec<_>>()

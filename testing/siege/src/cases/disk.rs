@@ -46,7 +46,7 @@ async fn serve(
     Ok(())
 }
 
-/// What a server says of its disk tier.
+/// The disk tier in a server's `/stats`.
 struct Disk(String);
 
 impl Disk {
