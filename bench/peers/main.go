@@ -1,7 +1,7 @@
 // Peers of Bywash written in Go.
 //
-// bywash-peers WHAT reads one case a line from standard input and answers each with one line: its figures, separated by
-// spaces, or "error: " and a reason. The caller decides what is measured when, so that sides alternate.
+// bywash-peers WHAT reads one case a line from standard input and prints one line for each: its figures, separated by
+// spaces, or "error: " and a reason. The caller chooses the order of cases, so that sides alternate.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A peer runs one case, named by its words, and answers its figures.
+// A peer runs one case, named by its words, and returns its figures.
 type peer func(words []string) ([]float64, error)
 
 var peers = map[string]peer{

@@ -122,8 +122,8 @@ func emptyTable(design string) (table, error) {
 	return nil, errors.New("no such design: " + design)
 }
 
-// world is one table size: its names, the names to look up in their order, and a table a design.
-type world struct {
+// workload is one table size: its names, the names to look up in their order, and a table a design.
+type workload struct {
 	count  int
 	names  []string
 	script []string
@@ -131,7 +131,7 @@ type world struct {
 	turns  int
 }
 
-var current world
+var current workload
 
 func nameOf(n int) string {
 	return fmt.Sprintf("dc1.rack%02d.host%06d.cpu.usage_user", n%40, n)
@@ -153,14 +153,14 @@ func inARow(count int, name func(int) string) []string {
 	return names
 }
 
-func newWorld(count int) world {
+func newWorkload(count int) workload {
 	// Knuth's MMIX generator, as in the Rust sides.
 	var state uint64
 	draw := func(int) string {
 		state = state*6364136223846793005 + 1442695040888963407
 		return nameOf(int((state >> 33) * uint64(count) >> 31))
 	}
-	return world{
+	return workload{
 		count:  count,
 		names:  inARow(count, nameOf),
 		script: inARow(scriptLen, draw),
@@ -168,7 +168,7 @@ func newWorld(count int) world {
 	}
 }
 
-func (w *world) table(design string) (table, error) {
+func (w *workload) table(design string) (table, error) {
 	t, err := emptyTable(design)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (w *world) table(design string) (table, error) {
 	return t, nil
 }
 
-// registry takes "DESIGN OP NAMES THREADS LOOKUPS", LOOKUPS of each thread, and answers nanoseconds of the processor and
+// registry takes "DESIGN OP NAMES THREADS LOOKUPS", LOOKUPS of each thread, and returns nanoseconds of the processor and
 // of the clock a lookup.
 func registry(words []string) ([]float64, error) {
 	var design, op string
@@ -188,7 +188,7 @@ func registry(words []string) ([]float64, error) {
 		return nil, err
 	}
 	if current.count != count {
-		current = newWorld(count)
+		current = newWorkload(count)
 	}
 	w := &current
 	t := w.kept[design]
@@ -224,7 +224,7 @@ func registry(words []string) ([]float64, error) {
 	return []float64{float64(cpu.Nanoseconds()) / all, float64(wall.Nanoseconds()) / all}, nil
 }
 
-// timed runs the jobs at once, each on a goroutine of its own, and answers the processor's and the clock's time.
+// timed runs the jobs at once, each on a goroutine of its own, and returns the processor's and the clock's time.
 func timed(jobs []func() uint64) (cpu, wall time.Duration) {
 	start := make(chan struct{})
 	sums := make([]uint64, len(jobs))
@@ -251,7 +251,7 @@ func timed(jobs []func() uint64) (cpu, wall time.Duration) {
 	return cpu, wall
 }
 
-// kept holds what the lookups found, lest they be left out.
+// kept holds the results of lookups, so that the compiler keeps them.
 var kept uint64
 
 func processorTime() time.Duration {

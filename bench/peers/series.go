@@ -123,8 +123,8 @@ func emptyStore(design string) (rowStore, error) {
 	return nil, errors.New("no such design: " + design)
 }
 
-// seriesWorld is a number of series: their names, the order in which rows name them, and a store a design.
-type seriesWorld struct {
+// seriesWorkload is a number of series: their names, the order in which rows name them, and a store a design.
+type seriesWorkload struct {
 	count   int
 	sources []string
 	metrics []string
@@ -133,9 +133,9 @@ type seriesWorld struct {
 	clock   int64
 }
 
-var series seriesWorld
+var series seriesWorkload
 
-func newSeriesWorld(count int) seriesWorld {
+func newSeriesWorkload(count int) seriesWorkload {
 	sources := make([]string, count)
 	metrics := make([]string, count)
 	for n := range count {
@@ -149,10 +149,10 @@ func newSeriesWorld(count int) seriesWorld {
 		state = state*6364136223846793005 + 1442695040888963407
 		script[n] = uint32((state >> 33) * uint64(count) >> 31)
 	}
-	return seriesWorld{count: count, sources: sources, metrics: metrics, script: script, kept: map[string]rowStore{}}
+	return seriesWorkload{count: count, sources: sources, metrics: metrics, script: script, kept: map[string]rowStore{}}
 }
 
-// insertRows takes "DESIGN SERIES THREADS ROWS", ROWS of each thread, and answers nanoseconds of the clock a row,
+// insertRows takes "DESIGN SERIES THREADS ROWS", ROWS of each thread, and returns nanoseconds of the clock a row,
 // and of the processor.
 func insertRows(words []string) ([]float64, error) {
 	var design string
@@ -161,7 +161,7 @@ func insertRows(words []string) ([]float64, error) {
 		return nil, err
 	}
 	if series.count != count {
-		series = newSeriesWorld(count)
+		series = newSeriesWorkload(count)
 	}
 	w := &series
 	store := w.kept[design]

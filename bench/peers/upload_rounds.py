@@ -1,4 +1,4 @@
-"""What the Python peers of uploads share: a line of sizes in, a line of figures out (see `Figures` of the harness)."""
+"""Shared by the Python peers of uploads: reads lines of sizes, prints lines of figures (see `Figures` of the harness)."""
 
 import io
 import resource
@@ -38,7 +38,7 @@ def cpu_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def answer(at_once, upload):
+def serve_rounds(at_once, upload):
     """Calls `upload(turn, at, file, size)` for each size of a line, `at_once` at a time."""
     content = memoryview(bytes(range(256)) * (64 << 12))
     pool = ThreadPoolExecutor(at_once)
@@ -49,5 +49,5 @@ def answer(at_once, upload):
         tasks = [pool.submit(upload, turn, at, Slice(content, size), size) for at, size in sizes]
         for task in tasks:
             task.result()
-        # The interpreter does not count what it allocates.
+        # The interpreter does not count its allocations.
         print(time.monotonic() - begun, cpu_seconds() - cpu, "nan", flush=True)

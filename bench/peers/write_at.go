@@ -16,7 +16,7 @@ import (
 
 const shardLen = 4 << 20
 
-// writeAt takes "DESIGN SIZE_HINT SHARDS PIECE OPS COUNT" and answers nanoseconds, allocations, allocated bytes and
+// writeAt takes "DESIGN SIZE_HINT SHARDS PIECE OPS COUNT" and returns nanoseconds, allocations, allocated bytes and
 // contended waits inside WriteAt, each per operation. The waits are counted only if COUNT is 1: the profile costs time.
 func writeAt(words []string) ([]float64, error) {
 	var design string

@@ -1,5 +1,5 @@
-//! `hit-ratio`: how many requests of a seeded trace find their block, with the pool, LRU, `quick_cache` and moka, for caches of
-//! several sizes. All counted in blocks; nothing is timed.
+//! `hit-ratio`: hit ratios of seeded traces with the pool, LRU, `quick_cache` and moka, for caches of several sizes. Counted in
+//! blocks, not timed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::Failure;
 
 /// Keys of the Zipf traces.
 const KEYS: usize = 100_000;
-/// Where keys begin that only scans, loops and hot sets have.
+/// First key of those that only scans, loops and hot sets have.
 const APART: u64 = 1 << 40;
 
-/// What to run.
+/// Settings.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Requests of each trace
@@ -72,7 +72,7 @@ fn ratio(
 
 struct Trace {
     name: &'static str,
-    /// So many requests, for a cache of so many blocks.
+    /// Returns `requests` requests, for a cache of this many blocks.
     requests: fn(&mut StdRng, usize, usize) -> Vec<u64>,
 }
 
@@ -193,7 +193,7 @@ fn pool(size: usize) -> Result<impl FnMut(u64) -> Result<bool, Failure>, Failure
 }
 
 fn quick_cache(size: usize) -> impl FnMut(u64) -> Result<bool, Failure> {
-    // One shard, as accurate as it gets.
+    // One shard, for the highest accuracy.
     let mut cache = quick_cache::unsync::Cache::new(size);
     move |key| {
         let hit = cache.get(&key).is_some();
@@ -214,7 +214,7 @@ fn moka(size: usize) -> impl FnMut(u64) -> Result<bool, Failure> {
         if !hit {
             cache.insert(key, ());
         }
-        // Its housekeeping lags behind; here it shall not.
+        // Its maintenance is delayed, so it is run here.
         requests = requests.wrapping_add(1);
         if requests.is_multiple_of(4) {
             cache.run_pending_tasks();
@@ -223,7 +223,7 @@ fn moka(size: usize) -> impl FnMut(u64) -> Result<bool, Failure> {
     }
 }
 
-/// Least recently used, exactly: a list through a table, whose first entry stands for both ends.
+/// Exact LRU: a linked list in a table, whose first entry represents both ends.
 fn lru(size: usize) -> impl FnMut(u64) -> Result<bool, Failure> {
     struct Entry {
         key: u64,
@@ -256,7 +256,7 @@ fn lru(size: usize) -> impl FnMut(u64) -> Result<bool, Failure> {
             }
         };
         let Entry { prev, next, .. } = entries[place];
-        // A new entry is linked to nothing, and unlinking it would cut the list.
+        // A new entry is not linked, and unlinking it would cut the list.
         if known.is_some() || place == entries[0].prev {
             entries[prev].next = next;
             entries[next].prev = prev;

@@ -1,4 +1,4 @@
-//! Where figures come from.
+//! Description of the machine and the build that figures are from.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// The commit, with a mark when files differ from it.
+/// Returns the commit, with a mark if files differ from it.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;

@@ -1,8 +1,8 @@
 //! `bywash-bench`: benchmarks of Bywash, beside rivals on the same work in the same run.
 //!
-//! `read` runs everything it measures in a process of its own, so that its peak memory is its own: the
-//! origin, the engine behind its Rust API (`worker`), and `bywash serve`. `peers` measures the memory core in
-//! this process, beside others.
+//! `read` runs each measured program in a separate process, so that peak memory is measured for each: the origin, the
+//! engine behind its Rust API (`worker`), and `bywash serve`. `peers` measures the memory core in this process, beside
+//! others.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ enum Cli {
     /// Pins and unpins, for `perf stat` to count (started by `peers pin`)
     #[command(hide = true)]
     PinLoop(peers::LoopArgs),
-    /// Fills one cache and says what its blocks take (started by `peers block-memory`)
+    /// Fills one cache and prints the memory of its blocks (started by `peers block-memory`)
     #[command(hide = true)]
     BlockMemoryChild(peers::ChildArgs),
     /// The store of `peers upload` (started by it)
@@ -54,7 +54,7 @@ enum Cli {
     /// The engine of `peers verify` (started by it)
     #[command(hide = true)]
     VerifyWorker(peers::VerifyWorkerArgs),
-    /// The origin of `read`: objects made up as they are asked for (started by `read`)
+    /// The origin of `read`: with generated objects (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
     /// The engine of `read` behind its Rust API (started by `read`)

@@ -1,7 +1,7 @@
 //! An S3 origin that holds any object of any size: `/bench/s1048576/name` has 1 MiB.
 //!
-//! It answers GET and HEAD, ranges and `If-Match`, and can be shaped as a link: a time to the
-//! first byte of each answer, and a rate all bodies share. Given a folder, it also has and lists its files. It states digests of
+//! It supports GET and HEAD, ranges and `If-Match`, and can be shaped as a link: a time to the
+//! first byte of each response, and a rate that all bodies share. Given a folder, it also has and lists its files. It states digests of
 //! objects whose names ask for one.
 
 mod digests;
@@ -34,12 +34,12 @@ use crate::Failure;
 use digests::Digests;
 use files::Files;
 
-/// One piece of a body: about a millisecond of the shaped link, the finest a timer can do.
+/// Bytes of a piece of a body: about a millisecond of the shaped link, the resolution of a timer.
 const PIECE_BYTES: u64 = 256 * 1024;
-/// Timers wake late, by a millisecond or so. A body that was never kept waiting by its reader may
-/// make up for as much, or one connection could not fill the link.
+/// Max time that a body may make up for: timers wake about a millisecond late, so without it one connection could not fill
+/// the link.
 const LATE: Duration = Duration::from_millis(5);
-/// The bytes of all objects, repeated: larger than the processor's caches, as real bodies are.
+/// Content that all objects repeat: larger than the processor's caches, like real bodies.
 const CONTENT_BYTES: usize = 64 << 20;
 /// Path of the counters.
 pub(crate) const COUNTERS: &str = "/-/counters";
@@ -52,32 +52,32 @@ static CONTENT: LazyLock<Bytes> = LazyLock::new(|| {
 /// Settings of the origin.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Milliseconds until the first byte of an answer
+    /// Milliseconds until the first byte of a response
     #[arg(long, default_value_t = 0)]
     first_byte_ms: u64,
     /// Megabytes (10^6) a second that all bodies share; 0: no limit
     #[arg(long, default_value_t = 0)]
     rate_mb: u64,
-    /// Its files are objects too: `a` is at `/bench/ANYTHING/a`
+    /// Folder whose files are objects too: `a` is at `/bench/ANYTHING/a`
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
-/// What the origin was asked so far.
+/// Requests to the origin so far.
 #[derive(Debug, Default, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Counters {
     /// GETs, HEADs and listings.
     pub(crate) requests: u64,
-    /// Bytes of bodies of objects.
+    /// Bytes of object data sent.
     pub(crate) bytes: u64,
 }
 
 #[derive(Debug)]
 struct Origin {
     first_byte: Duration,
-    /// Nanoseconds of the link that a byte takes; 0: no limit.
+    /// Nanoseconds of the link for one byte; 0: no limit.
     nanos_a_byte: f64,
-    /// When the link is free again.
+    /// Time at which the link is free again.
     free: Mutex<Instant>,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -85,7 +85,7 @@ struct Origin {
     digests: Digests,
 }
 
-/// Serves until killed; prints its address first.
+/// Prints its address, and serves until killed.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let origin = Arc::new(Origin {
         first_byte: Duration::from_millis(args.first_byte_ms),
@@ -112,9 +112,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             socket.set_nodelay(true)?;
             let origin = Arc::clone(&origin);
             tokio::spawn(async move {
-                let service = service_fn(|request| answer(Arc::clone(&origin), request));
+                let service = service_fn(|request| respond(Arc::clone(&origin), request));
                 let connection = hyper::server::conn::http1::Builder::new();
-                // A client that goes away is no failure of the origin.
+                // A disconnect of a client is no failure of the origin.
                 let _ = connection
                     .serve_connection(TokioIo::new(socket), service)
                     .await;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 type Body = BoxBody<Bytes, Infallible>;
 
-async fn answer(
+async fn respond(
     origin: Arc<Origin>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, hyper::http::Error> {
@@ -138,7 +138,7 @@ async fn answer(
         return Response::builder().body(Full::from(json).boxed());
     }
     origin.requests.fetch_add(1, Relaxed);
-    // A timer of no time still waits for its next tick, a millisecond.
+    // A timer of zero would still wait for the next tick, up to a millisecond.
     if !origin.first_byte.is_zero() {
         sleep(origin.first_byte).await;
     }
@@ -148,7 +148,7 @@ async fn answer(
             .header(CONTENT_TYPE, "application/xml")
             .body(listing);
     }
-    // Google's client writes the slashes of a name so.
+    // Google's client encodes the slashes of a name.
     let path = request.uri().path().replace("%2F", "/");
     let Some((size, e_tag, content)) = origin.object(&path) else {
         return empty(StatusCode::NOT_FOUND);
@@ -160,16 +160,16 @@ async fn answer(
     {
         return empty(StatusCode::PRECONDITION_FAILED);
     }
-    let asked = request
+    let requested = request
         .headers()
         .get(RANGE)
         .and_then(|value| value.to_str().ok());
-    let range = match asked.map(|asked| parse_range(asked, size)) {
+    let range = match requested.map(|requested| parse_range(requested, size)) {
         None => 0..size,
         Some(Some(range)) => range,
         Some(None) => return empty(StatusCode::RANGE_NOT_SATISFIABLE),
     };
-    let status = if asked.is_some() {
+    let status = if requested.is_some() {
         StatusCode::PARTIAL_CONTENT
     } else {
         StatusCode::OK
@@ -180,7 +180,7 @@ async fn answer(
         .header(LAST_MODIFIED, "Thu, 01 Jan 2026 00:00:00 GMT")
         .header(ACCEPT_RANGES, "bytes")
         .header(CONTENT_LENGTH, range.end - range.start);
-    if asked.is_some() {
+    if requested.is_some() {
         let last = range.end - 1;
         response = response.header(
             CONTENT_RANGE,
@@ -207,9 +207,9 @@ fn empty(status: StatusCode) -> Result<Response<Body>, hyper::http::Error> {
 }
 
 impl Origin {
-    /// Size and ETag of an object, and the bytes that it repeats.
+    /// Returns size and ETag of an object, and the bytes that it repeats.
     fn object(&self, path: &str) -> Option<(u64, String, Bytes)> {
-        if let Some((size, e_tag)) = made_up(path) {
+        if let Some((size, e_tag)) = generated(path) {
             return Some((size, e_tag, CONTENT.clone()));
         }
         let key = path.strip_prefix("/bench/")?;
@@ -218,7 +218,7 @@ impl Origin {
         Some((bytes.len() as u64, e_tag, bytes))
     }
 
-    /// The bytes of a range, as fast as the link carries them.
+    /// Returns the bytes of a range, at the rate of the link.
     fn pieces(
         self: Arc<Self>,
         content: Bytes,
@@ -244,8 +244,8 @@ impl Origin {
         )
     }
 
-    /// Waits until the link has carried so many bytes of a body whose last ones arrived at `last`;
-    /// returns when these arrive.
+    /// Waits until the link has carried `bytes` more bytes of a body whose previous bytes arrived at `last`. Returns the
+    /// time of their arrival.
     async fn carry(&self, bytes: u64, last: Instant) -> Instant {
         if self.nanos_a_byte == 0.0 {
             return last;
@@ -255,7 +255,7 @@ impl Origin {
             let mut free = self
                 .free
                 .lock()
-                .expect("nobody panics while holding the link");
+                .expect("no thread panics while holding the link");
             let earliest = last.max(Instant::now() - LATE);
             *free = (*free).max(earliest) + takes;
             *free
@@ -266,17 +266,17 @@ impl Origin {
 }
 
 /// The content of an object of so many bytes, at most 64 MiB.
-pub(crate) fn made_up_content(bytes: usize) -> Bytes {
+pub(crate) fn generated_content(bytes: usize) -> Bytes {
     CONTENT.slice(..bytes)
 }
 
 /// Size and ETag of the object at `/bench/sSIZE/NAME`.
-fn made_up(path: &str) -> Option<(u64, String)> {
+fn generated(path: &str) -> Option<(u64, String)> {
     let (size, name) = path.strip_prefix("/bench/s")?.split_once('/')?;
     Some((size.parse().ok()?, format!("\"{size}-{name}\"")))
 }
 
-/// `bytes=a-b`, `bytes=a-`, `bytes=-n`; `None` when there are no such bytes.
+/// Parses `bytes=a-b`, `bytes=a-` or `bytes=-n`; `None` if the range has no bytes.
 fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (first, last) {
@@ -292,12 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_size_and_ranges_what_is_meant() {
+    fn object_size_is_read_from_its_name_and_ranges_are_parsed() {
         assert_eq!(
-            made_up("/bench/s4096/c-1"),
+            generated("/bench/s4096/c-1"),
             Some((4096, "\"4096-c-1\"".into()))
         );
-        assert_eq!(made_up("/other/s4096/c"), None);
+        assert_eq!(generated("/other/s4096/c"), None);
         assert_eq!(parse_range("bytes=0-9", 100), Some(0..10));
         assert_eq!(parse_range("bytes=90-200", 100), Some(90..100));
         assert_eq!(parse_range("bytes=90-", 100), Some(90..100));

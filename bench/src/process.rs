@@ -1,4 +1,4 @@
-//! Processes that benchmarks start and talk to by lines.
+//! Child processes of benchmarks, with a protocol of lines.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;
 
-/// How long a child may take to end when it is asked to, before it is killed: servers without clients take milliseconds.
+/// Max time for a child to stop by itself before it is killed: servers without clients take milliseconds.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A child that is ended when dropped.
@@ -34,8 +34,8 @@ impl Drop for Process {
         // Asked first, for a killed nginx leaves its workers behind. It may have ended by itself; there is nothing else to do
         // about it.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let asked = Instant::now();
-        while asked.elapsed() < GRACE {
+        let signalled = Instant::now();
+        while signalled.elapsed() < GRACE {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
@@ -137,7 +137,11 @@ impl Process {
             }
             line.clear();
         }
-        Err(format!("process {} ended before it said {word:?}", self.child.id()).into())
+        Err(format!(
+            "process {} ended before it printed {word:?}",
+            self.child.id()
+        )
+        .into())
     }
 
     pub(crate) fn peak_bytes(&self) -> Result<u64, Failure> {
@@ -184,7 +188,7 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// How often the thread of this file in `/proc`, `.../status`, has gone to sleep: voluntary context switches.
+/// Returns the voluntary context switches of the thread with this `/proc/.../status` file.
 pub(crate) fn sleeps_of_thread(status: &Path) -> Result<u64, Failure> {
     std::fs::read_to_string(status)?
         .lines()
@@ -193,7 +197,7 @@ pub(crate) fn sleeps_of_thread(status: &Path) -> Result<u64, Failure> {
         .ok_or_else(|| format!("{} does not count context switches", status.display()).into())
 }
 
-/// The same of all threads of this process. One that ended is not counted any more.
+/// Returns those of all threads of this process. Ended threads are not counted.
 pub(crate) fn sleeps() -> Result<u64, Failure> {
     let threads = std::fs::read_dir("/proc/self/task")?;
     threads

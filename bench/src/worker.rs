@@ -1,4 +1,4 @@
-//! Reads through the Rust API, in a process of its own: cells come as JSON lines, results leave so.
+//! Reads through the Rust API in a separate process, which reads cells and writes results as JSON lines.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     memory: u64,
 }
 
-/// One order: a cell, and whether to go around the engine.
+/// One order: a cell, and whether to bypass the engine.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Order {
     pub(crate) cell: Cell,

@@ -1,7 +1,7 @@
 // Google's transfer manager, which the download buffer of Kraken grew for, as a peer of Bywash.
 //
 // It reads one case a line from standard input, "KEY BYTES SHARD WORKERS", downloads that object of the bucket `bench`, and
-// answers seconds, processor seconds, the largest resident memory meanwhile in bytes and how often threads went to sleep,
+// prints seconds, processor seconds, the max resident memory meanwhile in bytes and the number of times that threads slept,
 // or "error: " and a reason.
 package main
 

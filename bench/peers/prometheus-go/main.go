@@ -1,9 +1,9 @@
 // Prometheus' head appender as a peer of Bywash's handles.
 //
 // It reads one case a line from standard input, "LOG SERIES THREADS ROWS BATCH RUN", appends ROWS rows from each of THREADS by
-// reference, BATCH of them a commit and RUN of a series behind each other, and answers nanoseconds of the clock a row, and of the
+// reference, BATCH of them a commit and RUN of a series in a row, and prints nanoseconds of the clock a row, and of the
 // processor. LOG is "off" or "on": a commit then writes to the log, and syncs nothing. "check" counts all rows of the head and
-// answers how many, or that some are missing. An answer may also be "error: " and a reason.
+// prints their number, or an error if some are missing. An error is "error: " and a reason.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 const scriptLen = 1 << 18
 
 // A head as Prometheus opens it, but that one chunk range takes all rows: they are never cut into blocks.
-type world struct {
+type workload struct {
 	log    string
 	count  int
 	head   *tsdb.Head
@@ -42,7 +42,7 @@ type world struct {
 	folder string
 }
 
-func newWorld(log string, count int) (*world, error) {
+func newWorkload(log string, count int) (*workload, error) {
 	folder, err := os.MkdirTemp("", "bywash-prometheus")
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newWorld(log string, count int) (*world, error) {
 	if err := head.Init(0); err != nil {
 		return nil, err
 	}
-	w := &world{log: log, count: count, head: head, folder: folder, clock: 1}
+	w := &workload{log: log, count: count, head: head, folder: folder, clock: 1}
 	appender := head.Appender(context.Background())
 	for n := range count {
 		name := labels.FromStrings("source", fmt.Sprintf("host_%06d", n/10), "metric", fmt.Sprintf("usage_metric_%d", n%10))
@@ -89,13 +89,13 @@ func newWorld(log string, count int) (*world, error) {
 	return w, nil
 }
 
-func (w *world) close() error {
+func (w *workload) close() error {
 	return errors.Join(w.head.Close(), os.RemoveAll(w.folder))
 }
 
 // write appends the rows of one thread, whose series are its own: of two threads in one, the head would refuse the older row.
 // Timestamps ascend by one a row, as in the Rust sides.
-func (w *world) write(thread, threads, rows, batch, run int) error {
+func (w *workload) write(thread, threads, rows, batch, run int) error {
 	from := thread * (scriptLen / threads)
 	for first := 0; first < rows; first += batch {
 		appender := w.head.Appender(context.Background())
@@ -112,7 +112,7 @@ func (w *world) write(thread, threads, rows, batch, run int) error {
 	return nil
 }
 
-func (w *world) turn(threads, rows, batch, run int) (string, error) {
+func (w *workload) turn(threads, rows, batch, run int) (string, error) {
 	runtime.GC()
 	failed := make([]error, threads)
 	var all sync.WaitGroup
@@ -137,7 +137,7 @@ func processorTime() time.Duration {
 }
 
 // check counts the rows that are there: a commit drops silently what it does not take.
-func (w *world) check() (string, error) {
+func (w *workload) check() (string, error) {
 	querier, err := tsdb.NewBlockQuerier(tsdb.NewRangeHead(w.head, 0, w.clock), 0, w.clock)
 	if err != nil {
 		return "", err
@@ -160,7 +160,7 @@ func (w *world) check() (string, error) {
 
 func main() {
 	lines := bufio.NewScanner(os.Stdin)
-	var kept *world
+	var kept *workload
 	for lines.Scan() {
 		figures, err := one(&kept, lines.Text())
 		if err != nil {
@@ -176,8 +176,8 @@ func main() {
 	}
 }
 
-// one runs a case. What a world holds is kept from round to round, and one world at a time.
-func one(kept **world, line string) (string, error) {
+// one runs a case. What a workload holds is kept from round to round, and one workload at a time.
+func one(kept **workload, line string) (string, error) {
 	if line == "check" {
 		if *kept == nil {
 			return "", errors.New("there is no head to check")
@@ -195,7 +195,7 @@ func one(kept **world, line string) (string, error) {
 				return "", err
 			}
 		}
-		w, err := newWorld(log, count)
+		w, err := newWorkload(log, count)
 		if err != nil {
 			return "", err
 		}

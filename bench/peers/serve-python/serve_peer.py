@@ -1,6 +1,6 @@
-"""Runs the job in a line of its input, a JSON object, and answers a line.
+"""Runs the job in a line of its input, a JSON object, and prints a line.
 
-It has seconds, processor seconds, waits and what came out, or an error.
+The line is a JSON object with seconds, processor seconds, waits and the result, or an error.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from duckdb_extensions import import_extension
 from obstore.store import S3Store
 
 ROWS, SAMPLED_ROWS, SMALL, SHARDS = 95_000, 10_000, 10_000, 200
-ASKED_ROWS = 1_000
+QUERY_ROWS = 1_000
 """Rows of a query, by their ids or as a sample."""
 SHARD_BYTES = 8 << 20
 CONNECTIONS_OF_EPOCH = 8
 
-# A job is a generator: up to its first yield it gets ready, up to its second it is timed, and its third yields what came out.
+# A job is a generator: up to its first yield it prepares, up to its second it is timed, and its third yields the result.
 
 
 def make(job):
-    """The files: a wide table, samples of it, small objects, a long table, shards. Those of an earlier run will do."""
+    """The files: a wide table, samples of it, small objects, a long table, shards. Files of an earlier run are kept."""
     yield
     folder = Path(job["folder"])
     made, recipe = folder / "made", getsource(make)
@@ -87,20 +87,20 @@ def local(path):
     return duckdb.connect().execute(f"SELECT * FROM read_parquet('{path}')").to_arrow_table().combine_chunks()
 
 
-def side_by_side(job, ask):
-    """Each connection asks for rows of one file; what came out is how many tables and rows came and are those of the local file."""
+def side_by_side(job, query_of):
+    """Each connection queries rows of one file. The result has the numbers of tables, and of rows that equal those of the local file."""
     db = database(job)
 
     def connection(n):
-        name, query = ask(random.Random(n))
+        name, query = query_of(random.Random(n))
         return name, db.cursor().execute(query(f"read_parquet('{job['root']}/{name}')")).to_arrow_table()
 
     with ThreadPoolExecutor(job["connections"]) as pool:
         yield
-        answers = list(pool.map(connection, range(job["connections"])))
+        results = list(pool.map(connection, range(job["connections"])))
         yield
     tables = rows = 0
-    for name, table in answers:
+    for name, table in results:
         made = local(f"{job['folder']}/{name}")
         ids = table["itemId"].to_numpy()
         wanted = made.take(ids - made["itemId"][0].as_py())
@@ -110,19 +110,19 @@ def side_by_side(job, ask):
 
 
 def items(job):
-    def ask(dice):
-        ids = ",".join(map(str, dice.sample(range(ROWS), ASKED_ROWS)))
+    def query_of(dice):
+        ids = ",".join(map(str, dice.sample(range(ROWS), QUERY_ROWS)))
         return "items.parquet", lambda table: f"SELECT * FROM {table} WHERE itemId IN ({ids})"
 
-    return side_by_side(job, ask)
+    return side_by_side(job, query_of)
 
 
 def samples(job):
-    def ask(dice):
+    def query_of(dice):
         name = f"samples/{dice.randrange(job['files']):02}.parquet"
-        return name, lambda table: f"SELECT * FROM {table} USING SAMPLE {ASKED_ROWS} ROWS"
+        return name, lambda table: f"SELECT * FROM {table} USING SAMPLE {QUERY_ROWS} ROWS"
 
-    return side_by_side(job, ask)
+    return side_by_side(job, query_of)
 
 
 def polars_scan(job):
@@ -134,7 +134,7 @@ def polars_scan(job):
     }
     yield
     scan = polars.scan_parquet(f"{job['root']}/long.parquet", storage_options=options or None)
-    # Whole numbers, for a sum of floats differs with the order of the threads.
+    # Whole numbers, because a sum of floats depends on the order of the threads.
     tenths = (polars.col("delay") * 10).round().cast(polars.Int64).sum()
     groups = scan.group_by("origin").agg(tenths, polars.len()).sort("origin").collect()
     yield
@@ -177,7 +177,7 @@ def epoch(job):
             return (Path(job["root"]) / "shards" / f"{n:03}").read_bytes()
 
     def look(n):
-        """Looks at every byte, as who trains does."""
+        """Reads every byte, like a program that trains."""
         return n, int(numpy.frombuffer(read(n), dtype="<u8").sum())
 
     with ThreadPoolExecutor(CONNECTIONS_OF_EPOCH) as pool:
@@ -206,7 +206,7 @@ def anonymous(endpoint, bucket):
 
 
 class Memory:
-    """A file of one buffer that is there already, as long as the object."""
+    """A file over one preallocated buffer of the object's length."""
 
     def __init__(self, size):
         self.view, self.at, self.written = memoryview(bytearray(size)), 0, 0
@@ -242,7 +242,7 @@ def boto3_download(job):
     into = Memory(job["bytes"])
     client.download_fileobj("bench", job["key"], into, Config=config)
     yield
-    # Where the last write ended says nothing: shards are written in the order in which they come.
+    # The end of the last write is meaningless: shards are written in the order of their arrival.
     yield into.written
 
 
@@ -279,7 +279,7 @@ JOBS = {
 
 
 def usage():
-    """Processor seconds, and how often threads went to sleep."""
+    """Returns processor seconds, and the number of times that threads slept."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime, used.ru_nvcsw
 
@@ -298,10 +298,10 @@ def main():
     print("ready", flush=True)
     for line in sys.stdin:
         try:
-            answer = run(json.loads(line))
-        except Exception as error:  # the other side decides what a failure means
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+            printed = run(json.loads(line))
+        except Exception as error:  # the caller decides what a failure means
+            printed = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(printed), flush=True)
 
 
 main()

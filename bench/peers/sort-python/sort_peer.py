@@ -1,4 +1,4 @@
-"""Sorts a file of records by DuckDB, or runs a command and answers what it took.
+"""Sorts a file of records by DuckDB, or runs a command and prints its costs.
 
     sort_peer.py duckdb INPUT OUTPUT MEMORY FOLDER
     sort_peer.py run COMMAND [ARGUMENT..]
@@ -12,7 +12,7 @@ import time
 
 
 def sort(source, target, memory, folder):
-    """Sorts lines by their first ten characters, as text in one column that nothing delimits or quotes."""
+    """Sorts lines by their first ten characters, as text in one column without delimiters and quotes."""
     import duckdb
 
     db = duckdb.connect(

@@ -4,7 +4,7 @@ import sys
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
-from upload_rounds import answer
+from upload_rounds import serve_rounds
 
 CHUNK_BYTES = 16 << 20
 
@@ -20,7 +20,7 @@ def main():
         blob = bucket.blob(f"python-{turn}-{at}", chunk_size=CHUNK_BYTES)
         blob.upload_from_file(file, size=size, checksum=None)
 
-    answer(at_once, upload)
+    serve_rounds(at_once, upload)
 
 
 main()

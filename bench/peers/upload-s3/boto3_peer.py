@@ -5,7 +5,7 @@ import sys
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from upload_rounds import answer
+from upload_rounds import serve_rounds
 
 PART_BYTES = 16 << 20
 PARTS_AT_ONCE = 4
@@ -20,10 +20,10 @@ def main():
     )
 
     def upload(_turn, at, file, _size):
-        # The same keys in each round: the store keeps what it has in memory.
+        # The same keys in each round, because the store keeps its objects in memory.
         s3.upload_fileobj(file, "bench", f"boto3/{at}", Config=transfer)
 
-    answer(at_once, upload)
+    serve_rounds(at_once, upload)
 
 
 main()

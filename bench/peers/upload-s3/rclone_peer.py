@@ -1,4 +1,4 @@
-"""Uploads files of the sizes in a line of its input by one run of rclone, and answers a line of figures: see `Figures` of the
+"""Uploads files of the sizes in a line of its input by one run of rclone, and prints a line of figures: see `Figures` of the
 harness. Its last figure is the run's own peak memory in bytes."""
 
 import os
@@ -23,16 +23,16 @@ def write_files(folder, sizes):
 def main():
     endpoint, at_once = sys.argv[1], sys.argv[2]
     store = f":s3,provider=Other,env_auth=true,endpoint='{endpoint}':bench/rclone"
-    # This rclone ends when it meets one, also without TLS.
+    # rclone exits if this variable is set, also without TLS.
     env = {name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"}
     with tempfile.TemporaryDirectory() as home:
-        # Where there is no file it warns.
+        # Without a file rclone prints a warning.
         config = Path(home) / "rclone.conf"
         config.touch()
         files = Path(home) / "files"
         files.mkdir()
         command = ["rclone", "--config", config, "copy", "--quiet", "--ignore-times", "--s3-no-check-bucket"]
-        # moto says that an object has the version "null", and refuses to be asked for it.
+        # moto reports the version "null" of an object, and rejects requests for it.
         command += ["--s3-no-head"]
         command += ["--transfers", at_once, "--s3-upload-concurrency", PARTS_AT_ONCE]
         command += ["--s3-chunk-size", PART, "--s3-upload-cutoff", PART, files, store]

@@ -9,13 +9,13 @@ use reqwest::Url;
 
 use crate::Failure;
 
-/// Keys of one page of a listing, as S3's.
+/// Max keys of a listing page, as in S3.
 const PAGE_KEYS: usize = 1000;
 
-/// Objects by their keys.
+/// Files by key.
 ///
-/// The first segment of a key that is asked for tells nothing: `1/a` and `2/a` are the same bytes under two names, so that a
-/// cache can be met cold any number of times.
+/// The first segment of a requested key is ignored: `1/a` and `2/a` are the same bytes under two names. A new segment thus
+/// measures a cold cache any number of times.
 #[derive(Debug, Default)]
 pub(super) struct Files(BTreeMap<String, Bytes>);
 
@@ -43,16 +43,16 @@ impl Files {
         self.0.get(key.split_once('/')?.1).cloned()
     }
 
-    /// An answer of ListObjectsV2, without delimiter, to a query string.
+    /// Returns the response of ListObjectsV2, without delimiter, to a query string.
     pub(super) fn list(&self, query: &str) -> String {
         let url = Url::parse(&format!("http://origin/?{query}"));
-        let asked = |name: &str| {
+        let parameter = |name: &str| {
             let url = url.as_ref().ok()?;
             let mut pairs = url.query_pairs();
             pairs.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
         };
-        let wanted = asked("prefix").unwrap_or_default();
-        let after = asked("continuation-token").or_else(|| asked("start-after"));
+        let wanted = parameter("prefix").unwrap_or_default();
+        let after = parameter("continuation-token").or_else(|| parameter("start-after"));
         let (round, prefix) = wanted.split_once('/').unwrap_or((&wanted, ""));
         let after = after.as_deref().and_then(|after| after.split_once('/'));
         let after = after.map_or("", |(_, key)| key);
@@ -85,7 +85,7 @@ impl Files {
     }
 }
 
-/// A file never changes, so its name is enough.
+/// Returns the ETag of a file: its name, because files never change.
 pub(super) fn e_tag(key: &str) -> String {
     key.replace('/', "-")
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_any_first_segment_and_is_listed_under_the_one_asked_for() {
+    fn file_is_found_under_any_first_segment_and_listed_under_the_requested_one() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("small")).unwrap();
         for n in 0..1001 {

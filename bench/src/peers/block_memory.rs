@@ -1,4 +1,4 @@
-//! `block-memory`: what a resident block costs beside its bytes, all tables counted, as the system sees it.
+//! `block-memory`: memory of a resident block besides its bytes, including all tables, as resident memory of the process.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use super::{Args, Report, Row};
 use crate::Failure;
 
 const BLOCKS: [u32; 3] = [10_000, 1_000_000, 4_000_000];
-/// DESIGN's ceiling of a resident block, in bytes.
+/// Goal of the design: max bytes of memory of a resident block.
 const MOST: f64 = 128.0;
 /// Blocks of an object, so that keys look like those of real objects.
 const OBJECT: u32 = 1024;
@@ -21,7 +21,7 @@ const OBJECT: u32 = 1024;
 const OURS: &str = "Bywash";
 const PEERS: [&str; 3] = ["moka", "quick_cache", "foyer"];
 
-/// Fills one cache and says what its blocks take (started by `peers block-memory`).
+/// Fills one cache and prints the memory of its blocks (started by `peers block-memory`).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ChildArgs {
     cache: String,
@@ -90,7 +90,7 @@ fn room(blocks: u32) -> usize {
     blocks as usize * 9 / 8
 }
 
-/// Each answers the resident set with the blocks in, and how many are.
+/// Fills the pool. Returns the resident memory, and the number of blocks. The functions below do the same with other caches.
 fn ours(blocks: u32) -> Result<(u64, u64), Failure> {
     let pool = filled(keys(blocks), 0, |_, _| ())?;
     Ok((resident_bytes()?, pool.stats().resident_blocks))
@@ -132,7 +132,7 @@ fn foyer(blocks: u32) -> Result<(u64, u64), Failure> {
     Ok((resident_bytes()?, cache.entries() as u64))
 }
 
-/// Memory of this process that is resident and no file's, such as the program itself.
+/// Returns the resident memory of this process without file-backed pages, such as the program itself.
 fn resident_bytes() -> Result<u64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: Vec<u64> = text.split(' ').flat_map(str::parse).collect();

@@ -7,7 +7,7 @@ use crate::Failure;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// So many threads, this one among them.
+/// A fixed number of threads, including the calling one.
 #[derive(Debug)]
 pub(crate) struct Crew {
     workers: Vec<(SyncSender<Job>, JoinHandle<()>)>,
@@ -25,18 +25,18 @@ impl Crew {
         }
     }
 
-    /// Runs one job a thread, the first on this thread, and waits for all. Answers come in no order.
+    /// Runs one job per thread, the first on this thread, and waits for all. The results are in no order.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         jobs: impl IntoIterator<Item = impl FnOnce() -> T + Send + 'static>,
     ) -> Result<Vec<T>, Failure> {
-        let (done, answers) = sync_channel(self.workers.len());
+        let (done, results) = sync_channel(self.workers.len());
         let mut jobs = jobs.into_iter();
         let first = jobs.next();
         let mut sent = 0;
         for (job, (worker, _)) in jobs.zip(&self.workers) {
             let done = done.clone();
-            // A worker that is gone sends no answer either.
+            // A worker that ended sends no result either.
             let _ = worker.send(Box::new(move || {
                 let _ = done.send(job());
             }));
@@ -44,7 +44,7 @@ impl Crew {
         }
         drop(done);
         let mut found: Vec<T> = first.map(|job| job()).into_iter().collect();
-        found.extend(answers);
+        found.extend(results);
         if found.len() != sent + 1 {
             return Err("a thread of the crew panicked".into());
         }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_runs_on_a_thread_of_its_own() {
+    fn each_job_runs_on_its_own_thread() {
         let crew = Crew::new(3);
         let ids = crew
             .run((0..3).map(|_| || std::thread::current().id()))
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_said() {
+    fn panic_of_a_job_is_reported() {
         let crew = Crew::new(2);
         let jobs = (0..2).map(|at| move || assert!(at == 0, "planted"));
         assert!(crew.run(jobs).is_err());

@@ -1,4 +1,4 @@
-//! The peers written in Go: built once, kept running, asked one case a line.
+//! The peers written in Go: built once, kept running, with one case per input line.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Failure;
 
-/// A running `bywash-peers WHAT`, or another program that is asked as it is.
+/// A running `bywash-peers WHAT`, or another program with the same protocol.
 #[derive(Debug)]
 pub(crate) struct Go {
     child: Child,
-    asks: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    cases: Option<ChildStdin>,
+    results: BufReader<ChildStdout>,
 }
 
 impl Go {
@@ -20,7 +20,7 @@ impl Go {
         Self::run(Command::new(build("")?).arg(what))
     }
 
-    /// As [`Self::start`], for a program in a folder of its own, so that others need not build what it depends on.
+    /// As [`Self::start`], for a program in a separate folder, so that others do not need its dependencies.
     pub(crate) fn start_apart(folder: &str, env: &[(&str, &str)]) -> Result<Self, Failure> {
         Self::run(Command::new(build(folder)?).envs(env.iter().copied()))
     }
@@ -35,23 +35,23 @@ impl Go {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let (Some(asks), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(cases), Some(results)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the Go peers were started without pipes".into());
         };
         Ok(Self {
             child,
-            asks: Some(asks),
-            answers: BufReader::new(answers),
+            cases: Some(cases),
+            results: BufReader::new(results),
         })
     }
 
-    /// Runs one case and answers its figures, at least `N` of them.
-    pub(crate) fn ask<const N: usize>(&mut self, case: &str) -> Result<[f64; N], Failure> {
-        let asks = self.asks.as_mut().ok_or("the Go peers have ended")?;
-        writeln!(asks, "{case}")?;
-        asks.flush()?;
+    /// Runs one case and returns its figures, at least `N` of them.
+    pub(crate) fn run_case<const N: usize>(&mut self, case: &str) -> Result<[f64; N], Failure> {
+        let cases = self.cases.as_mut().ok_or("the Go peers have ended")?;
+        writeln!(cases, "{case}")?;
+        cases.flush()?;
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        self.results.read_line(&mut line)?;
         let figures: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
         figures
             .ok()
@@ -62,8 +62,8 @@ impl Go {
 
 impl Drop for Go {
     fn drop(&mut self) {
-        // The end of its input ends it.
-        self.asks = None;
+        // The program ends when its input does.
+        self.cases = None;
         let _ = self.child.wait();
     }
 }

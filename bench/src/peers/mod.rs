@@ -1,9 +1,9 @@
 //! `peers`: Bywash's parts beside the designs they grew from and beside rivals, on the same work in the same run.
 //!
-//! A benchmark is a function that fills a [`Report`]. For each cell it hands its [`Side`]s to [`alternate`],
-//! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
-//! its own ([`Go`]), which answers one line a case. A new benchmark is a module here, a variant of [`Name`] and a line
-//! in [`run`]; a Go side of it is a file and a line of the table in `bench/peers/main.go`.
+//! A benchmark is a function that fills a [`Report`]. For each cell it passes its [`Side`]s to [`alternate`], which runs
+//! each once per round, and converts the returned rounds to [`Row`]s. Go sides run in a separate process ([`Go`]), which
+//! prints one line per case. A new benchmark is a module here, a variant of [`Name`] and a line in [`run`]; a Go side of it
+//! is a file and a line of the table in `bench/peers/main.go`.
 
 mod block_memory;
 mod crew;
@@ -51,7 +51,7 @@ enum Name {
     Pin,
     /// Names that threads look up together, against locks and concurrent maps; the pool's table
     Registry,
-    /// Memory a resident block takes beside its bytes
+    /// Memory of a resident block besides its bytes
     BlockMemory,
     /// Blocks read from the disk tier, against foyer's hybrid cache, plain reads of a file and nginx
     Disk,
@@ -79,35 +79,35 @@ pub(crate) struct Args {
     /// Fewer and shorter rounds
     #[arg(long)]
     quick: bool,
-    /// The processor's time instead of the clock's, for a machine that has other work; `series` alone knows it
+    /// Measure processor time instead of wall-clock time, for a busy machine; only for `series`
     #[arg(long)]
     processor: bool,
-    /// Only the cases whose name contains this
+    /// Run only the cases whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Where the rows go as JSON [default: target/peers/NAME.json]
+    /// File for the rows as JSON [default: target/peers/NAME.json]
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
 impl Args {
-    /// How many rounds a cell gets that gets `usual` by default.
+    /// Returns the number of rounds of a cell with a default of `usual`.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
         let usual = if self.quick { usual.min(3) } else { usual };
         self.rounds.unwrap_or(usual).max(1)
     }
 
-    /// How long one side's turn in a round aims to last.
+    /// Returns the target duration of one side's turn in a round.
     pub(crate) fn turn(&self) -> std::time::Duration {
         std::time::Duration::from_millis(if self.quick { 10 } else { 40 })
     }
 
-    /// Whether the case was asked for.
+    /// Whether the case was selected.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.only.as_ref().is_none_or(|only| case.contains(only))
     }
 
-    /// As [`Self::wants`]; if so, says that it begins.
+    /// As [`Self::wants`]; if so, prints that the case begins.
     pub(crate) fn begins(&self, case: &str) -> bool {
         let wanted = self.wants(case);
         if wanted {

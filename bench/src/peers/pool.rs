@@ -6,7 +6,7 @@ use bywash_mem::{BlockKey, BlockPool, Claim, MIN_FRAME, PoolConfig, Share};
 
 use crate::Failure;
 
-/// The `block`th block of a store, all of one object.
+/// Returns the key of block `block` of a store, whose blocks are all of one object.
 pub(super) fn key(store: u32, block: u32) -> BlockKey {
     BlockKey {
         store,
@@ -15,8 +15,8 @@ pub(super) fn key(store: u32, block: u32) -> BlockKey {
     }
 }
 
-/// A pool that holds these blocks, each of `len` bytes, and has room for as many again. `fill` gets each one's place among the
-/// keys, and its bytes as the last owner of the frame left them.
+/// Returns a pool with these blocks, each of `len` bytes, and capacity for as many again. `fill` gets the index of each key, and
+/// its bytes as the previous owner of the frame left them.
 pub(super) fn filled(
     keys: impl ExactSizeIterator<Item = BlockKey>,
     len: usize,

@@ -1,4 +1,4 @@
-//! The table, the same as JSON, and the goals that were missed.
+//! Output: a table, the same rows as JSON, and the missed goals.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,18 +14,18 @@ pub(crate) struct Row {
     pub(crate) peer: f64,
     pub(crate) peer_name: String,
     pub(crate) unit: String,
-    /// Ours by theirs: under 1 ours takes less. 1 if both take nothing; not a number (`null`) if only theirs does.
+    /// Ours divided by theirs: below 1 ours takes less. 1 if both are zero; not a number (`null`) if only theirs is.
     pub(crate) ratio: f64,
-    /// The largest ratio allowed.
+    /// Max ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<f64>,
-    /// There is no goal.
+    /// Whether the row has no goal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) info: bool,
 }
 
 impl Row {
-    /// A comparison without a goal.
+    /// Returns a comparison without a goal.
     pub(crate) fn info(case: &str, unit: &str, ours: f64, peer_name: &str, peer: f64) -> Self {
         Self {
             case: case.to_owned(),
@@ -39,12 +39,12 @@ impl Row {
         }
     }
 
-    /// A figure that is to stay at or under `most`, whatever others do.
-    pub(crate) fn at_most(case: &str, unit: &str, ours: f64, most: f64) -> Self {
-        Self::info(case, unit, ours, "goal", most).goal(1.0)
+    /// Returns a figure with an absolute goal: at most `max`.
+    pub(crate) fn at_most(case: &str, unit: &str, ours: f64, max: f64) -> Self {
+        Self::info(case, unit, ours, "goal", max).goal(1.0)
     }
 
-    /// The same with the largest ratio allowed.
+    /// Sets the max ratio.
     pub(crate) fn goal(self, ratio: f64) -> Self {
         Self {
             goal: Some(ratio),
@@ -54,16 +54,16 @@ impl Row {
     }
 
     fn is_missed(&self) -> bool {
-        // Not a number misses too.
+        // Not a number counts as missed.
         self.goal
             .is_some_and(|goal| self.ratio.is_nan() || self.ratio > goal)
     }
 }
 
-/// What a benchmark found.
+/// Results of a benchmark.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Printed above the table, a paragraph each: what was timed, and what this machine cannot show.
+    /// Notes above the table, a paragraph each: what was measured, and what this machine cannot show.
     pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
 }
@@ -123,7 +123,7 @@ impl Report {
     }
 }
 
-/// Rows with goals and those without, each in a table of its own.
+/// Prints rows with goals and rows without in separate tables.
 fn table(text: &mut String, rows: &[&Row]) {
     if rows.is_empty() {
         return;
@@ -151,7 +151,7 @@ fn table(text: &mut String, rows: &[&Row]) {
     text.push('\n');
 }
 
-/// Three digits that say something.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_written_as_agreed() {
+    fn rows_are_written_as_json() {
         let json = |row: &Row| serde_json::to_value(row).unwrap();
         assert_eq!(
             json(&Row::info("a", "ns", 1.0, "b", 4.0)),

@@ -1,4 +1,4 @@
-//! Rounds: every side once, in turn; medians over rounds, and ratios within a round.
+//! Rounds, each of which runs every side once; medians over rounds, and ratios within a round.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::Row;
 use crate::Failure;
 use crate::read::load::median;
 
-/// One contestant in a cell. Its turn measures once and answers a figure in the cell's unit, where less is better, or several.
+/// One side of a cell. Its turn measures once and returns a figure in the cell's unit, or several; less is better.
 pub(crate) struct Side<'a, F = f64> {
     name: String,
     turn: Box<dyn FnMut() -> Result<F, Failure> + 'a>,
@@ -24,7 +24,7 @@ impl<'a, F> Side<'a, F> {
     }
 }
 
-/// Runs every side once a round. Odd rounds go backwards, so that nobody always comes after the same neighbour.
+/// Runs every side once per round. Odd rounds run in reverse, so that no side always follows the same neighbour.
 pub(crate) fn alternate<F>(
     rounds: usize,
     mut sides: Vec<Side<'_, F>>,
@@ -46,14 +46,14 @@ pub(crate) fn alternate<F>(
     })
 }
 
-/// What the sides of one cell measured, round by round.
+/// Measurements of the sides of one cell, by round.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<F = f64> {
     sides: Vec<(String, Vec<F>)>,
 }
 
 impl<F> Rounds<F> {
-    /// One of several figures, in all rounds of all sides.
+    /// Returns one of several figures, in all rounds of all sides.
     pub(crate) fn map(&self, figure: impl Fn(&F) -> f64) -> Rounds {
         let sides = self.sides.iter().map(|(name, values)| {
             let figures = values.iter().map(&figure).collect();
@@ -66,7 +66,7 @@ impl<F> Rounds<F> {
 }
 
 impl Rounds {
-    /// The values of a side; empty for one that did not take part.
+    /// Returns the values of a side; empty if it did not run.
     pub(crate) fn of(&self, side: &str) -> &[f64] {
         self.sides
             .iter()
@@ -78,7 +78,7 @@ impl Rounds {
         median(self.of(side).to_vec())
     }
 
-    /// The one of `among` with the least median.
+    /// Returns the side of `among` with the lowest median.
     #[allow(
         dead_code,
         reason = "for cells where ours is held against the better of several"
@@ -90,7 +90,8 @@ impl Rounds {
             .min_by(|one, other| self.median(one).total_cmp(&self.median(other)))
     }
 
-    /// `ours` beside `peer`: the ratio is the median of the rounds' ratios, not the ratio of the medians. Without a goal.
+    /// Returns a row that compares `ours` with `peer`, without a goal. The ratio is the median of the rounds' ratios, not the ratio
+    /// of the medians.
     pub(crate) fn row(&self, case: &str, unit: &str, ours: &str, peer: &str) -> Row {
         let pairs = self.of(ours).iter().zip(self.of(peer));
         let ratio = median(pairs.map(|(ours, peer)| ours / peer).collect());
@@ -101,7 +102,7 @@ impl Rounds {
     }
 }
 
-/// Repeats an operation for about as long as a turn shall last.
+/// Repeats an operation for about the target duration of a turn.
 #[derive(Debug)]
 pub(crate) struct Pace {
     turn: Duration,
@@ -116,8 +117,8 @@ impl Pace {
         }
     }
 
-    /// Nanoseconds an operation. `run` does so many operations and answers how long they took; the first call, of one
-    /// operation, warms up, the second sets the pace, and neither is counted.
+    /// Returns the nanoseconds of an operation. `run` executes the given number of operations and returns their duration. The
+    /// first call, of one operation, warms up, the second determines the number, and neither is counted.
     pub(crate) fn ns(
         &mut self,
         mut run: impl FnMut(usize) -> Result<Duration, Failure>,

@@ -11,14 +11,14 @@ use crate::Failure;
 
 const OURS: &str = "Bywash, scratch";
 const DUCKDB: &str = "DuckDB";
-/// Name, bytes of records and of memory, and which `--quick` runs.
+/// Name, bytes of records and of memory, and whether `--quick` runs the case.
 const CASES: [(&str, u64, u64, bool); 2] = [
     ("512 MiB in 128 MiB", 512 << 20, 128 << 20, true),
     ("4 GiB in 256 MiB", 4 << 30, 256 << 20, false),
 ];
 const ROUNDS: usize = 3;
 
-/// What one run took.
+/// Costs of one run.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     seconds: f64,
@@ -44,12 +44,12 @@ impl Files {
         command
     }
 
-    /// Runs the example with a verb; its output.
+    /// Runs the example with a verb. Returns its output.
     fn example(&self, arguments: &[&str]) -> Result<String, Failure> {
         output(Command::new(&self.sorter).args(arguments))
     }
 
-    /// Sorts, and checks what came out against what the input had.
+    /// Sorts, and compares the output with the records of the input.
     fn sort(&self, which: &str, memory: u64, checksum: &str) -> Result<Figures, Failure> {
         let (input, sorted) = (self.path("rows.txt"), self.path("sorted.txt"));
         let scratch = self.path("scratch");
@@ -99,7 +99,7 @@ fn output(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The example of this build, built first so that it is not an old one.
+/// Returns the path of the example, built first so that it is current.
 fn build_example() -> Result<PathBuf, Failure> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args([
@@ -120,7 +120,7 @@ fn build_example() -> Result<PathBuf, Failure> {
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     report.note(
         "Sort: records of 100 bytes in a text file, by their first ten bytes, into another file. Each side is a process with as much \
-         memory to use as the case says, of which DuckDB counts only a part; peak: largest resident memory of the process. Temporary \
+         memory limit of the case, of which DuckDB counts only a part; peak: largest resident memory of the process. Temporary \
          files are below `target/peers`, and as far as memory allows in the page cache. What came out was checked: order, and a \
          checksum of all records.",
     );

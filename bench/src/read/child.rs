@@ -1,4 +1,4 @@
-//! What is measured: the origin, the engine and the server, each in a process of its own.
+//! Measured programs: the origin, the engine and the server, each in a separate process.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::process::Process;
 use crate::worker::Order;
 
-/// Where the S3 client of a child finds the origin.
+/// Environment variables by which the S3 client of a child finds the origin.
 pub(crate) fn with_origin(command: &mut Command, origin: SocketAddr) -> &mut Command {
     command
         .env("AWS_ENDPOINT_URL", format!("http://{origin}"))
@@ -89,7 +89,7 @@ pub(crate) fn start_server(
     Ok(BywashProcess::start(with_origin(&mut command, origin))?)
 }
 
-/// The `bywash` program of this build: beside this one, built first so that it is not an old one.
+/// Returns the path of the `bywash` program of this build, built first so that it is current.
 pub(crate) fn build_server() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,4 @@
-//! Reads over HTTP: one connection a client, nothing between it and the socket.
+//! Reads over HTTP: one connection per client, without a client library.
 
 use std::net::SocketAddr;
 
@@ -71,7 +71,7 @@ pub(super) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failur
     .await
 }
 
-/// What the origin was asked so far.
+/// Returns the counters of the origin.
 pub(crate) async fn counters(origin: SocketAddr) -> Result<Counters, Failure> {
     let mut connection = connect(origin).await?;
     let request = Request::get(COUNTERS)

@@ -1,4 +1,4 @@
-//! Clients that read one after the other for a while, and what came of it.
+//! Clients that read objects one after another for a time, and their figures.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use tokio::time::Instant;
 
 use crate::Failure;
 
-/// Warm reads spread over so many objects, while they fit: a hot set, not one hot block.
+/// Number of objects of warm reads, if they fit: a hot set, not one hot block.
 const WARM_OBJECTS: u64 = 16;
-/// Objects above this size have a warm set of one.
+/// Size above which the warm set is one object.
 const LARGE_BYTES: u64 = 16 << 20;
 
-/// One measurement: so many clients read objects of one size.
+/// One measurement: a number of clients that read objects of one size.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Cell {
     pub(crate) size: u64,
     pub(crate) cold: bool,
     pub(crate) clients: usize,
-    /// Reads begin for so long; each client does at least one.
+    /// Time in which reads begin; each client does at least one.
     pub(crate) window_ms: u64,
-    /// Tells the objects of this measurement from those of all others.
+    /// Distinguishes the objects of this measurement from those of all others.
     pub(crate) tag: String,
-    /// Reads the warm objects once each and nothing else.
+    /// Whether only the warm objects are read, once each.
     pub(crate) fill: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Sample {
     pub(crate) first_byte: Duration,
 }
 
-/// What came of a cell.
+/// Figures of a cell.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Load {
     pub(crate) reads: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Load {
 }
 
 impl Cell {
-    /// The object of a client's n-th read.
+    /// Returns the object of a client's n-th read.
     fn key(&self, client: usize, n: u64) -> String {
         let size = self.size;
         if self.cold {
@@ -54,12 +54,12 @@ impl Cell {
         format!("s{size}/warm-{}", (client as u64 * 7 + n) % objects)
     }
 
-    /// What a round moves at least: one object a client.
+    /// Returns the min bytes of a round: one object per client.
     pub(crate) fn least_bytes(&self) -> u64 {
         self.size * self.clients as u64
     }
 
-    /// The warm objects of this size.
+    /// Returns the warm objects of this size.
     fn warm_set(&self) -> Vec<String> {
         let objects = if self.size > LARGE_BYTES {
             1
@@ -70,8 +70,7 @@ impl Cell {
     }
 }
 
-/// Takes in a piece of a body the way a program would that computes on it: every byte is read, so
-/// that bytes still lying in memory cost what memory costs.
+/// Reads every byte of a piece of a body, like a program that computes on it, so that the cost of memory accesses counts.
 pub(crate) fn consume(piece: &[u8]) -> u64 {
     let (words, rest) = piece.as_chunks::<8>();
     let sum = words
@@ -141,7 +140,7 @@ fn check(cell: &Cell, sample: &Sample) -> Result<(), Failure> {
     Err(format!("a read of {} bytes gave {}", cell.size, sample.bytes).into())
 }
 
-/// The middle value; of an even number, the upper of the two.
+/// Returns the median; of an even number of values, the upper one.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! `read`: cold and warm reads of three sizes, through both faces, beside direct reads.
+//! `read`: cold and warm reads of three sizes, through the Rust API and the S3 endpoint, beside direct reads.
 
 mod child;
 mod http;
@@ -21,19 +21,19 @@ use crate::process::{Process, forget_peak, peak_bytes};
 
 /// Milliseconds to the first byte, and megabytes a second of all bodies together, when shaped.
 const SHAPED: (u64, u64) = (20, 200);
-/// No round of one subject moves more; larger cells are left out, and said to be.
+/// Max bytes of a round of one subject; larger cells are skipped, and reported as skipped.
 const ROUND_LIMIT_BYTES: u64 = 17 << 30;
 /// The same for the shaped origin: 21 s at its rate.
 const SHAPED_ROUND_LIMIT_BYTES: u64 = 4 << 30;
 /// The same for `--quick`: one client of the largest object.
 const QUICK_ROUND_LIMIT_BYTES: u64 = 1 << 30;
-/// A cell whose round moves more than this is measured once.
+/// Bytes of a round above which a cell is measured once.
 const ONE_ROUND_BYTES: u64 = 1 << 30;
 
 /// Settings of the benchmark.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// About a minute: fewer clients, one round, short windows
+    /// Run for about a minute: fewer clients, one round, short windows
     #[arg(long)]
     quick: bool,
     /// Rounds; each measures all subjects in turn [default: 5, quick 1; cells that move over 1 GiB a round: 1]
@@ -45,12 +45,12 @@ pub(crate) struct Args {
     /// The `bywash` program to measure [default: built from this workspace]
     #[arg(long)]
     bywash: Option<PathBuf>,
-    /// Where the results go as JSON
+    /// File for the results as JSON
     #[arg(long, default_value = "target/bench/read.json")]
     json: PathBuf,
 }
 
-/// The four that read the same objects, in the order of a round.
+/// The four subjects, which read the same objects, in the order of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     StoreDirect,
@@ -66,7 +66,7 @@ const SUBJECTS: [Subject; 4] = [
     Subject::Endpoint,
 ];
 
-/// What one subject did in one round.
+/// Measurement of one subject in one round.
 #[derive(Debug, Clone)]
 struct Measured {
     load: Load,
@@ -80,7 +80,7 @@ struct Bench {
     worker: Worker,
     server: BywashProcess,
     endpoint: SocketAddr,
-    /// Kept running; the order of the fields is the order of their end.
+    /// Processes that keep running. Fields are dropped in this order.
     _origin: Process,
     next_tag: u64,
 }
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether one round of a direct reader stays within what a run may take.
+/// Whether one round of a direct reader is within the limits of a run.
 fn fits(cell: &Cell, shaped: bool, quick: bool) -> bool {
     let limit = match (quick, shaped) {
         (true, _) => QUICK_ROUND_LIMIT_BYTES,
@@ -159,7 +159,7 @@ impl Bench {
         })
     }
 
-    /// All rounds of a cell: one row a face.
+    /// Runs all rounds of a cell. Returns one row per subject.
     fn cell(&mut self, origin: &str, cell: &Cell, rounds: usize) -> Result<Vec<Row>, Failure> {
         let mut measured: Vec<Vec<Measured>> = vec![Vec::new(); SUBJECTS.len()];
         let rounds = if cell.least_bytes() > ONE_ROUND_BYTES {
@@ -183,7 +183,7 @@ impl Bench {
         let mut cell = cell.clone();
         cell.tag = self.next_tag.to_string();
         if !cell.cold && matches!(subject, Subject::Bucket | Subject::Endpoint) {
-            // Filled before the origin's counters are looked at, so that they show warm reads only.
+            // Filled before the origin's counters are read, so that they count only warm reads.
             let fill = Cell {
                 fill: true,
                 clients: 1,

@@ -1,4 +1,4 @@
-//! The table, and the same as JSON.
+//! Output: a table, and the same rows as JSON.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::{Measured, medians, rate};
 use crate::Failure;
 use crate::machine::Machine;
 
-/// One face in one cell: medians over the rounds.
+/// One subject in one cell: medians over the rounds.
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Row {
     face: &'static str,
@@ -16,9 +16,9 @@ pub(super) struct Row {
     size_bytes: u64,
     cold: bool,
     clients: usize,
-    /// Rounds measured; fewer where one round moves much.
+    /// Number of rounds; fewer for large cells.
     rounds: usize,
-    /// `None`: left out, because one round would take too long.
+    /// `None` if it was skipped, because one round would take too long.
     numbers: Option<Numbers>,
 }
 
@@ -32,7 +32,7 @@ struct Numbers {
     ratio: f64,
     first_byte_p50_ms: f64,
     direct_first_byte_p50_ms: f64,
-    /// GETs and HEADs the origin got, a read.
+    /// GETs and HEADs at the origin per read.
     origin_requests_a_read: f64,
     peak_rss_bytes: u64,
 }

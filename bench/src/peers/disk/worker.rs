@@ -1,4 +1,4 @@
-//! A cache with a disk, in a process of its own: orders come as JSON lines, figures leave so.
+//! A cache with a disk in a separate process, which reads orders and writes figures as JSON lines.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub(crate) enum CacheName {
     Nginx,
 }
 
-/// What the worker is to do.
+/// Order to the worker.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) enum Order {
     /// Write all values, and wait until they are on the disk.
@@ -72,7 +72,7 @@ pub(super) enum Order {
     },
 }
 
-/// What came of an order.
+/// Result of an order.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
@@ -90,7 +90,7 @@ pub(super) trait Cache: Send + Sync + 'static {
     fn fill(&self) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads a value, and all of its bytes. Returns whether it was in the cache.
     fn read(&self, value: u64) -> impl Future<Output = Result<bool, Failure>> + Send;
-    /// Returns how many values that were read did not come from the cache, where `read` cannot see it.
+    /// Returns the number of values that were read but not in the cache, if `read` cannot detect it.
     fn missed(&self) -> impl Future<Output = Result<u64, Failure>> + Send {
         async { Ok(0) }
     }
@@ -146,13 +146,13 @@ fn orders<C: Cache>(
     })
 }
 
-/// Answers orders until standard input ends.
+/// Executes orders until standard input ends.
 pub(super) fn serve(
-    mut answer: impl FnMut(Order) -> Result<Figures, Failure>,
+    mut execute: impl FnMut(Order) -> Result<Figures, Failure>,
 ) -> Result<(), Failure> {
     println!("ready");
     for line in std::io::stdin().lock().lines() {
-        let figures = answer(serde_json::from_str(&line?)?)?;
+        let figures = execute(serde_json::from_str(&line?)?)?;
         println!("{}", serde_json::to_string(&figures)?);
         std::io::stdout().flush()?;
     }
@@ -204,7 +204,7 @@ pub(super) fn figures(samples: Vec<Samples>, took: Duration) -> Figures {
     }
 }
 
-/// Bytes of a value: different in each, and seen again at a read of any of them.
+/// Returns the bytes of a value. They differ between values, so that a read can verify them.
 pub(super) fn content(value: u64, bytes: usize) -> Vec<u8> {
     let word = (value + 1)
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)

@@ -13,7 +13,7 @@ pub(crate) use worker::{WorkerArgs, run_worker};
 use super::round::Rounds;
 use super::{Args, Go, Report, Side, alternate};
 use crate::Failure;
-use crate::origin::made_up_content;
+use crate::origin::generated_content;
 use crate::read::{start_origin, with_origin};
 
 const FILE: &str = "Bywash, to a file";
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         memory_bytes(args) >> 20,
     ));
     let (_origin, origin) = start_origin(0, 0, None)?;
-    let digest = Sha256::digest(made_up_content(bytes));
+    let digest = Sha256::digest(generated_content(bytes));
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let world = World {
         origin,
@@ -149,7 +149,7 @@ impl World {
             "{design} {url} {} {blobs} {bytes} {at_once} {memory_bytes} {digest}",
             folder.path().display()
         );
-        let [usable, durable, blob_usable, blob_durable, peak_bytes] = side.ask(&case)?;
+        let [usable, durable, blob_usable, blob_durable, peak_bytes] = side.run_case(&case)?;
         self.check(folder.path())?;
         Ok(Figures {
             usable,

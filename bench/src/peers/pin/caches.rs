@@ -1,5 +1,5 @@
-//! Caches of others: what a hit costs, by key, with our hasher. Each returns what keeps the value alive: a clone of an `Arc`,
-//! or foyer's own entry.
+//! Third-party caches: the cost of a hit by key, with our hasher. Each returns an owner that keeps the value alive: a clone of
+//! an `Arc`, or foyer's entry.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use quick_cache::sync::DefaultLifecycle;
 use super::designs::Design;
 use crate::peers::pool::key;
 
-/// What they keep a block.
+/// Cached value of a block.
 type Value = Arc<[u8]>;
 
 fn entries(blocks: u32) -> impl Iterator<Item = (BlockKey, Value)> {
     (0..blocks).map(|block| (key(0, block), Value::from(block.to_le_bytes())))
 }
 
-/// Room for twice the blocks, so that none is evicted.
+/// Capacity of twice the blocks, so that none is evicted.
 fn room(blocks: u32) -> usize {
     2 * blocks as usize
 }
 
-/// A pin is what `get` answers. Their values' types are their own, and only these lines are alike.
+/// Implements [`Design`] for a cache: a pin is the result of `get`. A macro, because the caches have no common trait.
 macro_rules! pinned_by_get {
     ($cache:ty) => {
         impl Design for $cache {

@@ -1,5 +1,5 @@
-//! What the processor counts, by `perf stat`, where it lets us: instructions, and lines of the caches missed. Else the
-//! instructions of one thread, which callgrind counts by running them itself.
+//! Processor counters by `perf stat`, if the machine permits it: instructions, and cache misses. Otherwise the instructions
+//! of one thread, counted by callgrind, which emulates them.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::peers::crew::Crew;
 use crate::peers::{Args, Report, Row};
 
-/// Who counts.
+/// Tool that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tool {
     Perf,
@@ -26,7 +26,7 @@ impl Tool {
     fn pairs(self, reach: Reach) -> usize {
         let pairs = match self {
             Self::Perf => 5_000_000,
-            // Exact however few, and 50 times slower.
+            // Exact for any number of pairs, and 50 times slower.
             Self::Callgrind => 100_000,
         };
         match reach {
@@ -35,7 +35,7 @@ impl Tool {
         }
     }
 
-    /// The command that counts another, to be added.
+    /// Returns the command that counts; the counted command is appended.
     fn command(self) -> Command {
         match self {
             Self::Perf => {
@@ -54,8 +54,8 @@ impl Tool {
 }
 
 const INSTRUCTIONS: &str = "instructions:u";
-/// As `perf` calls them, and as the table does. A line that two cores write moves from one to the other: each move is a miss
-/// of the first cache, and of the second.
+/// Events by their names in `perf` and in the table. A line that two cores write moves between them: each move is a miss of the
+/// first-level cache, and of the second.
 const EVENTS: [(&str, &str); 3] = [
     (INSTRUCTIONS, "instructions/pair"),
     ("L1-dcache-load-misses:u", "L1 misses/pair"),
@@ -74,7 +74,7 @@ pub(crate) struct LoopArgs {
     blocks: u32,
     #[arg(long)]
     threads: usize,
-    /// Of each thread
+    /// Pairs of each thread
     #[arg(long)]
     pairs: usize,
 }
@@ -99,7 +99,7 @@ impl Visitor for &LoopArgs {
     }
 }
 
-/// What is counted.
+/// A case to count.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     reach: Reach,
@@ -214,7 +214,7 @@ fn per_pair(tool: Tool, case: Case, design: &str) -> Result<Counts, Failure> {
     Ok(with.iter().filter_map(event).collect())
 }
 
-/// Counts one run; nothing, if the tool is not there or counts nothing.
+/// Counts one run. Empty if the tool is missing or counts nothing.
 fn counted(tool: Tool, case: Case, design: &str, pairs: usize) -> Result<Counts, Failure> {
     let Case {
         reach,
@@ -237,7 +237,7 @@ fn counted(tool: Tool, case: Case, design: &str, pairs: usize) -> Result<Counts,
     Ok(parse(&String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Lines of `perf stat -x ,` (the count, its unit, the event, and more) and of callgrind.
+/// Parses lines of `perf stat -x ,` (the count, its unit, the event, and more) and of callgrind.
 fn parse(text: &str) -> Counts {
     let line = |line: &str| {
         if let Some((_, count)) = line.split_once("== Collected : ") {
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_counted_is_left_out() {
+    fn uncounted_events_are_omitted() {
         let text = "<not supported>,,instructions:u,0,100.00,,\n1234,,cache-misses:u,500,100.00,,\nnoise\n";
         assert_eq!(parse(text), [("cache-misses:u", 1234.0)]);
         let text = "==7== Events    : Ir\n==7== Collected : 9690660\n==7== \n";

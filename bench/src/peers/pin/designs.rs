@@ -1,4 +1,4 @@
-//! What is pinned: our blocks, in hand and by key, two plain adds, and a mutex a block.
+//! Pinning designs: our blocks, by handle and by key; two plain adds; and a mutex per block.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::workload::Cells;
 use crate::Failure;
 use crate::peers::pool::{filled, key};
 
-/// A way to hold a block in place for a moment.
+/// A way to pin a block for a moment.
 pub(super) trait Design: Send + Sync + 'static {
-    /// Pins block `at`, looks where its bytes are, and lets go of it.
+    /// Pins block `at`, reads the address of its bytes, and unpins it.
     fn pair(&self, at: u32, thread: u32);
 
     /// Pins block `at` for good.
@@ -29,7 +29,7 @@ pub(super) struct InHand {
 }
 
 impl InHand {
-    /// Blocks of `len` bytes. `fill` gets each one's place among the keys and its bytes.
+    /// Creates blocks of `len` bytes. `fill` gets the index of each key, and its bytes.
     pub(super) fn new(
         keys: impl ExactSizeIterator<Item = BlockKey> + Clone,
         len: usize,
@@ -70,7 +70,7 @@ impl Cells for InHand {
     }
 }
 
-/// The 8 bytes at `offset`; zeros if there are none, which a block of the workload never is.
+/// Returns the 8 bytes at `offset`; zeros if the block is shorter, which no block of the workload is.
 #[inline]
 fn cell(bytes: &[u8], offset: usize) -> [u8; 8] {
     let found = bytes.get(offset..).and_then(|rest| rest.first_chunk());
@@ -101,36 +101,36 @@ impl Design for ByKey {
     }
 }
 
-/// As much as any counted pin must do: an add and a subtract on a line that nobody else wants, found through a list of places
-/// as long as our handles.
+/// The minimum of any counted pin: an add and a subtract on an uncontended line, found through entries as long as our
+/// handles.
 #[derive(Debug)]
 pub(super) struct TwoAdds {
-    places: Vec<Place>,
+    entries: Vec<LineEntry>,
     lines: Vec<Line>,
 }
 
-/// As large as a [`BlockHandle`].
+/// Entry as large as a [`BlockHandle`].
 #[derive(Debug)]
-struct Place {
+struct LineEntry {
     line: u32,
     _key: BlockKey,
 }
 
-/// Alone on its cache line, as a block's header is.
+/// A counter alone on its cache line, like a block's header.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
 
 impl TwoAdds {
     pub(super) fn new(blocks: u32) -> Self {
-        // One hot block becomes one line a thread, with room between the lines for the prefetcher.
+        // One hot block becomes one line per thread, with distance between the lines because of the prefetcher.
         let lines = blocks.max(1 << 8);
-        let place = |line| Place {
+        let entry = |line| LineEntry {
             line,
             _key: key(0, line),
         };
         Self {
-            places: (0..lines).map(place).collect(),
+            entries: (0..lines).map(entry).collect(),
             lines: (0..lines).map(|_| Line::default()).collect(),
         }
     }
@@ -139,8 +139,8 @@ impl TwoAdds {
 impl Design for TwoAdds {
     #[inline(always)]
     fn pair(&self, at: u32, thread: u32) {
-        let place = &self.places[(at + 4 * thread) as usize % self.places.len()];
-        let line = &self.lines[place.line as usize].0;
+        let entry = &self.entries[(at + 4 * thread) as usize % self.entries.len()];
+        let line = &self.lines[entry.line as usize].0;
         // The orderings of a pin and an unpin; on x86 they cost what any others would.
         line.fetch_add(1, Ordering::Acquire);
         line.fetch_sub(1, Ordering::Release);
@@ -149,7 +149,7 @@ impl Design for TwoAdds {
     fn keep(&self, _: u32) {}
 }
 
-/// A mutex a block, taken twice, as DuckDB has it. Without its eviction queue.
+/// A mutex per block, taken twice, as in DuckDB, without its eviction queue.
 #[derive(Debug)]
 pub(super) struct Locked(Vec<Arc<LockedBlock>>);
 

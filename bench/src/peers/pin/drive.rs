@@ -1,4 +1,4 @@
-//! Threads that pin and unpin: one alone, two that provably overlap, and a crowd.
+//! Threads that pin and unpin: one alone, two with proven overlap, and more than cores.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -11,30 +11,30 @@ use crate::Failure;
 use crate::peers::Pace;
 use crate::peers::crew::Crew;
 
-/// Between two looks at the clock: long beside the look, short beside a time slice.
+/// Time between two reads of the clock: long compared with the read, short compared with a time slice.
 const STRETCH: Duration = Duration::from_micros(100);
-/// A stretch that took this long was interrupted by another process.
+/// Duration from which a stretch counts as interrupted by another process.
 const INTERRUPTED: Duration = Duration::from_millis(1);
-/// Fewer proven stretches than this say nothing.
+/// Min stretches with proven overlap for a figure.
 const MIN_PROVEN: usize = 40;
-/// For want of them a turn is prolonged up to this.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Max time of a turn, which is prolonged until there are enough.
+const MAX_TURN: Duration = Duration::from_secs(2);
 
 /// What a turn measured, in nanoseconds a pair of pin and unpin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// CPU time of the threads.
     pub(super) cpu: f64,
-    /// Of the clock on the wall. One thread: its own. Two: the median of the stretches with proven overlap. A crowd: the
-    /// turn's, by all pairs of all threads.
+    /// Wall-clock time. One thread: its own. Two: the median of the stretches with proven overlap. More: that of the turn,
+    /// divided by the pairs of all threads.
     pub(super) wall: f64,
     /// Two threads: the 90th percentile of those stretches. Else as `wall`.
     pub(super) wall_p90: f64,
-    /// The part of all stretches that proved overlap. Not two threads: 0.
+    /// Share of the stretches with proven overlap; 0 unless there are two threads.
     pub(super) proven: f64,
 }
 
-/// Which blocks are pinned.
+/// Random choice of the blocks to pin.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::peers) struct Picks {
     state: u64,
@@ -44,7 +44,7 @@ pub(in crate::peers) struct Picks {
 impl Picks {
     pub(in crate::peers) const BITS: u32 = 31;
 
-    /// Any of `blocks`, a power of two; of one, always the same. Both cost the same to pick.
+    /// Picks among `blocks`, a power of two. A pick of one costs as much as of many.
     pub(in crate::peers) fn new(blocks: u32, seed: usize) -> Self {
         Self {
             state: seed as u64,
@@ -52,7 +52,7 @@ impl Picks {
         }
     }
 
-    /// Any number of [`Self::BITS`] bits.
+    /// Picks any number of [`Self::BITS`] bits.
     pub(in crate::peers) fn all(seed: usize) -> Self {
         Self::new(1 << Self::BITS, seed)
     }
@@ -80,7 +80,7 @@ pub(super) fn pairs<D: Design>(design: &D, picks: &mut Picks, thread: u32, count
     }
 }
 
-/// One thread.
+/// Runs one thread.
 pub(super) fn alone<D: Design>(
     design: &D,
     blocks: u32,
@@ -90,7 +90,7 @@ pub(super) fn alone<D: Design>(
     let mut elapsed = (Duration::ZERO, 0);
     let cpu = pace.ns(|count| {
         let (begun, cpu) = (Instant::now(), cpu_time());
-        // The first two calls are for one operation: too few for the clock to see.
+        // The first two calls are for one operation, which is below the resolution of the clock.
         let count = if count == 1 { 1000 } else { count };
         pairs(design, &mut picks, 0, count);
         elapsed = (begun.elapsed(), count);
@@ -105,7 +105,7 @@ pub(super) fn alone<D: Design>(
     })
 }
 
-/// More threads than cores.
+/// Runs more threads than cores.
 pub(super) fn crowd<D: Design>(
     design: &Arc<D>,
     blocks: u32,
@@ -138,18 +138,18 @@ pub(super) fn crowd<D: Design>(
     })
 }
 
-/// When a thread was at work between two looks at the clock, since a moment common to both threads.
+/// Start and end of a stretch of work, since a moment common to both threads.
 type Stretch = (Duration, Duration);
 
-/// What one of two threads did.
+/// Result of one of two threads.
 #[derive(Debug)]
 struct Lap {
     stretches: Vec<Stretch>,
     cpu: Duration,
 }
 
-/// Two threads, each bound to a core of its own. Counts only stretches during all of which the other thread was at work too;
-/// not a number if other processes leave too few of them. `pairs_a_stretch` is adapted to what the threads do to each other.
+/// Runs two threads, each bound to its own core. Counts only stretches during all of which the other thread worked too. The
+/// result is not a number if other processes leave too few of them. `pairs_a_stretch` is adapted to the measured contention.
 pub(super) fn overlapped<D: Design>(
     design: &Arc<D>,
     blocks: u32,
@@ -160,7 +160,7 @@ pub(super) fn overlapped<D: Design>(
     let cores = two_cores()?;
     let origin = Instant::now();
     let mut seen = Seen::default();
-    while seen.proven.len() < MIN_PROVEN && origin.elapsed() < PATIENCE {
+    while seen.proven.len() < MIN_PROVEN && origin.elapsed() < MAX_TURN {
         let (barrier, count) = (Arc::new(Barrier::new(2)), *pairs_a_stretch);
         let laps: Result<Vec<Lap>, Failure> = crew
             .run((0..2).map(|thread| {
@@ -186,7 +186,7 @@ pub(super) fn overlapped<D: Design>(
     Ok(seen.figures())
 }
 
-/// How many pairs fill a stretch, from how long a thread alone takes for one.
+/// Returns the number of pairs that fill a stretch, given the time of a pair of one thread alone.
 pub(super) fn pairs_a_stretch(ns: f64) -> usize {
     ((STRETCH.as_nanos() as f64 / ns) as usize).max(1)
 }
@@ -219,7 +219,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Answers how long these laps' stretches typically took.
+    /// Adds these laps. Returns the median time of their stretches.
     fn add(&mut self, laps: &[Lap], pairs_a_stretch: usize) -> Duration {
         for (mine, theirs) in laps.iter().zip(laps.iter().rev()) {
             let proven = proven(&mine.stretches, &theirs.stretches).into_iter();
@@ -252,7 +252,7 @@ impl Seen {
     }
 }
 
-/// How long each of `mine` took that nothing interrupted and during all of which the other thread was uninterrupted too.
+/// Returns the durations of the uninterrupted stretches of `mine` during all of which the other thread was uninterrupted too.
 fn proven(mine: &[Stretch], theirs: &[Stretch]) -> Vec<Duration> {
     let whole = |stretch: &Stretch| stretch.1 - stretch.0 < INTERRUPTED;
     let (Some(first), Some(last)) = (theirs.first(), theirs.last()) else {
@@ -264,7 +264,7 @@ fn proven(mine: &[Stretch], theirs: &[Stretch]) -> Vec<Duration> {
         if stretch.0 < first.0 || stretch.1 > last.1 {
             continue;
         }
-        // Their stretches follow one another without a gap.
+        // The stretches of a thread follow one another without a gap.
         while theirs[begin].1 <= stretch.0 {
             begin += 1;
         }
@@ -287,7 +287,7 @@ fn two_cores() -> Result<[usize; 2], Failure> {
     }
 }
 
-/// Runs `work` on one core, then lets the thread go where it could before.
+/// Runs `work` bound to one core, then restores the affinity of the thread.
 fn bound_to<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Failure> {
     let before = sched_getaffinity(None)?;
     let mut only = CpuSet::new();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_stretch_proves_nothing() {
+    fn interrupted_stretch_proves_no_overlap() {
         let mine = stretches(&[0, 2000]);
         let theirs = stretches(&[0, 500, 1000, 1500, 2000, 2500]);
         assert!(proven(&mine, &theirs).is_empty());

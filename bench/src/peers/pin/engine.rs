@@ -1,4 +1,4 @@
-//! Warm bodies through the engine: what a hit costs beyond its pin.
+//! Warm bodies through the engine: the cost of a hit besides its pin.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl WarmBody {
 
 impl Design for WarmBody {
     fn pair(&self, _: u32, _: u32) {
-        // A warm body never waits.
+        // A warm body is always ready.
         let blocks = self.read().now_or_never();
         let all = matches!(blocks, Some(Ok(BODY_BLOCKS)));
         assert!(all, "{blocks:?} of {BODY_BLOCKS} blocks were read");
@@ -63,7 +63,7 @@ impl Design for WarmBody {
     fn keep(&self, _: u32) {}
 }
 
-/// As many pairs as a body has blocks.
+/// Runs as many pairs as a body has blocks.
 #[derive(Debug)]
 pub(super) struct EachBlock<D>(pub(super) D);
 

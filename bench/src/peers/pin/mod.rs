@@ -1,4 +1,4 @@
-//! `pin`: blocks held in place for a moment, by many at once.
+//! `pin`: blocks pinned for a moment by many threads at once.
 
 mod caches;
 mod counters;
@@ -39,9 +39,9 @@ const MOKA: &str = "moka";
 const QUICK: &str = "quick_cache";
 const FOYER: &str = "foyer";
 
-/// DESIGN's goal for a pair of pin and unpin, against two adds.
+/// Goal of the design for a pair of pin and unpin, relative to two adds.
 const PAIR_GOAL: f64 = 1.3;
-/// Its goal for one hot block and two threads, against compare-and-swap.
+/// Its goal for one hot block and two threads, relative to compare-and-swap.
 const HOT_GOAL: f64 = 0.35;
 /// Fastest in every cell.
 const FASTEST: f64 = 1.0;
@@ -60,7 +60,7 @@ enum Heat {
     Uniform,
     /// One block, unpinned in between.
     Hot,
-    /// One block that somebody else keeps pinned: no transition from or to zero, the best case of compare-and-swap.
+    /// One block that another thread keeps pinned: no transition from or to zero, the best case of compare-and-swap.
     Kept,
 }
 
@@ -149,22 +149,22 @@ fn notes(report: &mut Report) {
     report.note(
         "Two adds: one add and one subtract on a line of 64 bytes that no other thread uses, found through a list as long as our handles. Mutex a block: taken twice, no \
          eviction queue. CAS if pinned: the readers' count by compare-and-swap while above zero, else the block's mutex; with \
-         eviction queue: as the ancestor has it, a node a last unpin and purges. Caches are asked by key, with our hasher, and \
+         eviction queue: as the ancestor has it, a node a last unpin and purges. Caches are read by key, with our hasher, and \
          give a clone of an `Arc` (foyer: its own entry). Nothing is ever evicted.",
     );
     report.note(
-        "What two cores cannot show: how a hot line behaves when many cores ask for it at once. 20 threads on 2 cores show the \
+        "What two cores cannot show: how a hot line behaves when many cores access it at once. 20 threads on 2 cores show the \
          cost of being preempted, not that of 20 cores; at most two are ever at work together.",
     );
 }
 
-/// What is done with a design, whichever it is.
+/// Work that is the same for each design.
 trait Visitor {
     type Out;
     fn visit(self, design: impl Design) -> Self::Out;
 }
 
-/// Makes the design of that name, with that many blocks.
+/// Creates the design of that name with that many blocks.
 fn with_design<V: Visitor>(
     name: &str,
     reach: Reach,
@@ -259,7 +259,7 @@ fn goal(cell: Cell, peer: &str) -> f64 {
     }
 }
 
-/// What all sides of a cell share.
+/// Context of a cell, shared by all its sides.
 #[derive(Debug, Clone, Copy)]
 struct Context<'a> {
     name: &'a str,

@@ -1,6 +1,6 @@
-//! The ancestor's design, written for the benchmark from its description: a reader that finds the block pinned already adds
-//! itself by compare-and-swap; else it takes the block's mutex. The last unpin takes the mutex and queues the block for
-//! eviction, which makes its earlier node dead; every 4096th node purges dead ones.
+//! The ancestor's design, written for the benchmark from its description: a reader that finds the block pinned adds its pin
+//! by compare-and-swap; otherwise it takes the block's mutex. The last unpin takes the mutex and queues the block for
+//! eviction, which makes its earlier node dead. Every 4096th node purges dead ones.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,20 +10,20 @@ use parking_lot::Mutex;
 
 use super::designs::Design;
 
-/// Nodes put in between two purges.
+/// Nodes queued between two purges.
 const PURGE_EVERY: u64 = 4096;
-/// Nodes a purge looks at in one go.
+/// Nodes that a purge scans at a time.
 const PURGE_BATCH: usize = 2 * PURGE_EVERY as usize;
-/// A shorter queue is left alone.
+/// Min length of a queue to purge.
 const PURGE_FROM: usize = 4 * PURGE_BATCH;
-/// A purge goes on while dead nodes are at least so many times the live ones.
+/// A purge continues while dead nodes are at least this many times the live ones.
 const DEAD_TO_LIVE: usize = 3;
 
 /// Blocks pinned by compare-and-swap while pinned.
 #[derive(Debug)]
 pub(super) struct CasIfPinned {
     blocks: Vec<Arc<CasBlock>>,
-    /// Without it, the cost of queueing is left out.
+    /// `None` leaves out the cost of queueing.
     queue: Option<EvictionQueue>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct CasIfPinned {
 struct CasBlock {
     loaded: AtomicBool,
     readers: AtomicI32,
-    /// Which node of the queue is this block's current one.
+    /// Number of this block's current node in the queue.
     sequence: AtomicU64,
     slow: Mutex<()>,
     bytes: Box<[u8]>,
@@ -61,7 +61,7 @@ struct EvictionQueue {
 }
 
 impl EvictionQueue {
-    /// Answers whether it is time for a purge.
+    /// Returns whether a purge is due.
     fn put(&self, node: Node) -> bool {
         if node.sequence > 1 {
             // The block's node before this one.
@@ -125,7 +125,7 @@ impl CasIfPinned {
         if block.loaded.load(Ordering::Acquire) {
             let mut readers = block.readers.load(Ordering::Relaxed);
             while readers > 0 {
-                // Acquire: sees what the loader wrote before it counted itself in.
+                // Acquire: sees what the loader wrote before it added its pin.
                 match block.readers.compare_exchange_weak(
                     readers,
                     readers + 1,
@@ -138,13 +138,13 @@ impl CasIfPinned {
             }
         }
         let _guard = block.slow.lock();
-        // Every block of the benchmark stays loaded, so there is never more to do here.
+        // Every block of the benchmark stays loaded, so a load is never needed.
         block.readers.fetch_add(1, Ordering::Acquire);
     }
 
     #[inline]
     fn unpin(&self, block: &Arc<CasBlock>) {
-        // Release: this reader's reads come before whatever an evictor does.
+        // Release: this reader's reads happen before an evictor's writes.
         if block.readers.fetch_sub(1, Ordering::Release) > 1 {
             return;
         }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_stays_short_and_its_account_adds_up() {
+    fn purges_keep_the_queue_short_and_its_counts_exact() {
         let blocks = 100;
         let design = CasIfPinned::new((0..blocks).map(|_| Box::from([0_u8])), true);
         for at in 0..200_000 {

@@ -13,10 +13,10 @@ use crate::peers::pool::key;
 use crate::peers::{Args, Report, Side, alternate};
 
 const COLUMNS: u32 = 194;
-/// Rows a query reads.
+/// Rows of a query.
 const QUERY_ROWS: usize = 1000;
-/// Bytes of a block. A block of the table covers about 1985 rows of a column, whose cells wrap around in it: what is
-/// measured is the pin, and one line of a block is as far away as another.
+/// Bytes of a block. A block of the table covers about 1985 rows of a column, whose cells wrap around in it: only the pin is
+/// measured, and all lines of a block are equally distant.
 pub(super) const BLOCK_LEN: usize = 4096;
 const CELLS: u32 = (BLOCK_LEN / 8) as u32;
 const ROUNDS: usize = 7;
@@ -33,14 +33,14 @@ const ONE: Table = Table {
     rows: 95_000,
     blocks: 9_284,
 };
-/// A quarter of it, where there are many: 40 whole ones beside those of three peers would not fit a small machine.
+/// A quarter of it, for cells with many stores: 40 whole ones beside those of three peers would not fit a small machine.
 const OF_MANY: Table = Table {
     rows: ONE.rows / 4,
     blocks: ONE.blocks / 4,
 };
 
 impl Table {
-    /// Where a cell is: its block in the store and its place in the block.
+    /// Returns the location of a cell: its block in the store, and its offset in the block.
     #[inline]
     fn place(self, row: u32, column: u32) -> (u32, usize) {
         let cell = u64::from(column) * u64::from(self.rows) + u64::from(row);
@@ -69,7 +69,7 @@ fn boxed(at: u32) -> Box<[u8]> {
     bytes
 }
 
-/// One query of one reader: the cells of random rows. Answers their sum.
+/// Runs one query of one reader over the cells of random rows. Returns their sum.
 fn query<C: Cells>(cells: &C, table: Table, store: u32, picks: &mut Picks) -> u64 {
     let first = store * table.blocks;
     let mut row_of_cells = [0; COLUMNS as usize];
@@ -87,7 +87,7 @@ fn query<C: Cells>(cells: &C, table: Table, store: u32, picks: &mut Picks) -> u6
     sum
 }
 
-/// Milliseconds a query.
+/// Returns the milliseconds of a query.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     cpu: f64,
@@ -167,7 +167,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// One query a reader. The same seed gives all sides the same rows.
+    /// Runs one query per reader. With the same seed all sides get the same rows.
     fn turn<C: Cells>(self, cells: &Arc<C>, seed: usize) -> Result<Figures, Failure> {
         let Self {
             table,

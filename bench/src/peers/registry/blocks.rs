@@ -1,4 +1,4 @@
-//! The pool's own table: from a block's key to its header, beside a map that no lock protects.
+//! The pool's table from keys of blocks to headers, beside a map without a lock.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -16,10 +16,10 @@ const COUNTS: [usize; 4] = [100, 10_000, 1_000_000, 4_000_000];
 const SCRIPT: usize = 1 << 20;
 /// Blocks of an object.
 const OBJECT: usize = 1024;
-/// The largest memory of an entry, in bytes, all tables counted.
+/// Max memory of an entry in bytes, including all tables.
 const MOST: f64 = 34.0;
 
-/// A cache line with the key in it, as a block's header is.
+/// A cache line with the key in it, like a block's header.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Header(BlockKey);
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds a lookup.
+/// Returns the nanoseconds of a lookup.
 fn turn(script: &[BlockKey], find: impl Fn(BlockKey) -> Option<u32>) -> f64 {
     let begun = cpu_time();
     for &key in script {

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 
 use bywash_mem::Names;
 
-/// A table of names with numbers, in which new names get the number of names before them.
+/// A table of names with numbers. A new name gets the number of names before it.
 pub(super) trait Design: Send + Sync + 'static {
     fn empty() -> Self;
     fn get(&self, name: &str) -> Option<u64>;
@@ -31,7 +31,7 @@ impl Design for Names<u64> {
     }
 }
 
-/// A map without any lock: read by many, or written by one.
+/// A map without a lock: read by many threads, or written by one.
 #[derive(Debug)]
 pub(super) struct Plain(Map);
 
@@ -122,7 +122,7 @@ impl Design for dashmap::DashMap<Box<str>, u64, RandomState> {
 
     #[inline]
     fn get_or_create(&self, name: &str) -> u64 {
-        // The number of names would lock every shard; another will do.
+        // Counting the names would lock every shard, so another number is used.
         Design::get(self, name)
             .unwrap_or_else(|| *self.entry(name.into()).or_insert(name.len() as u64))
     }

@@ -1,4 +1,4 @@
-//! `registry`: names that many look up at once and few enter, and the pool's own table of blocks.
+//! `registry`: names that many threads look up and few insert, and the pool's table of blocks.
 
 mod blocks;
 mod designs;
@@ -31,14 +31,14 @@ const PAPAYA: &str = "papaya";
 const GO_RW: &str = "Go RWMutex and map";
 const GO_SYNC: &str = "Go sync.Map";
 
-/// DESIGN's goal for a known name, against a map that no lock protects.
+/// Goal of the design for a known name, relative to a map without a lock.
 const GET_GOAL: f64 = 1.25;
 
 /// Lookups before the same names come again: enough that those of a large table are not all in the nearer caches.
 const SCRIPT: usize = 1 << 18;
-/// One lookup in so many is of a new name.
+/// Lookups per new name.
 const NEW: usize = 100;
-/// Larger tables are not built anew for each turn that enters names: the new ones are few beside the old.
+/// Max names of a table that is rebuilt for each turn that inserts names. In larger ones the new names are few.
 const BUILT_ANEW: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +63,12 @@ impl Op {
     }
 }
 
-/// Nanoseconds a lookup.
+/// Figures in nanoseconds per lookup.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// Of the processor, all threads.
+    /// Processor time of all threads.
     cpu: f64,
-    /// Of the clock, by the lookups of all threads.
+    /// Wall-clock time, divided by the lookups of all threads.
     wall: f64,
 }
 
@@ -77,7 +77,7 @@ struct Cell {
     op: Op,
     names: usize,
     threads: usize,
-    /// Of each thread, a turn.
+    /// Lookups of each thread in a turn.
     lookups: usize,
 }
 
@@ -91,17 +91,17 @@ impl Cell {
     }
 }
 
-/// The `n`th name: 36 bytes.
+/// Returns the `n`th name, of 36 bytes.
 fn name(n: usize) -> String {
     format!("dc1.rack{:02}.host{n:06}.cpu.usage_user", n % 40)
 }
 
-/// The `n`th new name of a thread in a turn.
+/// Returns the `n`th new name of a thread in a turn.
 fn new_name(turn: usize, thread: usize, n: usize) -> String {
     format!("dc1.new{turn:05}.host{n:06}.thread{thread:02}")
 }
 
-/// Names one behind the other in memory, never freed: a few MB a table size.
+/// Returns names adjacent in memory, which are never freed: a few MB per table size.
 fn in_a_row(names: impl Iterator<Item = String>) -> Vec<&'static str> {
     let mut ends = vec![0];
     let mut text = String::new();
@@ -114,7 +114,7 @@ fn in_a_row(names: impl Iterator<Item = String>) -> Vec<&'static str> {
     ends.windows(2).map(pair).collect()
 }
 
-/// Draws of `below` numbers.
+/// Draws numbers below `below`.
 fn draws(below: usize) -> impl Iterator<Item = usize> {
     let mut picks = Picks::all(0);
     std::iter::repeat_with(move || {
@@ -122,14 +122,14 @@ fn draws(below: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A table size: its names, and the names to look up in their order, in memory in that order, as if just read off a request.
+/// Workload of a table size: its names, and the names to look up, adjacent in memory in their order, as if parsed from requests.
 #[derive(Debug)]
-struct World {
+struct LookupWorkload {
     names: Vec<&'static str>,
     script: Vec<&'static str>,
 }
 
-impl World {
+impl LookupWorkload {
     fn new(count: usize) -> Self {
         Self {
             names: in_a_row((0..count).map(name)),
@@ -145,7 +145,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     for count in COUNTS {
         let lookups = |op, threads| {
             let all = if args.quick { 1 << 16 } else { 1 << 20 };
-            // A turn that enters names is shorter, so that a small table stays small.
+            // A turn that inserts names is shorter, so that a small table stays small.
             let all = if op == Op::Get { all } else { all >> 3 };
             all / threads
         };
@@ -163,7 +163,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         if !cells.is_empty() {
             let bench = Bench {
                 args,
-                world: Arc::new(World::new(count)),
+                workload: Arc::new(LookupWorkload::new(count)),
                 go: go.as_ref(),
             };
             bench.run(&cells, report)?;
@@ -180,7 +180,7 @@ fn notes(report: &mut Report, no_go: Option<&Failure>) {
          Get or create: one lookup in 100 is of a new name; tables of up to 10,000 names are made anew for each turn, untimed.",
     );
     report.note(
-        "What two cores cannot show: what the words that locks write cost when many cores ask for them. 20 threads on 2 cores are \
+        "What two cores cannot show: what the words that locks write cost when many cores access them. 20 threads on 2 cores are \
          preempted, two at most are at work together.",
     );
     if let Some(no_go) = no_go {
@@ -191,7 +191,7 @@ fn notes(report: &mut Report, no_go: Option<&Failure>) {
 #[derive(Debug)]
 struct Bench<'a> {
     args: &'a Args,
-    world: Arc<World>,
+    workload: Arc<LookupWorkload>,
     go: Option<&'a RefCell<Go>>,
 }
 
@@ -199,7 +199,7 @@ type Map = std::collections::HashMap<Box<str>, u64, RandomState>;
 
 impl Bench<'_> {
     fn run(&self, cells: &[Cell], report: &mut Report) -> Result<(), Failure> {
-        let plain = Arc::new(Plain::of(&self.world.names));
+        let plain = Arc::new(Plain::of(&self.workload.names));
         let ours = self.table::<Names<u64>>();
         let mutex = self.table::<std::sync::Mutex<Map>>();
         let rw = self.table::<std::sync::RwLock<Map>>();
@@ -253,18 +253,18 @@ impl Bench<'_> {
 
     fn table<D: Design>(&self) -> Arc<D> {
         let table = D::empty();
-        for name in &self.world.names {
+        for name in &self.workload.names {
             table.get_or_create(name);
         }
         Arc::new(table)
     }
 
     fn plain<'a>(&self, plain: &Arc<Plain>, cell: Cell, crew: &'a Crew) -> Side<'a, Figures> {
-        let (plain, world) = (Arc::clone(plain), Arc::clone(&self.world));
+        let (plain, workload) = (Arc::clone(plain), Arc::clone(&self.workload));
         Side::new(PLAIN, move || {
-            let (plain, world) = (Arc::clone(&plain), Arc::clone(&world));
+            let (plain, workload) = (Arc::clone(&plain), Arc::clone(&workload));
             measure(cell, crew, move |thread| {
-                sum(world.lookups(cell, thread).map(|name| plain.get(name)))
+                sum(workload.lookups(cell, thread).map(|name| plain.get(name)))
             })
         })
     }
@@ -279,10 +279,10 @@ impl Bench<'_> {
         let kept = Arc::clone(kept);
         let mut turns = 0;
         Side::new(name, move || {
-            let (table, world) = (Arc::clone(&kept), Arc::clone(&self.world));
+            let (table, workload) = (Arc::clone(&kept), Arc::clone(&self.workload));
             if cell.op == Op::Get {
                 return measure(cell, crew, move |thread| {
-                    sum(world.lookups(cell, thread).map(|name| table.get(name)))
+                    sum(workload.lookups(cell, thread).map(|name| table.get(name)))
                 });
             }
             let table = if cell.names > BUILT_ANEW {
@@ -291,7 +291,7 @@ impl Bench<'_> {
                 self.table::<D>()
             };
             turns += 1;
-            // A kept table sees a new name once: cells differ by their threads.
+            // A name is new only once in a kept table, so names depend on the number of threads.
             let turn = turns * 100 + cell.threads;
             let new: Vec<Vec<String>> = (0..cell.threads)
                 .map(|thread| {
@@ -301,15 +301,15 @@ impl Bench<'_> {
                 .collect();
             measure(cell, crew, move |thread| {
                 let new = new[thread].iter().map(String::as_str);
-                let names = every(NEW, new, world.lookups(cell, thread));
+                let names = every(NEW, new, workload.lookups(cell, thread));
                 sum(names.map(|name| Some(table.get_or_create(name))))
             })
         })
     }
 }
 
-impl World {
-    /// What a thread looks up in a turn: each begins at a place of its own.
+impl LookupWorkload {
+    /// Returns the names that a thread looks up in a turn: each thread begins at another offset.
     fn lookups(&self, cell: Cell, thread: usize) -> impl Iterator<Item = &'static str> {
         let from = thread * (SCRIPT / cell.threads);
         let script = self.script[from..].iter().chain(self.script.iter().cycle());
@@ -317,7 +317,7 @@ impl World {
     }
 }
 
-/// The second, with one of the first in every place that is a multiple of `each`, as long as there is one.
+/// Returns the second iterator, with an item of the first at each multiple of `each`, until the first ends.
 fn every<'a>(
     each: usize,
     mut first: impl Iterator<Item = &'a str>,
@@ -334,13 +334,13 @@ fn every<'a>(
     })
 }
 
-/// What keeps the lookups from being left out. An unknown name is an odd one.
+/// Sums the results of lookups, so that the compiler keeps them. An unknown name counts as a fixed number.
 #[inline]
 fn sum(found: impl Iterator<Item = Option<u64>>) -> u64 {
     found.fold(0, |sum, found| sum.wrapping_add(found.unwrap_or(1 << 63)))
 }
 
-/// Runs `job` on each thread, which the clock begins to time when all are there.
+/// Runs `job` on each thread, timed from the moment at which all are ready.
 fn measure(
     cell: Cell,
     crew: &Crew,
@@ -378,7 +378,7 @@ fn go_side<'a>(name: &str, design: &'a str, go: &'a RefCell<Go>, cell: Cell) -> 
             lookups,
         } = cell;
         let case = format!("{design} {} {names} {threads} {lookups}", op.word());
-        let [cpu, wall] = go.borrow_mut().ask(&case)?;
+        let [cpu, wall] = go.borrow_mut().run_case(&case)?;
         Ok(Figures { cpu, wall })
     })
 }
@@ -388,21 +388,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_of_known_names_and_one_in_a_hundred_is_new() {
-        let world = World::new(100);
-        assert!(world.script.iter().all(|name| world.names.contains(name)));
+    fn script_has_known_names_and_one_new_name_in_a_hundred() {
+        let workload = LookupWorkload::new(100);
+        assert!(
+            workload
+                .script
+                .iter()
+                .all(|name| workload.names.contains(name))
+        );
         let cell = Cell {
             op: Op::Create,
             names: 100,
             threads: 20,
             lookups: 1000,
         };
-        let last: Vec<_> = world.lookups(cell, 19).collect();
+        let last: Vec<_> = workload.lookups(cell, 19).collect();
         assert_eq!(last.len(), 1000);
-        assert_eq!(last[0], world.script[19 * (SCRIPT / 20)]);
+        assert_eq!(last[0], workload.script[19 * (SCRIPT / 20)]);
         let new = (0..11).map(|n| new_name(1, 2, n)).collect::<Vec<_>>();
         let all = every(NEW, new.iter().map(String::as_str), last.into_iter());
-        let unknown: Vec<_> = all.filter(|name| !world.names.contains(name)).collect();
+        let unknown: Vec<_> = all.filter(|name| !workload.names.contains(name)).collect();
         assert_eq!(unknown, new[..10]);
     }
 }

@@ -1,5 +1,5 @@
 //! `series`: rows that threads write to series, by name beside Catena's design in Go, by handle beside Prometheus' appender; and
-//! what is asked of them.
+//! queries of them.
 
 mod ours;
 mod queries;
@@ -18,11 +18,11 @@ use crate::Failure;
 const COUNTS: [usize; 4] = [1, 100, 10_000, 1_000_000];
 const THREADS: [usize; 3] = [1, 2, 4];
 const ROUNDS: usize = 5;
-/// Series are drawn for so many rows in advance, as in the Go sides.
+/// Rows for which series are drawn in advance, as in the Go sides.
 const SCRIPT: usize = 1 << 18;
 
 const OURS: &str = "Bywash";
-/// Name, and the word that the Go side knows it by.
+/// Name of a Go design, and its word in the Go program.
 const GO: [(&str, &str); 3] = [
     ("Go, Mutex", "mutex"),
     ("Go, RWMutex looked at twice", "rwmutex"),
@@ -30,25 +30,25 @@ const GO: [(&str, &str); 3] = [
 ];
 /// Prometheus' head, whose appender takes references.
 const PROMETHEUS: &str = "Prometheus";
-/// The ancestor.
+/// Name of the ancestor.
 const CATENA: &str = GO[1].0;
-/// DESIGN's goal for rows by name at 10,000 series.
+/// Goal of the design for rows by name at 10,000 series.
 const CATENA_GOAL: f64 = 0.2;
 
-/// How rows say which series they are of.
+/// Addressing rows identify their series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum Addressing {
     /// Both names in each row, series drawn at random.
     Names,
     /// The same, in batches of [`ours::LARGE`] rows, each a commit of its own.
     Batches,
     /// Handles, series drawn at random.
     Handles,
-    /// Handles, a hundred rows of one series behind each other.
+    /// Handles, a hundred consecutive rows of one series.
     Runs,
 }
 
-impl How {
+impl Addressing {
     fn name(self) -> &'static str {
         match self {
             Self::Names => "names",
@@ -58,7 +58,7 @@ impl How {
         }
     }
 
-    /// DESIGN's goal at 10,000 series without a log, in nanoseconds a row of one thread.
+    /// Goal of the design at 10,000 series without a log, in nanoseconds per row of one thread.
     fn goal(self) -> f64 {
         match self {
             Self::Names | Self::Batches => 200.0,
@@ -68,15 +68,15 @@ impl How {
     }
 }
 
-/// DESIGN's goal for rows that are written to the log, and for rows that are read back from it.
+/// Goals of the design for rows written to the log, and for rows read back from it.
 const WRITTEN_GOAL: f64 = 1000.0 / 6.0;
 const REPLAY_GOAL: f64 = 200.0;
 
-/// What time is measured.
+/// Kind of time to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Time {
     Clock,
-    /// Of all threads of the process.
+    /// Processor time of all threads of the process.
     Processor,
 }
 
@@ -102,7 +102,7 @@ impl Time {
 
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    how: How,
+    how: Addressing,
     series: usize,
     threads: usize,
     /// None: there is no log.
@@ -128,11 +128,11 @@ impl Cell {
         format!("{how}, {log}, {series} series, {threads} thread{s}")
     }
 
-    /// Of each thread, a turn.
+    /// Rows of each thread in a turn.
     fn rows(self, quick: bool) -> usize {
         let all = match (self.how, self.ack) {
             // Four commits.
-            (How::Batches, _) => 4 * ours::LARGE,
+            (Addressing::Batches, _) => 4 * ours::LARGE,
             (_, Some(Ack::Synced)) => 1 << 13,
             _ => 1 << 20,
         };
@@ -140,14 +140,14 @@ impl Cell {
     }
 }
 
-/// A number of series, and the order in which rows are of them.
+/// SeriesWorkload: series, and the order in which rows belong to them.
 #[derive(Debug)]
-struct World {
+struct SeriesWorkload {
     names: Vec<(String, String)>,
     script: Vec<u32>,
 }
 
-impl World {
+impl SeriesWorkload {
     fn new(count: usize) -> Self {
         let name = |n| {
             (
@@ -178,7 +178,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
          the head refuses rows that come late. It compresses rows as they come. Its log is written and not synced, as our \"written\".",
     );
     if args.processor {
-        report.note("Times are the processor's, of all threads of a side together: the clock's say little while the machine is busy.");
+        report.note("Times are processor times of all threads of a side: wall-clock times are unreliable on a busy machine.");
     }
     report.note("What two cores cannot show: how it goes on with more.");
     for no_go in [go.as_ref().err(), prometheus.as_ref().err()]
@@ -192,20 +192,20 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         prometheus: prometheus.ok(),
     };
     for series in COUNTS {
-        // A million names take a while: not made for cases that nobody asked for.
-        let world = LazyCell::new(|| World::new(series));
+        // A million names take a while, so they are generated only for selected cases.
+        let workload = LazyCell::new(|| SeriesWorkload::new(series));
         for threads in THREADS {
-            for how in [How::Names, How::Handles, How::Runs] {
+            for how in [Addressing::Names, Addressing::Handles, Addressing::Runs] {
                 let cell = |ack| Cell {
                     how,
                     series,
                     threads,
                     ack,
                 };
-                one(args, report, &world, cell(None), &peers)?;
+                one(args, report, &workload, cell(None), &peers)?;
                 for ack in [Ack::Memory, Ack::Written, Ack::Synced] {
                     if series == 10_000 {
-                        one(args, report, &world, cell(Some(ack)), &peers)?;
+                        one(args, report, &workload, cell(Some(ack)), &peers)?;
                     }
                 }
             }
@@ -218,10 +218,10 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
 
 /// Batches of 16 MiB, each a commit.
 fn batches(args: &Args, report: &mut Report, peers: &Peers) -> Result<(), Failure> {
-    let world = LazyCell::new(|| World::new(10_000));
+    let world = LazyCell::new(|| SeriesWorkload::new(10_000));
     for ack in [None, Some(Ack::Written), Some(Ack::Synced)] {
         let cell = Cell {
-            how: How::Batches,
+            how: Addressing::Batches,
             series: 10_000,
             threads: 1,
             ack,
@@ -231,14 +231,14 @@ fn batches(args: &Args, report: &mut Report, peers: &Peers) -> Result<(), Failur
     Ok(())
 }
 
-/// The programs of others.
+/// The peers' programs.
 struct Peers {
     catena: Option<RefCell<Go>>,
     prometheus: Option<RefCell<Go>>,
 }
 
 impl Peers {
-    /// What is run beside ours in this cell: name, program, and what it is asked for.
+    /// Returns the peers of this cell: name, program, and its case.
     fn of(&self, cell: Cell, rows: usize) -> Vec<(&'static str, &RefCell<Go>, String)> {
         let Cell {
             how,
@@ -246,20 +246,26 @@ impl Peers {
             threads,
             ack,
         } = cell;
-        let run = if how == How::Runs { ours::RUN } else { 1 };
+        let run = if how == Addressing::Runs {
+            ours::RUN
+        } else {
+            1
+        };
         match (how, ack) {
-            (How::Names, None) => {
-                let ask = |word| format!("{word} {series} {threads} {rows}");
+            (Addressing::Names, None) => {
+                let case = |word| format!("{word} {series} {threads} {rows}");
                 let all = self.catena.iter();
-                all.flat_map(|go| GO.map(|(name, word)| (name, go, ask(word))))
+                all.flat_map(|go| GO.map(|(name, word)| (name, go, case(word))))
                     .collect()
             }
-            (How::Handles | How::Runs, None | Some(Ack::Written)) if series == 10_000 => {
+            (Addressing::Handles | Addressing::Runs, None | Some(Ack::Written))
+                if series == 10_000 =>
+            {
                 let log = if ack.is_some() { "on" } else { "off" };
                 let batch = ours::batch(how, ack);
-                let ask = format!("{log} {series} {threads} {rows} {batch} {run}");
+                let case = format!("{log} {series} {threads} {rows} {batch} {run}");
                 let all = self.prometheus.iter();
-                all.map(|go| (PROMETHEUS, go, ask.clone())).collect()
+                all.map(|go| (PROMETHEUS, go, case.clone())).collect()
             }
             _ => Vec::new(),
         }
@@ -269,7 +275,7 @@ impl Peers {
 fn one(
     args: &Args,
     report: &mut Report,
-    world: &LazyCell<World, impl FnOnce() -> World>,
+    workload: &LazyCell<SeriesWorkload, impl FnOnce() -> SeriesWorkload>,
     cell: Cell,
     peers: &Peers,
 ) -> Result<(), Failure> {
@@ -280,33 +286,35 @@ fn one(
     let folder = tempfile::tempdir_in("target")?;
     let (rows, time) = (cell.rows(args.quick), Time::of(args));
     let size = (cell.threads, rows);
-    let mut ours = Ours::new(folder.path(), cell.ack, world)?;
-    // The first touch of each series' memory is not counted.
-    ours.turn(world, cell.how, cell.ack, size, time)?;
+    let mut ours = Ours::new(folder.path(), cell.ack, workload)?;
+    // Not counted: the first touch of each series' memory.
+    ours.turn(workload, cell.how, cell.ack, size, time)?;
     let others = peers.of(cell, rows);
     let mut sides = vec![Side::new(OURS, || {
-        ours.turn(world, cell.how, cell.ack, size, time)
+        ours.turn(workload, cell.how, cell.ack, size, time)
     })];
-    for (name, go, ask) in &others {
+    for (name, go, order) in &others {
         sides.push(Side::new(*name, move || {
-            let [wall, cpu] = go.borrow_mut().ask(ask)?;
+            let [wall, cpu] = go.borrow_mut().run_case(order)?;
             Ok(if time == Time::Clock { wall } else { cpu })
         }));
     }
     let rounds = alternate(args.rounds(ROUNDS), sides)?;
     for (_, go, _) in others.iter().filter(|(name, ..)| *name == PROMETHEUS) {
-        // It drops rows that it does not take without a word.
-        let [_] = go.borrow_mut().ask("check")?;
+        // It drops rejected rows silently.
+        let [_] = go.borrow_mut().run_case("check")?;
     }
     let found = rounds.median(OURS);
     let goal = match cell.ack {
-        None if cell.how == How::Batches => None,
+        None if cell.how == Addressing::Batches => None,
         None => Some(cell.how.goal()),
-        Some(Ack::Written) if matches!(cell.how, How::Handles | How::Runs) => Some(WRITTEN_GOAL),
+        Some(Ack::Written) if matches!(cell.how, Addressing::Handles | Addressing::Runs) => {
+            Some(WRITTEN_GOAL)
+        }
         Some(_) => None,
     };
     let row = match goal.filter(|_| cell.series == 10_000 && cell.threads == 1) {
-        Some(most) => Row::at_most(&case, "ns/row", found, most),
+        Some(max) => Row::at_most(&case, "ns/row", found, max),
         None => Row::info(&case, "ns/row", found, "itself", found),
     };
     report.rows.push(row);
@@ -322,19 +330,19 @@ fn one(
 
 fn replays(args: &Args, report: &mut Report) -> Result<(), Failure> {
     for (how, name) in [
-        (How::Handles, "replay"),
-        (How::Runs, "replay of runs of 100"),
+        (Addressing::Handles, "replay"),
+        (Addressing::Runs, "replay of runs of 100"),
     ] {
         if !args.begins(name) {
             continue;
         }
         let folder = tempfile::tempdir_in("target")?;
-        let world = World::new(10_000);
+        let workload = SeriesWorkload::new(10_000);
         let rows = if args.quick { 1 << 20 } else { 1 << 23 };
         let ack = Some(Ack::Written);
-        // Dropped without a close, as a crash would.
+        // Dropped without a close, like a crash.
         let time = Time::of(args);
-        Ours::new(folder.path(), ack, &world)?.turn(&world, how, ack, (2, rows / 2), time)?;
+        Ours::new(folder.path(), ack, &workload)?.turn(&workload, how, ack, (2, rows / 2), time)?;
         let sides = vec![Side::new(OURS, || replay(folder.path(), rows, time))];
         let rounds = alternate(args.rounds(ROUNDS), sides)?;
         let cores = match time {

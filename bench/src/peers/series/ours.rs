@@ -1,4 +1,4 @@
-//! A database of ours, and rows for it.
+//! The series engine, and rows for it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Row, SeriesDb, SeriesHandle, SeriesOptions};
 use object_store::memory::InMemory;
 
-use super::{How, SCRIPT, Time, World};
+use super::{Addressing, SCRIPT, SeriesWorkload, Time};
 use crate::Failure;
 
 /// Rows of a batch without a log.
@@ -17,10 +17,10 @@ const BATCH: usize = 1000;
 const LOGGED: usize = 100;
 /// Rows of a large batch: 16 MiB of timestamps and values.
 pub(super) const LARGE: usize = 1 << 20;
-/// Rows of one series behind each other, where they come in runs.
+/// Consecutive rows of one series in runs.
 pub(super) const RUN: usize = 100;
 
-/// What a cell keeps from round to round.
+/// State of a cell between rounds.
 #[derive(Debug)]
 pub(super) struct Ours {
     db: SeriesDb,
@@ -30,9 +30,9 @@ pub(super) struct Ours {
 }
 
 /// Rows of a batch.
-pub(super) fn batch(how: How, ack: Option<Ack>) -> usize {
+pub(super) fn batch(how: Addressing, ack: Option<Ack>) -> usize {
     match (how, ack) {
-        (How::Batches, _) => LARGE,
+        (Addressing::Batches, _) => LARGE,
         (_, Some(_)) => LOGGED,
         (_, None) => BATCH,
     }
@@ -40,7 +40,7 @@ pub(super) fn batch(how: How, ack: Option<Ack>) -> usize {
 
 fn options(ack: Option<Ack>) -> SeriesOptions {
     SeriesOptions {
-        // Memory, names and log are measured, not sealing: nothing is over, and nothing is too much.
+        // Memory, names and log are measured, not flushes: no partition ends, and no memory limit is reached.
         partition_width: Duration::from_secs(1 << 30),
         log: ack.is_some(),
         ack: ack.unwrap_or_default(),
@@ -59,10 +59,18 @@ fn open(folder: &Path, ack: Option<Ack>) -> Result<SeriesDb, Failure> {
 }
 
 impl Ours {
-    pub(super) fn new(folder: &Path, ack: Option<Ack>, world: &World) -> Result<Self, Failure> {
+    pub(super) fn new(
+        folder: &Path,
+        ack: Option<Ack>,
+        workload: &SeriesWorkload,
+    ) -> Result<Self, Failure> {
         let db = open(folder, ack)?;
         let handle = |(source, metric): &(String, String)| db.handle(source, metric);
-        let handles = world.names.iter().map(handle).collect::<Result<_, _>>()?;
+        let handles = workload
+            .names
+            .iter()
+            .map(handle)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             db,
             handles,
@@ -70,11 +78,11 @@ impl Ours {
         })
     }
 
-    /// Nanoseconds a row, of so many rows by each of so many threads.
+    /// Writes rows from several threads. Returns the nanoseconds per row.
     pub(super) fn turn(
         &mut self,
-        world: &World,
-        how: How,
+        workload: &SeriesWorkload,
+        how: Addressing,
         ack: Option<Ack>,
         (threads, rows): (usize, usize),
         time: Time,
@@ -86,7 +94,7 @@ impl Ours {
                 .map(|thread| {
                     let from = thread * (SCRIPT / threads);
                     let this = &*self;
-                    scope.spawn(move || this.write(world, how, from, rows, batch))
+                    scope.spawn(move || this.write(workload, how, from, rows, batch))
                 })
                 .collect();
             writers.into_iter().try_for_each(|writer| {
@@ -102,24 +110,24 @@ impl Ours {
 
     fn write(
         &self,
-        world: &World,
-        how: How,
+        workload: &SeriesWorkload,
+        how: Addressing,
         from: usize,
         rows: usize,
         batch: usize,
     ) -> Result<(), Failure> {
-        let by_name = matches!(how, How::Names | How::Batches);
+        let by_name = matches!(how, Addressing::Names | Addressing::Batches);
         let mut named: Vec<Row<'_>> = Vec::with_capacity(batch);
         let mut handled: Vec<(SeriesHandle, i64, f64)> = Vec::with_capacity(batch);
         for first in (0..rows).step_by(batch) {
             named.clear();
             handled.clear();
             for n in first..(first + batch).min(rows) {
-                let place = if how == How::Runs { n / RUN } else { n };
-                let series = world.script[(from + place) % SCRIPT] as usize;
+                let place = if how == Addressing::Runs { n / RUN } else { n };
+                let series = workload.script[(from + place) % SCRIPT] as usize;
                 let (timestamp, value) = (self.written + n as i64, n as f64);
                 if by_name {
-                    let (source, metric) = &world.names[series];
+                    let (source, metric) = &workload.names[series];
                     named.push(Row {
                         source,
                         metric,
@@ -140,7 +148,7 @@ impl Ours {
     }
 }
 
-/// Nanoseconds a row: a log of so many rows that a process left when it ended is opened.
+/// Opens the log that a process left. Returns the nanoseconds per row.
 pub(super) fn replay(folder: &Path, rows: usize, time: Time) -> Result<f64, Failure> {
     let begun = time.now();
     let db = open(folder, Some(Ack::Written))?;

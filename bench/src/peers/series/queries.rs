@@ -1,4 +1,4 @@
-//! What is asked of a day of rows, in memory and sealed; the list of names; and sealing.
+//! Queries of a day of rows, in memory and flushed; the list of names; and flushes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use object_store::ObjectStore;
 
 use super::super::pin::Picks;
 use super::super::{Args, Pace, Report, Row, Side, alternate};
-use super::{OURS, ROUNDS, Time, World};
+use super::{OURS, ROUNDS, SeriesWorkload, Time};
 use crate::Failure;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Between rows of a series, in nanoseconds.
+/// Distance of rows of a series, in nanoseconds.
 const EVERY: i64 = 10 * SECOND;
 const ROWS_A_DAY: usize = (DAY / EVERY) as usize;
-/// Of the query for many series.
+/// Series of the query for many series.
 const STEP: i64 = 300 * SECOND;
 const SERIES: usize = 100;
 const NAMES: usize = 100_000;
 
-/// Series are not made in the order of their names. Prime.
+/// Stride by which series are created, so that they are not in the order of their names. Prime.
 const STRIDE: usize = 61_813;
 
-/// DESIGN's goals, in milliseconds but for the last: nanoseconds a row of a core.
+/// Goals of the design, in milliseconds; the last one in nanoseconds per row and core.
 const ONE_IN_MEMORY: f64 = 0.2;
 const ONE_SEALED: f64 = 3.0;
 const MANY: f64 = 20.0;
 const LIST: f64 = 5.0;
 const SEAL: f64 = 1000.0 / 6.0;
 
-/// Stands still before the day ends: nothing is sealed or merged but on demand.
+/// A clock that stops before the day ends: flushes and compactions run only on demand.
 #[derive(Debug)]
 struct Stopped;
 
@@ -43,7 +43,7 @@ impl Clock for Stopped {
     }
 }
 
-/// A database whose files lie in a bucket of Bywash's, all in memory.
+/// A database whose files are in a bucket of Bywash, all in memory.
 struct Store {
     runtime: tokio::runtime::Runtime,
     db: SeriesDb,
@@ -68,13 +68,13 @@ impl Store {
         Ok(Self { runtime, db })
     }
 
-    /// Writes so many rows of each series, in order of time.
-    fn fill(&self, world: &World, rows: usize) -> Result<(), Failure> {
+    /// Writes `rows` rows of each series, in order of time.
+    fn fill(&self, workload: &SeriesWorkload, rows: usize) -> Result<(), Failure> {
         let mut picks = Picks::all(0);
-        for n in 0..world.names.len() {
-            let (source, metric) = &world.names[n * STRIDE % world.names.len()];
+        for n in 0..workload.names.len() {
+            let (source, metric) = &workload.names[n * STRIDE % workload.names.len()];
             let handle = self.db.handle(source, metric)?;
-            // As TSBS has it: a walk between 0 and 100, told in whole numbers.
+            // As in TSBS: a random walk between 0 and 100, rounded to whole numbers.
             let mut level = 50.0_f64;
             let mut row = |n| {
                 let step = f64::from(picks.next()) / f64::from(1_u32 << Picks::BITS);
@@ -91,20 +91,20 @@ impl Store {
         Ok(self.runtime.block_on(self.db.flush())?)
     }
 
-    fn one(&self, world: &World, number: usize) -> Result<(), Failure> {
-        let (source, metric) = &world.names[number % world.names.len()];
+    fn one(&self, workload: &SeriesWorkload, number: usize) -> Result<(), Failure> {
+        let (source, metric) = &workload.names[number % workload.names.len()];
         let selector = Selector::series(source, metric);
         let asking = self.db.query(&selector, 0..=DAY - 1, None, Aggregate::Last);
-        let answer = self.runtime.block_on(asking)?;
-        let found = answer.first().map_or(0, |series| series.points.len());
+        let series = self.runtime.block_on(asking)?;
+        let found = series.first().map_or(0, |series| series.points.len());
         expect("points of a series", found, ROWS_A_DAY)
     }
 
     fn many(&self) -> Result<(), Failure> {
         let all = Selector::all();
         let asking = self.db.query(&all, 0..=DAY - 1, Some(STEP), Aggregate::Avg);
-        let answer = self.runtime.block_on(asking)?;
-        let points = answer.iter().map(|series| series.points.len()).sum();
+        let series = self.runtime.block_on(asking)?;
+        let points = series.iter().map(|series| series.points.len()).sum();
         expect(
             "points of all series",
             points,
@@ -117,7 +117,7 @@ impl Store {
             .runtime
             .block_on(self.db.list(&Selector::all(), 0..=EVERY))?;
         expect("names", names.len(), NAMES)?;
-        // Read as one reads who sends them: the list itself only says where they are.
+        // Reads the names as a server would send them: the list itself has only their locations.
         let ends = |name: &str| name.bytes().next_back().map_or(0, usize::from);
         let read: usize = names
             .iter()
@@ -143,9 +143,9 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let wants = |name: &dyn Fn(&str) -> String| places.iter().any(|place| args.wants(&name(place)));
     let folder = tempfile::tempdir_in("target")?;
     if wants(&one) || wants(&many) {
-        let world = World::new(SERIES);
+        let workload = SeriesWorkload::new(SERIES);
         let store = Store::new(&folder.path().join("day"))?;
-        store.fill(&world, ROWS_A_DAY)?;
+        store.fill(&workload, ROWS_A_DAY)?;
         for (place, goal) in places.into_iter().zip([ONE_IN_MEMORY, ONE_SEALED]) {
             if place != places[0] {
                 store.flush()?;
@@ -153,14 +153,14 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
             let mut next = 0;
             measure(args, report, &one(place), goal, || {
                 next += 1;
-                store.one(&world, next)
+                store.one(&workload, next)
             })?;
             measure(args, report, &many(place), MANY, || store.many())?;
         }
     }
     if wants(&list) {
         let store = Store::new(&folder.path().join("names"))?;
-        store.fill(&World::new(NAMES), 2)?;
+        store.fill(&SeriesWorkload::new(NAMES), 2)?;
         for place in places {
             if place != places[0] {
                 store.flush()?;
@@ -174,7 +174,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     seals(args, report)
 }
 
-/// Milliseconds of an operation.
+/// Returns the milliseconds of an operation.
 fn measure(
     args: &Args,
     report: &mut Report,
@@ -206,12 +206,12 @@ fn seals(args: &Args, report: &mut Report) -> Result<(), Failure> {
     if !args.begins(case) {
         return Ok(());
     }
-    let (world, time) = (World::new(SERIES), Time::of(args));
+    let (workload, time) = (SeriesWorkload::new(SERIES), Time::of(args));
     let side = Side::new(OURS, || {
         let folder = tempfile::tempdir_in("target")?;
         let store = Store::new(folder.path())?;
-        store.fill(&world, ROWS_A_DAY)?;
-        // One file after the other is made by one thread.
+        store.fill(&workload, ROWS_A_DAY)?;
+        // One thread creates the files one after another.
         let begun = time.now();
         store.flush()?;
         Ok((time.now() - begun).as_nanos() as f64 / (SERIES * ROWS_A_DAY) as f64)

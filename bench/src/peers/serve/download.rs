@@ -1,4 +1,4 @@
-//! One large object in shards, by the library and by others' transfer managers.
+//! Downloads of one large object in shards, by the library and by third-party transfer managers.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, Write as _};
@@ -23,7 +23,7 @@ const BOTO3: &str = "boto3 transfer manager";
 const OBSTORE: &str = "obstore";
 const CASE: &str = "download of 1 GiB";
 const OBJECT_BYTES: u64 = 1 << 30;
-/// Bytes of a ranged GET, and such GETs at once, of every client.
+/// Bytes of a ranged GET, and number of concurrent GETs, of every client.
 const SHARD_BYTES: u64 = 8 << 20;
 const PARALLEL: usize = 4;
 
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let python = |client: &RefCell<Python>, job: &str| {
         let order = json!({"job": job, "endpoint": origin.to_string(), "key": fresh(),
             "bytes": OBJECT_BYTES, "shard": SHARD_BYTES, "parallel": PARALLEL});
-        let (figures, bytes) = client.borrow_mut().ask(&order)?;
+        let (figures, bytes) = client.borrow_mut().run_job(&order)?;
         (bytes == OBJECT_BYTES)
             .then_some(figures)
             .ok_or_else(|| Failure::from(format!("{job} brought {bytes} bytes")))
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         BYWASH => ours.borrow_mut().download(&fresh()),
         GO => {
             let case = format!("{} {OBJECT_BYTES} {SHARD_BYTES} {PARALLEL}", fresh());
-            let [seconds, cpu, peak_bytes, sleeps] = go.borrow_mut().ask(&case)?;
+            let [seconds, cpu, peak_bytes, sleeps] = go.borrow_mut().run_case(&case)?;
             Ok(Figures {
                 seconds,
                 cpu,
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The library in a process of its own.
+/// The library in a separate process.
 #[derive(Debug)]
 struct Worker(Process);
 
@@ -116,7 +116,7 @@ impl Worker {
         let [seconds, cpu, sleeps] = figures
             .ok()
             .and_then(|figures| figures.first_chunk().copied())
-            .ok_or_else(|| format!("the worker answered {line:?}"))?;
+            .ok_or_else(|| format!("the worker printed {line:?}"))?;
         Ok(Figures {
             seconds,
             cpu,

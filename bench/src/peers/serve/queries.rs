@@ -25,13 +25,13 @@ const LOCAL: &str = "local files";
 /// Milliseconds to the first byte, and megabytes a second of all bodies together.
 const SHAPED: (u64, u64) = (20, 200);
 
-/// The most that cold may take beside direct, and warm beside local files.
+/// Max ratios of cold to direct, and of warm to local files.
 const GOALS: (f64, f64) = (1.05, 1.1);
 
-/// A folder on nginx, which has the files under one name only.
+/// First segment of keys at nginx, which has the files under one name only.
 const NGINX_NAME: &str = "0";
 
-/// Everything a cell needs.
+/// Processes and files of all cells.
 struct Scene {
     python: RefCell<Python>,
     files: PathBuf,
@@ -39,7 +39,7 @@ struct Scene {
     endpoint: SocketAddr,
     nginx: Server,
     runtime: tokio::runtime::Runtime,
-    /// Names that were never used are cold.
+    /// Next unused first segment of keys, whose objects are cold.
     next_name: RefCell<u64>,
     _processes: (BywashProcess, Process),
 }
@@ -51,12 +51,12 @@ struct Job {
     has_goals: bool,
     /// Whether nginx can do it, which lists nothing.
     lists: bool,
-    /// Run once by `--quick`.
+    /// Whether `--quick` runs it only once.
     long: bool,
 }
 
-/// What a side took, and what the origin was asked for meanwhile.
-struct Took {
+/// Costs of a run of a job, and its requests to the origin.
+struct JobCosts {
     figures: Figures,
     origin_requests: f64,
     origin_megabytes: f64,
@@ -71,9 +71,9 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
         return Ok(());
     }
     report.note(format!(
-        "Queries and scans: the origin answers after {} ms and carries {} MB/s in all. Cold: under names nobody asked for \
-         before. DuckDB's own cache of files is off on all sides. Seconds are of the whole job once its connections may \
-         be opened; what came out was the same on all sides. Client, server and origin share the cores.",
+        "Queries and scans: the origin responds after {} ms and carries {} MB/s in all. Cold: under names that were not \
+         requested before. DuckDB's own cache of files is off on all sides. Seconds are of the whole job once its connections may \
+         be opened; the results were the same on all sides. Client, server and origin share the cores.",
         SHAPED.0, SHAPED.1
     ));
     let scene = Scene::start(folder)?;
@@ -93,7 +93,7 @@ fn jobs() -> Vec<Job> {
         long: false,
     };
     let mut jobs = Vec::new();
-    // Of the seed's benchmark: a table's rows by their ids, and samples of many tables.
+    // From the ancestor's benchmark: rows of a table by their ids, and samples of many tables.
     for connections in [1, 10, 20] {
         jobs.push(Job {
             has_goals: true,
@@ -131,7 +131,7 @@ impl Scene {
     fn start(folder: &Path) -> Result<Self, Failure> {
         let files = target().join("serve-files");
         let mut python = Python::start()?;
-        python.ask(&json!({"job": "make", "folder": files}))?;
+        python.run_job(&json!({"job": "make", "folder": files}))?;
         let (origin, at) = start_origin(SHAPED.0, SHAPED.1, Some(&files))?;
         let data = folder.join("data-queries");
         let server = start_server(&build_server()?, at, MEMORY_BYTES, &data)?;
@@ -152,29 +152,29 @@ impl Scene {
 
     fn cell(&self, args: &Args, job: &Job, report: &mut Report) -> Result<(), Failure> {
         let local = self.files.display().to_string();
-        // The first time of each that is not cold: files come into the page cache, connections to their pools.
-        let (_, expected) = self.ask(job, None, &local)?;
-        let ask = |side: &str, at, name: &str| {
-            let (took, result) = self.ask(job, at, name)?;
+        // Not counted: the first run of each side that is not cold fills the page cache and pools of connections.
+        let (_, expected) = self.run_job(job, None, &local)?;
+        let checked = |side: &str, at, name: &str| {
+            let (costs, result) = self.run_job(job, at, name)?;
             same(&job.case, side, &expected, &result)?;
-            Ok(took)
+            Ok(costs)
         };
         let warm = self.fresh();
-        ask(WARM, Some(self.endpoint), &warm)?;
+        checked(WARM, Some(self.endpoint), &warm)?;
         let mut sides = vec![
-            Side::new(DIRECT, || ask(DIRECT, Some(self.origin), &self.fresh())),
-            Side::new(COLD, || ask(COLD, Some(self.endpoint), &self.fresh())),
-            Side::new(WARM, || ask(WARM, Some(self.endpoint), &warm)),
-            Side::new(LOCAL, || ask(LOCAL, None, &local)),
+            Side::new(DIRECT, || checked(DIRECT, Some(self.origin), &self.fresh())),
+            Side::new(COLD, || checked(COLD, Some(self.endpoint), &self.fresh())),
+            Side::new(WARM, || checked(WARM, Some(self.endpoint), &warm)),
+            Side::new(LOCAL, || checked(LOCAL, None, &local)),
         ];
         if !job.lists {
-            let nginx = || ask(NGINX, Some(self.nginx.address), NGINX_NAME);
+            let nginx = || checked(NGINX, Some(self.nginx.address), NGINX_NAME);
             sides.push(Side::new(NGINX, nginx));
         }
         let usual = if args.quick && job.long { 1 } else { 5 };
         let rounds = alternate(args.rounds(usual), sides)?;
         let mut row =
-            |what: &str, unit, ours, peer, figure: fn(&Took) -> f64, goal: Option<f64>| {
+            |what: &str, unit, ours, peer, figure: fn(&JobCosts) -> f64, goal: Option<f64>| {
                 let case = format!("{}, {what}", job.case);
                 let row = rounds.map(figure).row(&case, unit, ours, peer);
                 report.rows.push(match goal.filter(|_| job.has_goals) {
@@ -182,8 +182,8 @@ impl Scene {
                     None => row,
                 });
             };
-        let seconds = |took: &Took| took.figures.seconds;
-        let cpu = |took: &Took| took.figures.cpu;
+        let seconds = |costs: &JobCosts| costs.figures.seconds;
+        let cpu = |costs: &JobCosts| costs.figures.cpu;
         row("cold", "s", COLD, DIRECT, seconds, Some(GOALS.0));
         row("warm", "s", WARM, LOCAL, seconds, Some(GOALS.1));
         if !job.lists {
@@ -194,8 +194,8 @@ impl Scene {
             let mut count = |of: &str, figure| {
                 row(&format!("{what}, {of}"), "", ours, DIRECT, figure, None);
             };
-            count("requests to the origin", |took| took.origin_requests);
-            count("MB from the origin", |took| took.origin_megabytes);
+            count("requests to the origin", |costs| costs.origin_requests);
+            count("MB from the origin", |costs| costs.origin_megabytes);
         }
         Ok(())
     }
@@ -206,13 +206,13 @@ impl Scene {
         next.to_string()
     }
 
-    /// A job on objects under a name, or in a folder, and what came out.
-    fn ask(
+    /// Runs a job on objects under a name, or in a folder. Returns its costs and its result.
+    fn run_job(
         &self,
         job: &Job,
         endpoint: Option<SocketAddr>,
         name: &str,
-    ) -> Result<(Took, Value), Failure> {
+    ) -> Result<(JobCosts, Value), Failure> {
         let mut order = job.job.clone();
         order["folder"] = self.files.display().to_string().into();
         order["endpoint"] = endpoint.map(|at| at.to_string()).into();
@@ -222,18 +222,18 @@ impl Scene {
         }
         .into();
         let before = self.runtime.block_on(counters(self.origin))?;
-        let (figures, result) = self.python.borrow_mut().ask(&order)?;
+        let (figures, result) = self.python.borrow_mut().run_job(&order)?;
         let after = self.runtime.block_on(counters(self.origin))?;
-        let took = Took {
+        let costs = JobCosts {
             figures,
             origin_requests: (after.requests - before.requests) as f64,
             origin_megabytes: (after.bytes - before.bytes) as f64 / 1e6,
         };
-        Ok((took, result))
+        Ok((costs, result))
     }
 }
 
-/// A figure of a wrong result means nothing.
+/// Fails on a result unlike that of the local files, whose figures would mean nothing.
 fn same(case: &str, side: &str, expected: &Value, result: &Value) -> Result<(), Failure> {
     if result.is_null() || result != expected {
         return Err(format!("{case}: {side} gave {result}, the local files {expected}").into());
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_result_than_the_local_files_is_a_failure() {
+    fn result_unlike_the_local_files_is_a_failure() {
         let made = json!({"tables": 1, "rows as made": 1000});
         assert!(same("case", COLD, &made, &made).is_ok());
         assert!(

@@ -1,4 +1,4 @@
-//! Servers of the same objects, each a process of its own.
+//! Servers of the same objects, each in a separate process.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,15 +17,15 @@ use crate::Failure;
 use crate::peers::install::target;
 use crate::process::Process;
 
-/// The version that is installed by Go when it is missing.
+/// Version that is installed by Go if it is missing.
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 /// How an error names nginx.
 pub(in crate::peers) const NGINX: &str = "nginx (apt-get install nginx-light)";
 const ACCESS_KEY: &str = "benchmark";
 const SECRET_KEY: &str = "benchmark-secret";
-/// How long a server may take to listen.
+/// Max time until a server listens.
 const START: Duration = Duration::from_secs(20);
-/// As long as presigned URLs can live.
+/// Max validity of presigned URLs.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A running server.
@@ -34,12 +34,12 @@ pub(super) struct Server {
     /// Ends when dropped.
     _process: Box<dyn fmt::Debug>,
     pub(super) address: SocketAddr,
-    /// Who signs for it; nobody where it asks for no signature.
+    /// Signer of its requests; `None` if it requires no signatures.
     signer: Option<AmazonS3>,
 }
 
 impl Server {
-    /// `bywash serve` over a folder whose bucket has been given, with a key.
+    /// Starts `bywash serve` over a folder, with a key.
     pub(super) fn bywash(program: &Path, folder: &Path, data_dir: &Path) -> Result<Self, Failure> {
         let mut command = Command::new(program);
         command
@@ -58,7 +58,7 @@ impl Server {
         })
     }
 
-    /// nginx on files; its own processes are as many as cores.
+    /// Starts nginx on files, with as many processes as cores.
     pub(super) fn nginx(root: &Path, work: &Path, sendfile: bool) -> Result<Self, Failure> {
         let address = free_address()?;
         std::fs::create_dir_all(work)?;
@@ -87,7 +87,7 @@ impl Server {
         })
     }
 
-    /// versitygw on a folder that has a folder a bucket.
+    /// Starts versitygw on a folder with one folder per bucket.
     pub(super) fn versitygw(buckets: &Path) -> Result<Self, Failure> {
         let address = free_address()?;
         let mut command = Command::new(versitygw()?);
@@ -102,7 +102,7 @@ impl Server {
         })
     }
 
-    /// Where anyone may GET an object.
+    /// Returns a URL by which an object can be read without credentials.
     pub(super) async fn url(&self, key: &str) -> Result<String, Failure> {
         let Some(signer) = &self.signer else {
             return Ok(format!("http://{}/{BUCKET}/{key}", self.address));
@@ -150,7 +150,7 @@ pub(in crate::peers) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// The program, installed once.
+/// Returns the path of the program, which is installed once.
 fn versitygw() -> Result<PathBuf, Failure> {
     let folder = target().join("bin");
     let program = folder.join("versitygw");

@@ -36,11 +36,11 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
         return Ok(());
     }
     report.note(
-        "Warm GETs: one object read again and again by wrk over kept connections, from files that every server was asked for \
+        "Warm GETs: one object read repeatedly by wrk over kept connections, from files that every server had read \
          before; Bywash and versitygw by presigned URLs whose signature they check at each request, nginx without. Client \
          and server share the cores.",
     );
-    // A folder a bucket for versitygw and nginx; the same files for Bywash.
+    // One folder per bucket for versitygw and nginx; the same files for Bywash.
     let buckets = folder.join("buckets");
     let objects = buckets.join(BUCKET);
     std::fs::create_dir_all(&objects)?;
@@ -92,7 +92,7 @@ fn rows(case: &str, bytes: usize, rounds: &Rounds, report: &mut Report) {
     }
 }
 
-/// Microseconds a request, all connections together.
+/// Returns the microseconds per request of all connections together.
 fn wrk(url: &str, connections: usize, seconds: u32) -> Result<f64, Failure> {
     let output = Command::new("wrk")
         .arg(format!("-t{}", connections.min(2)))
@@ -104,7 +104,7 @@ fn wrk(url: &str, connections: usize, seconds: u32) -> Result<f64, Failure> {
     per_request(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// What wrk's report means; one with a refused or failed request means nothing.
+/// Parses wrk's report. Fails if it has a refused or failed request.
 fn per_request(report: &str) -> Result<f64, Failure> {
     let value = |name: &str| {
         let line = report
@@ -119,7 +119,7 @@ fn per_request(report: &str) -> Result<f64, Failure> {
         {
             Ok(1e6 / rate)
         }
-        _ => Err(format!("wrk did not get what it asked for:\n{report}").into()),
+        _ => Err(format!("wrk did not get what it requested:\n{report}").into()),
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::per_request;
 
     #[test]
-    fn a_report_with_refusals_is_no_figure() {
+    fn report_with_failed_requests_yields_no_figure() {
         let good = "  1000 requests in 1.00s\nRequests/sec:   1000.00\nTransfer/sec:  1MB\n";
         assert!((per_request(good).unwrap() - 1000.0).abs() < 1e-9);
         assert!(per_request(&format!("{good}  Non-2xx or 3xx responses: 5\n")).is_err());

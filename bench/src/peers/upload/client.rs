@@ -1,4 +1,4 @@
-//! The processes of `peers upload`: the store, and clients that answer a line of figures for a line of sizes.
+//! The processes of `peers upload`: the store, and clients that print a line of figures for each line of sizes.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::Failure;
 use crate::peers::install::{done, peers, python_in};
 use crate::process::Process;
 
-/// The store's process and address.
+/// A store: its process and address.
 #[derive(Debug)]
 pub(super) struct Store {
     _process: Process,
     endpoint: String,
 }
 
-/// How many parts of an object go side by side, in all clients of S3.
+/// Concurrent parts of an object, in all clients of S3.
 pub(super) const PARTS_AT_ONCE: usize = 4;
 
 impl Store {
@@ -40,7 +40,7 @@ impl Store {
     }
 }
 
-/// What one round took.
+/// Costs of one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
@@ -48,7 +48,7 @@ pub(super) struct Figures {
     pub(super) cpu: f64,
     /// Bytes allocated; not a number where the client does not count them.
     pub(super) allocated: f64,
-    /// Largest resident memory during the round, in bytes.
+    /// Max resident memory during the round, in bytes.
     pub(super) peak_bytes: f64,
 }
 
@@ -84,7 +84,7 @@ impl Client {
         std::fs::create_dir_all(&target)?;
         let target = target.canonicalize()?;
         let class_path = target.join("class-path");
-        // Maven builds beside its file, and sources are no place for that.
+        // Maven builds beside its file, which must not be in the source tree.
         let build = target.join("build");
         copy_folder(&folder, &build)?;
         done(
@@ -104,7 +104,7 @@ impl Client {
         Self::start(&mut command)
     }
 
-    /// Google's client in Python, in an environment of its own.
+    /// Google's client in Python, in its own environment.
     pub(super) fn python(store: &Store) -> Result<Self, Failure> {
         Self::script(store, "upload-python", "upload_peer.py")
     }
@@ -126,7 +126,7 @@ impl Client {
         command
             .arg(peers().join(folder).join(file))
             .args(client_arguments(store))
-            // They share a module there.
+            // They share a module in that folder.
             .env("PYTHONPATH", peers())
             .envs(aws(store));
         Self::start(&mut command)
@@ -146,8 +146,8 @@ impl Client {
         let figures = figures.unwrap_or_default();
         let [seconds, cpu, allocated] = *figures
             .first_chunk()
-            .ok_or_else(|| format!("a client answered {line:?}"))?;
-        // Who starts another process knows its peak.
+            .ok_or_else(|| format!("a client printed {line:?}"))?;
+        // A client that starts another process reports the peak of that one.
         let peak_bytes = match figures.get(3) {
             Some(peak) => *peak,
             None => process.peak_bytes()? as f64,
@@ -165,7 +165,7 @@ fn client_arguments(store: &Store) -> [String; 2] {
     [store.endpoint.clone(), AT_ONCE.to_string()]
 }
 
-/// What makes a program take the store for S3.
+/// Environment variables that make a program use the store as S3.
 fn aws(store: &Store) -> [(&'static str, String); 4] {
     [
         ("AWS_ENDPOINT_URL", store.endpoint.clone()),

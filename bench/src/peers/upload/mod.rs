@@ -19,12 +19,12 @@ use crate::Failure;
 
 const OBJECTS: usize = 32;
 const AT_ONCE: usize = 16;
-/// Objects are slices of so many bytes that every client holds, so none is larger.
+/// Bytes that every client holds. Objects are slices of them, so this is the max size of an object.
 const CONTENT_BYTES: usize = 64 << 20;
 const SMALLEST_BYTES: f64 = 128.0 * 1024.0;
 /// Bytes of a chunk in all clients.
 const CHUNK_BYTES: usize = 16 << 20;
-/// What the process may take beside its uploads' chunks.
+/// Max memory of the process besides the chunks of its uploads.
 const REST_BYTES: usize = 32 << 20;
 const GIB: f64 = (1_u64 << 30) as f64;
 const MIB: f64 = (1 << 20) as f64;
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The objects to a store that speaks Google's protocol.
+/// Uploads the objects to a store with Google's protocol.
 fn to_gcs(args: &Args, sizes: &[usize], report: &mut Report) -> Result<(), Failure> {
     let total: usize = sizes.iter().sum();
     report.note(format!(
@@ -101,7 +101,7 @@ fn to_gcs(args: &Args, sizes: &[usize], report: &mut Report) -> Result<(), Failu
 /// Starts a client.
 type Start<'a> = &'a dyn Fn() -> Result<Client, Failure>;
 
-/// Rounds of these clients, each warm.
+/// Runs rounds of these clients, each warmed up.
 fn beside(
     rounds: usize,
     clients: &[(&'static str, Start<'_>)],
@@ -120,7 +120,7 @@ fn beside(
     alternate(rounds, sides.collect())
 }
 
-/// The same objects to moto. It is slower than any client, so processor and memory say more than time.
+/// Uploads the same objects to moto. It is slower than any client, so processor time and memory are more meaningful than time.
 fn to_s3(args: &Args, sizes: &[usize], report: &mut Report) -> Result<(), Failure> {
     let gib = sizes.iter().sum::<usize>() as f64 / GIB;
     report.note(format!(
@@ -162,7 +162,7 @@ fn rows(rounds: &Rounds<Figures>, gib: f64, report: &mut Report) {
     let cpu = rounds.map(|figures| figures.cpu / gib);
     let resident = rounds.map(|figures| (figures.peak_bytes - CONTENT_BYTES as f64) / MIB);
     let allocated = rounds.map(|figures| figures.allocated / (gib * GIB));
-    let most = (AT_ONCE * CHUNK_BYTES + REST_BYTES) as f64 / MIB;
+    let max = (AT_ONCE * CHUNK_BYTES + REST_BYTES) as f64 / MIB;
     for ours in OURS {
         let case = |what: &str| format!("{what}, {ours}");
         // At least 0.9 of its speed.
@@ -177,7 +177,7 @@ fn rows(rounds: &Rounds<Figures>, gib: f64, report: &mut Report) {
         let peak = resident.median(ours);
         report
             .rows
-            .push(Row::at_most(&case("peak memory"), "MiB", peak, most));
+            .push(Row::at_most(&case("peak memory"), "MiB", peak, max));
         for peer in [JAVA, PYTHON] {
             report
                 .rows

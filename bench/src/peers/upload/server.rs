@@ -1,7 +1,7 @@
 //! The store of `peers upload`: takes resumable uploads and plain PUTs, keeps their lengths and throws their bytes away.
 //!
-//! It speaks what clients of Google's JSON API need of its resumable protocol, and answers the checksum it was sent: a
-//! store that computed it would only take processor time from the clients beside it.
+//! It implements the part of the resumable protocol that clients of Google's JSON API need, and returns the checksum it was
+//! sent: computing it would take processor time from the clients.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::Failure;
 
-/// How much a connection reads at once. Large, so that the store takes little of the machine.
+/// Max bytes that a connection reads at once. Large, so that the store takes little processor time.
 const READ_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct Store {
     sessions: Mutex<HashMap<String, Session>>,
 }
 
-/// Serves until killed; prints its address first.
+/// Prints its address, and serves until killed.
 pub(crate) fn run() -> Result<(), Failure> {
     let store = Arc::new(Store::default());
     crate::runtime()?.block_on(async {
@@ -44,10 +44,10 @@ pub(crate) fn run() -> Result<(), Failure> {
             socket.set_nodelay(true)?;
             let store = Arc::clone(&store);
             tokio::spawn(async move {
-                let service = service_fn(|request| answer(Arc::clone(&store), address, request));
+                let service = service_fn(|request| respond(Arc::clone(&store), address, request));
                 let mut connection = hyper::server::conn::http1::Builder::new();
                 connection.max_buf_size(READ_BYTES);
-                // A client that goes away is no failure of the store.
+                // A disconnect of a client is no failure of the store.
                 let _ = connection
                     .serve_connection(TokioIo::new(socket), service)
                     .await;
@@ -56,9 +56,13 @@ pub(crate) fn run() -> Result<(), Failure> {
     })
 }
 
-type Answer = Result<Response<Full<Bytes>>, Failure>;
+type StoreResponse = Result<Response<Full<Bytes>>, Failure>;
 
-async fn answer(store: Arc<Store>, address: SocketAddr, request: Request<Incoming>) -> Answer {
+async fn respond(
+    store: Arc<Store>,
+    address: SocketAddr,
+    request: Request<Incoming>,
+) -> StoreResponse {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let parameter = |name: &str| {
         query
@@ -72,7 +76,7 @@ async fn answer(store: Arc<Store>, address: SocketAddr, request: Request<Incomin
     let begins = method == Method::POST && parameter("upload_id").is_none();
     let path = request.uri().path().to_owned();
     let mut body = request.into_body();
-    // Metadata may bring the name; bytes are only counted.
+    // Metadata may contain the name; other bytes are only counted.
     let (mut taken, mut head) = (0_u64, Vec::new());
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -83,15 +87,15 @@ async fn answer(store: Arc<Store>, address: SocketAddr, request: Request<Incomin
         }
     }
     if parameter("uploadType").as_deref() == Some("multipart") {
-        // An object with its metadata in one request: what Python does below 8 MiB.
+        // An object with its metadata in one request: Python's client sends it below 8 MiB.
         return object("multipart", taken, None, &path);
     }
     if begins {
         return store.begin(address, parameter("name"), &head);
     }
     let Some(id) = parameter("upload_id") else {
-        let answer = Response::builder().header(ETAG, "\"plain\"");
-        return Ok(answer.body(Full::default())?);
+        let response = Response::builder().header(ETAG, "\"plain\"");
+        return Ok(response.body(Full::default())?);
     };
     let mut sessions = store.sessions.lock().map_err(|error| error.to_string())?;
     let session = sessions.get_mut(&id).ok_or("no such session")?;
@@ -105,14 +109,14 @@ async fn answer(store: Arc<Store>, address: SocketAddr, request: Request<Incomin
     if whole {
         return object(&session.name, session.kept, hash.as_ref(), &path);
     }
-    let answer = Response::builder()
+    let response = Response::builder()
         .status(StatusCode::PERMANENT_REDIRECT)
         .header(RANGE, format!("bytes=0-{}", session.kept.saturating_sub(1)));
-    Ok(answer.body(Full::default())?)
+    Ok(response.body(Full::default())?)
 }
 
 impl Store {
-    fn begin(&self, address: SocketAddr, name: Option<String>, metadata: &[u8]) -> Answer {
+    fn begin(&self, address: SocketAddr, name: Option<String>, metadata: &[u8]) -> StoreResponse {
         let given = || {
             let metadata: serde_json::Value = serde_json::from_slice(metadata).ok()?;
             Some(metadata.get("name")?.as_str()?.to_owned())
@@ -124,13 +128,18 @@ impl Store {
             "http://{address}/upload/storage/v1/b/bench/o?uploadType=resumable&upload_id={id}"
         );
         sessions.insert(id, Session { name, kept: 0 });
-        let answer = Response::builder().header(LOCATION, location);
-        Ok(answer.body(Full::default())?)
+        let response = Response::builder().header(LOCATION, location);
+        Ok(response.body(Full::default())?)
     }
 }
 
-/// The object as the JSON API describes it, with the checksum that was announced.
-fn object(name: &str, size: u64, hash: Option<&hyper::header::HeaderValue>, path: &str) -> Answer {
+/// Returns the object as in the JSON API, with the announced checksum.
+fn object(
+    name: &str,
+    size: u64,
+    hash: Option<&hyper::header::HeaderValue>,
+    path: &str,
+) -> StoreResponse {
     let mut object = serde_json::json!({
         "kind": "storage#object", "bucket": "bench", "name": name, "size": size.to_string(), "generation": "1",
         "metageneration": "1", "etag": "CAE=", "id": format!("bench/{name}/1"), "selfLink": path,
@@ -146,6 +155,6 @@ fn object(name: &str, size: u64, hash: Option<&hyper::header::HeaderValue>, path
     if let Some(crc32c) = crc32c {
         object["crc32c"] = crc32c.split(',').next().unwrap_or_default().into();
     }
-    let answer = Response::builder().header(CONTENT_TYPE, "application/json");
-    Ok(answer.body(Full::from(object.to_string()))?)
+    let response = Response::builder().header(CONTENT_TYPE, "application/json");
+    Ok(response.body(Full::from(object.to_string()))?)
 }

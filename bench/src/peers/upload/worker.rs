@@ -1,4 +1,4 @@
-//! Our side of `peers upload`, and plain PUTs by the same HTTP library: a process of its own that measures itself.
+//! Our side of `peers upload`, and plain PUTs by the same HTTP library, in a separate process that measures itself.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::client::PARTS_AT_ONCE;
 use crate::Failure;
 use crate::process::cpu_time;
 
-/// Bytes of one write, where the caller writes in pieces.
+/// Bytes of one write of callers that write in pieces.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Without a sign of life for this long a plain PUT has failed.
+/// Max time without progress of a plain PUT.
 const STALL: Duration = Duration::from_secs(20);
 
-/// How objects are handed over.
+/// UploadMode objects are uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum How {
+pub(super) enum UploadMode {
     /// Written to an upload 64 KiB at a time
     Pieces,
     /// Written to an upload in one piece
@@ -34,20 +34,20 @@ pub(super) enum How {
     S3,
 }
 
-/// Uploads objects of the sizes in a line of its input, and answers a line of figures (started by `peers upload`).
+/// Uploads objects of the sizes in a line of its input, and prints a line of figures (started by `peers upload`).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WorkerArgs {
-    how: How,
+    how: UploadMode,
     /// The store's address, as in `http://127.0.0.1:1234`
     endpoint: String,
     at_once: usize,
-    /// Count allocations, on one thread; the time then means nothing
+    /// Count allocations, on one thread; times are then meaningless
     #[arg(long)]
     count: bool,
 }
 
 struct Client {
-    how: How,
+    how: UploadMode,
     endpoint: String,
     content: Bytes,
     bucket: Option<Bucket>,
@@ -100,8 +100,12 @@ async fn upload_all(
         .map(|(at, size)| {
             let client = Arc::clone(client);
             async move {
-                // moto keeps what it is given, so there each round replaces the one before.
-                let round = if client.how == How::S3 { 0 } else { round };
+                // moto keeps all objects in memory, so with it each round replaces the objects of the previous one.
+                let round = if client.how == UploadMode::S3 {
+                    0
+                } else {
+                    round
+                };
                 let name = format!("{:?}-{round}-{at}", client.how).to_lowercase();
                 tokio::spawn(async move { client.upload(&name, size).await }).await?
             }
@@ -113,12 +117,16 @@ async fn upload_all(
 
 impl Client {
     fn new(args: &WorkerArgs) -> Result<Self, Failure> {
-        let bucket = if args.how == How::Plain {
+        let bucket = if args.how == UploadMode::Plain {
             None
         } else {
             let engine = Engine::builder().memory(1 << 30).build()?;
-            // The endpoint is found in the environment, as by other clients.
-            let scheme = if args.how == How::S3 { "s3" } else { "gs" };
+            // The endpoint comes from the environment, as in other clients.
+            let scheme = if args.how == UploadMode::S3 {
+                "s3"
+            } else {
+                "gs"
+            };
             let url: OriginUrl = format!("{scheme}://bench").parse()?;
             Some(engine.mount_url("bench", &url, Consistency::default())?)
         };
@@ -146,7 +154,7 @@ impl Client {
         };
         let options = UploadOptions {
             length: Some(size as u64),
-            parallel: if self.how == How::S3 {
+            parallel: if self.how == UploadMode::S3 {
                 PARTS_AT_ONCE
             } else {
                 1
@@ -154,7 +162,7 @@ impl Client {
             ..UploadOptions::default()
         };
         let mut upload = bucket.upload(&Path::from(name), options).await?;
-        if self.how != How::Pieces {
+        if self.how != UploadMode::Pieces {
             upload.write(body).await?;
         } else {
             for at in (0..size).step_by(WRITE_BYTES) {

@@ -70,7 +70,7 @@ impl Bench {
     ) -> Result<[f64; N], Failure> {
         self.tag.set(self.tag.get() + 1);
         let order = format!("{what} s{bytes}/{kind}-{} {objects}", self.tag.get());
-        self.worker.borrow_mut().ask(&order)
+        self.worker.borrow_mut().run_case(&order)
     }
 
     fn cell(

@@ -1,4 +1,4 @@
-//! What an operation costs beside time, counted apart from the timed ones, for counting takes time.
+//! Costs of an operation besides time. Counted in separate operations, because counting takes time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::process::sleeps_of_thread;
 /// Operations whose allocations and waits are counted.
 const COUNTED: usize = 10;
 
-/// What an operation costs beside time.
+/// Costs of an operation besides time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Costs {
     allocations: f64,
@@ -45,7 +45,7 @@ impl Costs {
     }
 }
 
-/// One row a figure and Go design.
+/// Returns one row per figure and Go design.
 pub(super) fn run(
     context: &Context<'_>,
     pool: &Arc<BlockPool>,
@@ -64,7 +64,8 @@ pub(super) fn run(
         report.rows.push(row);
     };
     for (peer, design) in DESIGNS {
-        let [_, allocations, bytes, waits] = go.ask(&cell.go_case(design, operations, true))?;
+        let [_, allocations, bytes, waits] =
+            go.run_case(&cell.go_case(design, operations, true))?;
         row("allocations", ours.allocations, peer, allocations);
         row("allocated bytes", ours.bytes, peer, bytes);
         row("contended waits", ours.waits, peer, waits);
@@ -73,7 +74,7 @@ pub(super) fn run(
 }
 
 impl Context<'_> {
-    /// As [`Self::fill`], each thread counted.
+    /// As [`Self::fill`], counting each thread.
     fn count(&self, pool: &Arc<BlockPool>) -> Result<Costs, Failure> {
         let (buffer, mut costs) = Costs::of(|| self.new_buffer(pool))?;
         let buffer = buffer?;

@@ -1,4 +1,4 @@
-//! `write-at`: shards of 4 MiB written side by side into a buffer made anew each time.
+//! `write-at`: shards of 4 MiB written concurrently into a new buffer each time.
 
 mod counts;
 mod sides;
@@ -14,13 +14,13 @@ use super::{Args, Go, Report, alternate};
 use crate::Failure;
 
 const SHARD: usize = 4 << 20;
-/// What `io.Copy` moves at a time.
+/// Bytes that `io.Copy` moves at a time.
 const PIECE: usize = 32 << 10;
 const ROUNDS: usize = 15;
 /// Where one operation of the Go designs takes seconds.
 const SLOW_ROUNDS: usize = 2;
 
-/// The pool's memory: more than any cell fills, so that warm frames stay warm.
+/// Memory of the pool: more than any cell fills, so that warm frames stay warm.
 const POOL: u64 = 128 << 20;
 
 const OURS: &str = "Bywash, warm frames";
@@ -30,15 +30,15 @@ const FRESH: &str = "memcpy, fresh memory";
 const REUSED: &str = "memcpy, reused memory";
 const AWS: &str = "Go aws-sdk WriteAtBuffer";
 const RW_MUTEX: &str = "Go RWMutex and extent";
-/// As the table and as the Go side call them.
+/// Names of the Go designs in the table and in the Go program.
 const DESIGNS: [(&str, &str); 2] = [(AWS, "aws"), (RW_MUTEX, "rwmutex")];
 
-/// Against the better Go design.
+/// Goal relative to the better Go design.
 const GO_GOAL: f64 = 0.5;
-/// At least 0.9 of the speed of a plain copy.
+/// Goal relative to a plain copy: at least 0.9 of its speed.
 const COPY_GOAL: f64 = 1.0 / 0.9;
 
-/// What the buffer knows of its size when it is made.
+/// What is known of a buffer's size at its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     Presized,
@@ -51,7 +51,7 @@ enum Strategy {
 struct Cell {
     strategy: Strategy,
     shards: usize,
-    /// Bytes a write: a whole shard, or [`PIECE`].
+    /// Bytes of a write: a whole shard, or [`PIECE`].
     piece: usize,
 }
 
@@ -81,7 +81,7 @@ impl Cell {
         }
     }
 
-    /// The line that asks the Go side for so many operations.
+    /// Returns the case for the Go side with this number of operations.
     fn go_case(self, design: &str, operations: usize, count: bool) -> String {
         format!(
             "{design} {} {} {} {operations} {}",
@@ -92,7 +92,7 @@ impl Cell {
         )
     }
 
-    /// Whether the Go designs reallocate at every piece.
+    /// Whether the Go designs reallocate for every piece.
     fn is_slow(self) -> bool {
         self.strategy != Strategy::Presized && self.piece < SHARD
     }

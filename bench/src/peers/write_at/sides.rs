@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::peers::crew::Crew;
 use crate::peers::{Go, Pace, Side};
 
-/// What all sides of a cell share.
+/// Context of a cell, shared by all its sides.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) cell: Cell,
@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
     pub(super) source: Arc<[u8]>,
 }
 
-/// How one of our threads writes the shard that begins at this offset.
+/// Writes the shard that begins at this offset, on one of our threads.
 pub(super) type WriteShard = fn(&WriteAtBuffer, u64, &[u8]) -> Result<(), Failure>;
 
 pub(super) fn write_shard(buffer: &WriteAtBuffer, at: u64, piece: &[u8]) -> Result<(), Failure> {
@@ -60,7 +60,7 @@ impl<'a> Context<'a> {
         )?)
     }
 
-    /// One operation of ours.
+    /// Runs one operation of ours.
     pub(super) fn fill(&self, pool: &Arc<BlockPool>, write: WriteShard) -> Result<(), Failure> {
         let buffer = self.new_buffer(pool)?;
         let jobs = (0..self.cell.shards).map(|shard| {
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Plain copies into pages the process has not touched.
+    /// Plain copies into pages that the process has not touched.
     pub(super) fn fill_fresh(&self) -> Result<(), Failure> {
         let maps: Result<Vec<MmapMut>, _> = (0..self.cell.shards)
             .map(|_| MmapMut::map_anon(SHARD))
@@ -91,7 +91,7 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Plain copies into the same memory over and over.
+    /// Plain copies into the same memory each time.
     pub(super) fn reused<'b>(&'b self) -> Side<'b>
     where
         'a: 'b,
@@ -121,7 +121,7 @@ impl<'a> Context<'a> {
         Side::new(name, move || {
             let turn = |operations| {
                 let case = self.cell.go_case(design, operations, false);
-                let [ns] = go.borrow_mut().ask(&case)?;
+                let [ns] = go.borrow_mut().run_case(&case)?;
                 Ok(Duration::from_nanos((ns * operations as f64) as u64))
             };
             if self.cell.is_slow() {

@@ -13,7 +13,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
-/** Uploads objects of the sizes in a line of its input, and answers a line of figures: see `Figures` of the harness. */
+/** Uploads objects of the sizes in a line of its input, and prints a line of figures: see `Figures` of the harness. */
 public final class UploadPeer {
   private static final int CHUNK_BYTES = 16 << 20;
   private static final int WRITE_BYTES = 64 << 10;
