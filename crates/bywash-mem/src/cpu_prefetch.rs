@@ -18,8 +18,8 @@ pub(crate) fn prefetch_line(address: usize) {
 }
 
 /// Asks the processor to load the cache line at an address for a write: no other core keeps a copy. A plain prefetch of a line that
-/// another core wrote last gets a shared copy, and the write then waits for a second message to that core. Otherwise as
-/// [`prefetch_line`].
+/// another core wrote last gets a shared copy, and the write then waits for a second message to that core. A
+/// hint, for which the address need not be valid.
 #[inline(always)]
 pub fn prefetch_line_for_write(address: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -3,12 +3,14 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Lines of output that wait to be read.
+const LINES: usize = 64;
 /// Max wait for the `ready` line, and for the end of a process: longer than either takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -128,7 +130,7 @@ impl BywashProcess {
     pub fn spawn(command: &mut Command) -> io::Result<StartingProcess> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().expect("it is piped");
-        let (sender, lines) = channel();
+        let (sender, lines) = sync_channel(LINES);
         // Reads on to the end: a closed standard output would disturb the server.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -168,7 +170,7 @@ impl BywashProcess {
     /// If the process runs for another minute; it is killed.
     pub fn wait(mut self) -> io::Result<ExitStatus> {
         let pid = Pid::from_child(&self.child.0);
-        let (sender, ended) = channel();
+        let (sender, ended) = sync_channel(1);
         let waiter = thread::spawn(move || sender.send(self.child.0.wait()));
         let status = ended.recv_timeout(TIMEOUT);
         if status.is_err() {

@@ -71,9 +71,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
     let home = tempfile::tempdir().unwrap();
     let engine = engine_with_traffic().await;
     let store = FaultyStore::over(Arc::new(MemoryStore::new()));
-    for _ in 0..FILES {
-        store.fault("put", "files/", Fault::HoldRequest);
-    }
+    (0..FILES).for_each(|_| store.fault("put", "files/", Fault::HoldRequest));
     let options = SeriesOptions {
         ack: Ack::Memory,
         write_timeout,
