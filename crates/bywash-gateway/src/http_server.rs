@@ -27,7 +27,7 @@ use crate::config::Limits;
 use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, ResponseGuard};
 use crate::idle::StallGuard;
 use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
-use crate::resident::limit_socket_buffers;
+use crate::memory_ceiling::limit_socket_buffers;
 
 /// Result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Listings with retries, which also confirm the known versions of the objects they return.
+//! Listings page by page with retries, which also confirm the known versions of the objects they return.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Known objects: the current version of each object, and when it was last confirmed.
+//! Known objects: the current version of each object, and when it was last confirmed. Whether a read asks the origin again is
+//! decided in `read/resolve.rs`.
 //!
 //! A response is recorded only if no write through this bucket ended between its request and its recording. Otherwise
 //! a slow response could bring back what a write just replaced.

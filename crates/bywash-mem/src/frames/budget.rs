@@ -1,4 +1,4 @@
-//! The budget: the public handle of the allocator, and reservations of bytes that are not frames.
+//! The budget: the public handle of the allocator, which checks the limit (`allocator.rs`), and reservations of bytes that are not frames.
 
 use std::fmt;
 use std::sync::Arc;

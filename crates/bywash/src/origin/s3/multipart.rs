@@ -1,4 +1,5 @@
-//! Protocol of resumable S3 multipart uploads: requests, and the outcome of responses. No I/O, no clock.
+//! Protocol of resumable S3 multipart uploads: requests, and the outcome of responses. No I/O, no clock:
+//! `client.rs` sends the requests.
 //!
 //! The part number of a chunk is its index plus one. S3 does not report where a part begins. So a process that takes
 //! an upload over can only place parts without a gap before them; others are sent again.
