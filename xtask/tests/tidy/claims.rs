@@ -143,3 +143,42 @@ fn each_term_of_the_glossary_names_files_that_exist() {
     let exists = |path: &str| path == "crates/a/src/pin.rs";
     assert_eq!(missing_files(planted, exists), ["crates/a/src/gone.rs"]);
 }
+
+/// Source files of a crate whose names the code map does not have.
+fn unmapped<'a>(map: &str, files: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let is_source = |path: &&str| {
+        path.starts_with("crates/")
+            && path.contains("/src/")
+            && path.ends_with(".rs")
+            && !["/tests/", "tests.rs", "fuzz.rs", "/lib.rs", "/mod.rs"]
+                .iter()
+                .any(|left_out| path.contains(left_out))
+    };
+    let is_mapped = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        map.contains(&format!("`{name}`")) || map.contains(&format!("/{name}`"))
+    };
+    files
+        .filter(is_source)
+        .filter(|path| !is_mapped(path))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn code_map_names_each_source_file() {
+    let files = files();
+    let (_, map) = files
+        .iter()
+        .find(|(path, _)| path == "ARCHITECTURE.md")
+        .unwrap();
+    let paths = files.iter().map(|(path, _)| path.as_str());
+    none("files that the code map lacks", &unmapped(map, paths));
+    let planted = [
+        "crates/a/src/pin.rs",
+        "crates/a/src/b/gone.rs",
+        "crates/a/src/lib.rs",
+    ];
+    let found = unmapped("| `pin.rs` | pins |", planted.into_iter());
+    assert_eq!(found, ["crates/a/src/b/gone.rs"]);
+}
