@@ -306,10 +306,12 @@ impl Shared {
     ) -> Result<Option<Position>, SeriesError> {
         self.check_handles(rows)?;
         let began = Instant::now();
-        let mut stored = 0;
         let mut position = None;
         GROUPING.with_borrow_mut(|grouping| {
-            for frame in rows.chunks(ROWS_PER_FRAME) {
+            for (frame, first) in rows
+                .chunks(ROWS_PER_FRAME)
+                .zip((0..).step_by(ROWS_PER_FRAME))
+            {
                 let mut rows = group_by_series(frame, grouping);
                 while !rows.is_empty() {
                     // Relaxed: a writer that misses an update writes one more batch.
@@ -320,11 +322,11 @@ impl Shared {
                         self.try_write(rows)?
                     };
                     if count == 0 {
+                        // Rows of this frame are stored by series, not from its first on.
                         self.backpressure
-                            .wait(stored, began, self.options.write_timeout)?;
+                            .wait(first, began, self.options.write_timeout)?;
                     }
                     rows = &rows[count..];
-                    stored += count;
                     position = at.or(position);
                 }
             }

@@ -42,10 +42,11 @@ pub enum SeriesError {
     /// The handle belongs to another database.
     #[error("there is no series {0}; a handle is valid only in the database that returned it")]
     UnknownHandle(u32),
-    /// Memory or log stayed full for the whole write timeout. The first `stored` rows of the batch are stored.
-    #[error("memory or log still full after {waited:?}{}: {stored} rows of the batch are stored; write the others again later", parenthesized(.cause.as_deref()))]
+    /// Memory or log stayed full for the whole write timeout. The first `stored` rows of the batch are stored, and any of
+    /// the others. A row that is written again replaces itself.
+    #[error("memory or log still full after {waited:?}{}: the first {stored} rows of the batch are stored; write all others again later", parenthesized(.cause.as_deref()))]
     WriteStalled {
-        /// Rows of the batch that are stored.
+        /// Leading rows of the batch that are stored.
         stored: usize,
         /// How long the writer waited.
         waited: std::time::Duration,
@@ -156,6 +157,16 @@ pub enum SeriesError {
     /// Rows could not be encoded as Parquet. They are still in memory and in the log.
     #[error("rows could not be written as Parquet")]
     Encode(#[from] parquet::errors::ParquetError),
+}
+
+impl SeriesError {
+    /// Counts rows that were stored before those that this error is of.
+    pub(crate) fn after_rows(mut self, rows: usize) -> Self {
+        if let Self::WriteStalled { stored, .. } = &mut self {
+            *stored += rows;
+        }
+        self
+    }
 }
 
 fn parenthesized(cause: Option<&str>) -> String {

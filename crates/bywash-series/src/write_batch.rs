@@ -33,12 +33,14 @@ impl<'a> WriteBatch<'a> {
     pub fn insert_rows(&mut self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
         let memtable = &self.shared.memtable;
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
-        for rows in rows.chunks(ROWS_AT_ONCE) {
+        for (rows, at) in rows.chunks(ROWS_AT_ONCE).zip((0..).step_by(ROWS_AT_ONCE)) {
             named.clear();
             memtable
                 .catalog
                 .handles(rows, &memtable.memory, &mut named)?;
-            self.position = self.shared.write_rows(&named)?.or(self.position);
+            let written = self.shared.write_rows(&named);
+            let written = written.map_err(|error| error.after_rows(at))?;
+            self.position = written.or(self.position);
             if let Some(wal) = &self.shared.wal {
                 wal.write_if_at_limit()?;
             }

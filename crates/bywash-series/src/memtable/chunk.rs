@@ -202,13 +202,7 @@ impl MemtableChunk {
                 self.tail[at] = point;
                 return true;
             }
-            if self.tail.len() < POINTS_PER_BLOCK {
-                let stored = self.has_room(memory);
-                if stored {
-                    self.tail.insert(at, point);
-                }
-                return stored;
-            }
+            return self.insert(at, point, memory);
         }
         let is_last = self.is_empty() || point.timestamp > self.last;
         if !self.has_room(memory) {
@@ -230,8 +224,35 @@ impl MemtableChunk {
         }
         let from = self.tail.len().saturating_sub(INSERT_WINDOW);
         let last = &self.tail[from..];
-        let among = last.first()?.timestamp <= timestamp;
+        let earliest = last.first()?;
+        let among = match from {
+            0 => {
+                let before = self.full().last().and_then(|block| block.last());
+                before.is_none_or(|before| before.timestamp < timestamp)
+            }
+            _ => earliest.timestamp <= timestamp,
+        };
         among.then(|| from + last.partition_point(|there| there.timestamp < timestamp))
+    }
+
+    /// Inserts a row into the block being filled. If that is full, its last row moves to the next one.
+    fn insert(&mut self, at: usize, point: Point, memory: &MemoryReservation) -> bool {
+        if self.tail.len() < POINTS_PER_BLOCK {
+            let stored = self.has_room(memory);
+            if stored {
+                self.tail.insert(at, point);
+            }
+            return stored;
+        }
+        let (kept, moved) = (self.tail.clone(), self.tail[POINTS_PER_BLOCK - 1]);
+        self.tail.truncate(POINTS_PER_BLOCK - 1);
+        self.tail.insert(at, point);
+        if !self.grow(memory) {
+            self.tail = kept;
+            return false;
+        }
+        self.tail.push(moved);
+        true
     }
 
     /// Makes room for a row. Returns false if there is no memory.

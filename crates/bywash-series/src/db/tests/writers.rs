@@ -261,3 +261,28 @@ async fn case_6_concurrent_batches_over_partitions_are_stored_once() {
     assert_eq!(content(&db).len(), 0);
     assert!(rows(&db).await == written, "other rows in files");
 }
+
+/// Rows of a batch are stored by series, so those of the last frame are not stored from its first on.
+#[tokio::test]
+async fn stalled_batch_reports_leading_rows_that_are_all_stored() {
+    let mut database = TestDatabase::new();
+    database.options.memtable_bytes = Some(1 << 20);
+    let db = database.open().await.unwrap();
+    let handle = |n: usize| db.handle("host", &format!("{n:02}")).unwrap();
+    let handles: Vec<SeriesHandle> = (0..SHARED).map(handle).collect();
+    let batch: Vec<_> = (0..200_000)
+        .map(|at| (handles[at % SHARED], at as i64, 0.5))
+        .collect();
+    let stalled = db.append_batch(&batch);
+    let Err(SeriesError::WriteStalled { stored, .. }) = stalled else {
+        panic!("{stalled:?}");
+    };
+    assert!(stored > 0);
+    let found = rows(&db).await;
+    let all = found.len();
+    assert!(stored <= all && all < batch.len(), "{stored} of {all}");
+    for at in 0..stored {
+        let row = ("host".to_owned(), format!("{:02}", at % SHARED), at as i64);
+        assert!(found.contains_key(&row), "row {at} of {stored}");
+    }
+}
