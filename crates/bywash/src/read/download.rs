@@ -218,6 +218,10 @@ async fn try_begin(
                     return Ok(download(running, Some(flight), !is_first));
                 }
                 bucket.downloads.forget(&flight);
+                // Versions without a validator are never known to be equal: the next flight would not be joined either.
+                if !running.version.cacheable() {
+                    return Ok(download(run(bucket, path, options).await?, None, false));
+                }
             }
             // The request was perhaps sent before the object was written.
             Err(error) if !is_first && matches!(*error, Error::NotFound { .. }) => {

@@ -469,3 +469,30 @@ async fn ceiling_changes_at_run_time() {
     let (outcome, _) = outcome_of(&bucket, &path, GetOptions::default()).await;
     assert_eq!(outcome, CacheOutcome::Hit, "all of it has room now");
 }
+
+#[test]
+fn download_begun_on_a_runtime_that_ended_fails_on_others() {
+    let engine = engine();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let (begun_on, waits_on) = (runtime(), runtime());
+    let path = Path::from("large");
+    let download = begun_on.block_on(async {
+        let (_, bucket) = bucket_over(&engine, Consistency::Immutable);
+        let body = pattern(0, 8 << 20);
+        bucket.put(&path, body.into()).await.unwrap();
+        // So many requests that the download cannot have ended.
+        let options = bywash::DownloadOptions {
+            part_size: 4096,
+            parallel: 1,
+            ..bywash::DownloadOptions::default()
+        };
+        bucket.download(&path, options).await.unwrap()
+    });
+    begun_on.shutdown_background();
+    let ended = waits_on
+        .block_on(async { tokio::time::timeout(Duration::from_secs(60), download.finish()).await });
+    assert!(ended.expect("it ends").is_err());
+}

@@ -88,6 +88,7 @@ impl DownloadJob {
 
     /// Waits for the workers. Whatever they did, the buffer has ended then.
     pub(super) async fn run(self: Arc<Self>, mut workers: JoinSet<()>) {
+        let mut unfinished = CancelOnDrop(Some(&self));
         while let Some(ended) = workers.join_next().await {
             if let Err(source) = ended {
                 self.fail(Error::JoinError { source });
@@ -97,6 +98,7 @@ impl DownloadJob {
         if let Err(error) = closed {
             self.fail(error);
         }
+        unfinished.0 = None;
     }
 
     pub(super) fn next_part(&self) -> Option<Range<u64>> {
@@ -232,8 +234,9 @@ impl DownloadJob {
 
     fn fail(&self, error: Error) {
         tracing::debug!(object = %self.version.meta.location, %error, "download failed");
-        self.buffer.fail(load_error(Arc::new(error)));
+        // Before the callers wake: one that tries again must not join this download.
         self.failed.cancel();
+        self.buffer.fail(load_error(Arc::new(error)));
     }
 
     /// Loads the missing bytes of a part.
@@ -340,6 +343,18 @@ pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<
         }
         .into(),
     })
+}
+
+/// Ends the download of a task that is dropped before its end, as by the shutdown of its runtime: callers on others wait for it.
+struct CancelOnDrop<'a>(Option<&'a DownloadJob>);
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = self.0 {
+            job.failed.cancel();
+            job.buffer.cancel();
+        }
+    }
 }
 
 /// Converts the error of a buffer that ended or refused a claim.
