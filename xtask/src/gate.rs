@@ -63,7 +63,7 @@ impl Stage {
             Self::Tidy | Self::Doc | Self::Deny | Self::Shuttle => 60,
             Self::Clippy => 240,
             Self::Unit => 600,
-            Self::Loom => 90,
+            Self::Loom => 150,
             Self::Clients => 720,
             Self::Siege => 420,
         }

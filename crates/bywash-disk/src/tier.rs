@@ -97,6 +97,8 @@ impl Tier {
         if keeps_segments(options.size, u64::from(folder.segment_size)) {
             options.segment_size = folder.segment_size;
         } else {
+            // A size that is refused must not cost the segments that are there.
+            Self::check(&options)?;
             folder.set_segment_size(options.segment_size)?;
         }
         let tier = Self::over(Arc::new(folder), id, &options, Clock::start())?;
@@ -115,12 +117,8 @@ impl Tier {
         Ok(())
     }
 
-    pub(crate) fn over(
-        storage: Arc<dyn Storage>,
-        folder: [u8; 16],
-        options: &TierOptions,
-        clock: Clock,
-    ) -> Result<Self, DiskError> {
+    /// Returns the maximum segments and blocks of these options.
+    fn check(options: &TierOptions) -> Result<(usize, u64), DiskError> {
         let max_segments = max_segments(options.size, u64::from(options.segment_size))?;
         let blocks = options.size / u64::from(options.block_size);
         let needed = Self::index_memory_of(blocks);
@@ -132,6 +130,16 @@ impl Tier {
                 allowed: options.max_index_memory,
             });
         }
+        Ok((max_segments, blocks))
+    }
+
+    pub(crate) fn over(
+        storage: Arc<dyn Storage>,
+        folder: [u8; 16],
+        options: &TierOptions,
+        clock: Clock,
+    ) -> Result<Self, DiskError> {
+        let (max_segments, blocks) = Self::check(options)?;
         let affordable = options.index_memory / Self::index_memory_of(1);
         let blocks = affordable.min(options.size / PAGE as u64).max(blocks);
         let fits = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);

@@ -9,14 +9,20 @@ impl Tier {
     /// Calls `visit` with each version that has blocks here, and their number. A version with blocks in several segments may be
     /// visited once for each. Blocks the thread: reads the footers of all segments, one after the other, and has no lock
     /// meanwhile. Leaves out segments that cannot be read; while the tier is off, there are none.
-    pub fn for_each_version(&self, mut visit: impl FnMut(&VersionRecord, u32)) {
+    ///
+    /// Returns whether all segments were read.
+    pub fn for_each_version(&self, mut visit: impl FnMut(&VersionRecord, u32)) -> bool {
+        let mut complete = true;
         let numbers = self.segments.lock().oldest_first(None);
         for number in numbers {
             let segment = self.segments.lock().get(number);
-            let Some(segment) = segment.filter(|_| self.health.is_readable()) else {
+            let Some(segment) = segment else {
                 continue;
             };
-            let Ok(summaries) = recovery::contents(&segment, self.pages) else {
+            let readable = self.health.is_readable();
+            let contents = readable.then(|| recovery::contents(&segment, self.pages));
+            let Some(Ok(summaries)) = contents else {
+                complete = false;
                 continue;
             };
             // It can be used again while its versions are visited.
@@ -28,5 +34,6 @@ impl Tier {
                 }
             }
         }
+        complete
     }
 }

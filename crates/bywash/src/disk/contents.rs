@@ -9,8 +9,8 @@ use super::DiskTier;
 impl DiskTier {
     /// Calls `visit` with each version on the disk, maybe several times, and the number of its blocks there. Blocks the thread: see
     /// [`bywash_disk::Tier::for_each_version`].
-    pub(crate) fn for_each_version(&self, visit: impl FnMut(&VersionRecord, u32)) {
-        self.tier.for_each_version(visit);
+    pub(crate) fn for_each_version(&self, visit: impl FnMut(&VersionRecord, u32)) -> bool {
+        self.tier.for_each_version(visit)
     }
 
     /// Removes all versions of the objects of a store with keys that begin with `prefix`. Returns how many had blocks on the disk.
@@ -18,13 +18,20 @@ impl DiskTier {
     pub(crate) fn erase_objects(&self, address: &str, prefix: &str) -> u64 {
         let is_selected =
             |record: &VersionRecord| record.url == address && record.object.starts_with(prefix);
-        self.queue.forget(|queued| is_selected(&queued.record));
-        let mut found = HashSet::new();
-        self.tier.for_each_version(|record, blocks| {
+        // Those of a batch that is being written are not in a segment yet.
+        let queued = self.queue.forget(|queued| is_selected(&queued.record));
+        let mut found: HashSet<VersionKey> = queued.into_iter().collect();
+        let complete = self.tier.for_each_version(|record, blocks| {
             if blocks > 0 && is_selected(record) {
                 found.insert(VersionKey::of(record));
             }
         });
+        if !complete {
+            tracing::warn!(
+                prefix,
+                "not all of the disk tier could be read: objects that only it knows may not be dropped; drop them again when its state is on"
+            );
+        }
         for version in &found {
             self.tier.erase(*version);
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bywash_disk::{Block, Tier};
+use bywash_disk::{Block, Tier, VersionKey};
 use bywash_mem::{BlockKey, BlockPool, OwnedPin, Spill, Spilled};
 use foldhash::fast::RandomState;
 use parking_lot::{Condvar, Mutex};
@@ -168,19 +168,23 @@ impl WriteQueue {
     }
 
     /// Drops the queued blocks of versions. Looks at all of the queue: for operators and for versions that failed
-    /// their check, not for requests.
-    pub(super) fn forget(&self, is_dropped: impl Fn(&DiskVersion) -> bool) {
+    /// their check, not for requests. Returns their versions, once a block.
+    pub(super) fn forget(&self, is_dropped: impl Fn(&DiskVersion) -> bool) -> Vec<VersionKey> {
         self.residents.forget(&is_dropped);
         let mut state = self.state.lock();
-        let mut freed = 0;
+        let (mut freed, mut dropped) = (0, Vec::new());
         state.waiting.retain(|_, waiting| {
             let keep = !is_dropped(&waiting.version);
+            if !keep {
+                dropped.push(waiting.version.key);
+            }
             if let Some(block) = waiting.spilled.as_ref().filter(|_| !keep) {
                 freed += block.bytes().len() as u64;
             }
             keep
         });
         state.spilled_bytes -= freed;
+        dropped
     }
 
     /// Has the writer write the rest until `deadline` has passed, and waits for its end. Returns whether all was written.

@@ -243,6 +243,23 @@ fn another_size_keeps_the_segments_and_their_blocks() {
     }
 }
 
+#[test]
+fn refused_size_costs_no_segment() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tier");
+    let tier = open_folder(&path, 8).unwrap();
+    write(&tier, &[(1, 0)]).unwrap();
+    drop(tier);
+    let mistyped = TierOptions {
+        path: path.clone(),
+        size: 10,
+        segment_size: SEGMENT / 2,
+        ..options(8)
+    };
+    assert!(Tier::open(&mistyped, FOLDER).is_err());
+    assert!(check(&open_folder(&path, 8).unwrap(), 1, 0));
+}
+
 /// The segments of format 1 tell their size.
 #[test]
 fn folder_of_format_1_keeps_its_blocks_and_becomes_one_of_format_2() {
