@@ -1,4 +1,4 @@
-//! The block pool: the public interface of the budget, the blocks and their loads. Without a caller: `adopt`, `resize`.
+//! The block pool: the public interface of the budget, the blocks and their loads. Without a caller: `resize`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -162,7 +162,7 @@ impl Wal {
             state.pending_bytes = 0;
             drop(state);
             let outcome = writer.write(&writes, sync);
-            // Relaxed: only tells waiters to look under the lock.
+            // Relaxed: a hint; waiters read the state under the lock.
             self.ended_writes.fetch_add(1, Ordering::Relaxed);
             state = self.state.lock();
             state.writer = Some(writer);
