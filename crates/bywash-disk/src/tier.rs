@@ -140,7 +140,7 @@ impl Tier {
         clock: Clock,
     ) -> Result<Self, DiskError> {
         let (max_segments, blocks) = Self::check(options)?;
-        let affordable = options.index_memory / Self::index_memory_of(1);
+        let affordable = options.index_memory * 8 / Self::index_memory_of(8);
         let blocks = affordable.min(options.size / PAGE as u64).max(blocks);
         let fits = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let mut tier = Self {
@@ -213,7 +213,8 @@ impl Tier {
     }
 
     /// Returns the memory of an index with room for `blocks`, each of them of another version, in bytes.
-    fn index_memory_of(blocks: u64) -> u64 {
+    #[must_use]
+    pub fn index_memory_of(blocks: u64) -> u64 {
         // Room for blocks that do not spread evenly, as the index has it.
         (blocks + blocks / 8) * ENTRY_MEMORY + blocks * (VERSION_MEMORY + REMEMBERED_MEMORY)
     }

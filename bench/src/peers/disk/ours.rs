@@ -30,6 +30,7 @@ impl Ours {
                 path: args.folder.clone(),
                 size: args.disk,
                 daily_writes: None,
+                min_block_size: None,
             })
             .build()?;
         let url: OriginUrl = "s3://bench".parse()?;

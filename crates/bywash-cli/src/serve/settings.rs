@@ -151,7 +151,7 @@ impl Settings {
             )?,
             data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
-            disk: disk(args.disk.or(file.disk), daily_writes)?,
+            disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
@@ -314,6 +314,7 @@ fn access_log(
 fn disk(
     text: Option<String>,
     daily_writes: Option<String>,
+    buckets: &[BucketSettings],
 ) -> Result<Option<DiskOptions>, Failure> {
     let Some(text) = text else {
         return match daily_writes {
@@ -334,10 +335,12 @@ fn disk(
         .rsplit_once(':')
         .filter(|(path, _)| !path.is_empty())
         .ok_or_else(|| bad("the size is missing".to_owned()))?;
+    let smallest = buckets.iter().filter_map(|bucket| bucket.block_size).min();
     Ok(Some(DiskOptions {
         path: PathBuf::from(path),
         size: size::parse(size).map_err(bad)?,
         daily_writes: daily_writes.transpose()?,
+        min_block_size: smallest.map(|bytes| bytes as u64),
     }))
 }
 

@@ -64,6 +64,9 @@ pub struct DiskOptions {
     /// Maximum bytes written a day, for the endurance of the disk: summaries and blocks written again count, and a 24th may be
     /// written at once. `None`: no limit.
     pub daily_writes: Option<u64>,
+    /// Bytes of the smallest blocks of the buckets: the index gets room for as many as fit into `size`, within a quarter of the
+    /// memory. `None`: the blocks of the engine.
+    pub min_block_size: Option<u64>,
 }
 
 /// The disk tier of an engine.
@@ -97,13 +100,24 @@ impl DiskTier {
             reason,
         };
         let memory = pool.budget().limit();
+        let smallest = options.min_block_size.unwrap_or(block_size);
+        let smallest = smallest.clamp(1, block_size);
+        let needed = Tier::index_memory_of(options.size / smallest);
+        let ceiling = memory / INDEX_CEILING_DIVISOR;
+        if needed > ceiling && smallest < block_size {
+            tracing::warn!(
+                needed_bytes = needed,
+                index_bytes = ceiling,
+                "the index of the disk tier may be full before the disk is: the blocks of one bucket are small; raise the memory"
+            );
+        }
         let tier = TierOptions {
             path: options.path.clone(),
             size: options.size,
             segment_size: segment_size(options.size),
             block_size: block_size as u32,
-            index_memory: memory / INDEX_MEMORY_DIVISOR,
-            max_index_memory: memory / INDEX_CEILING_DIVISOR,
+            index_memory: (memory / INDEX_MEMORY_DIVISOR).max(needed.min(ceiling)),
+            max_index_memory: ceiling,
         };
         let tier = open_tier(&tier).map_err(|error| invalid(error.to_string()))?;
         let unread = tier.stats().unread_segments;

@@ -98,6 +98,7 @@ fn engine(folder: &FsPath, size: u64) -> Engine {
         path: folder.to_owned(),
         size,
         daily_writes: None,
+        min_block_size: None,
     })
 }
 
@@ -341,6 +342,7 @@ async fn dropped_objects_are_not_on_the_disk_after_a_kill() {
         path: copy.path().to_owned(),
         size: 512 << 20,
         daily_writes: None,
+        min_block_size: None,
     });
     assert_eq!(disk(&again).blocks, 3);
 }
@@ -370,6 +372,7 @@ fn folder_in_use_and_sizes_that_do_not_fit_are_refused_by_name() {
                 path,
                 size,
                 daily_writes: None,
+                min_block_size: None,
             })
             .build()
     };
@@ -380,6 +383,35 @@ fn folder_in_use_and_sizes_that_do_not_fit_are_refused_by_name() {
     let _engine = engine(folder.path(), 512 << 20);
     let used = open(512 << 20).unwrap_err().to_string();
     assert!(used.contains("another process"), "{used}");
+}
+
+#[test]
+fn index_has_room_for_the_smallest_blocks_within_a_quarter_of_the_memory() {
+    let index_bytes = |size: u64, min_block_size| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let engine = engine_with(DiskOptions {
+            path,
+            size,
+            daily_writes: None,
+            min_block_size,
+        });
+        disk(&engine).index_bytes
+    };
+    let size = 128 << 20;
+    let of_engine = index_bytes(size, None);
+    let of_small = index_bytes(size, Some(4 << 10));
+    assert!(of_small > of_engine, "{of_engine} {of_small}");
+    assert!(of_small >= (size / (4 << 10)) * 80, "{of_small}");
+    let bounded = index_bytes(2 << 30, Some(4 << 10));
+    // Tables have sizes of their own: a few hundredths more than was asked for.
+    let quarter = MEMORY / 4;
+    assert!(
+        bounded <= quarter + quarter / 16 && bounded > MEMORY / 5,
+        "{bounded}"
+    );
+    // Blocks larger than the engine's take nothing away.
+    assert_eq!(index_bytes(size, Some(4 << 20)), of_engine);
 }
 
 /// Changes one byte in the folder's segments: the first of `bytes`.
@@ -478,6 +510,7 @@ async fn blocks_beyond_the_daily_writes_are_declined_and_explained() {
         path: folder.path().to_owned(),
         size: 512 << 20,
         daily_writes: Some(daily_writes),
+        min_block_size: None,
     });
     let bucket = mount(&engine, &origin);
     let deadline = Instant::now() + Duration::from_secs(60);

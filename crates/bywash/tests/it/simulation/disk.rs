@@ -105,6 +105,7 @@ fn open(
             path: home.to_owned(),
             size,
             daily_writes: None,
+            min_block_size: None,
         })
     })
 }

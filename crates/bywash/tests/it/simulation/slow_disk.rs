@@ -26,6 +26,7 @@ fn open(origin: &SimOrigin, home: &tempfile::TempDir, disk: Option<&FakeDisk>) -
             path: home.path().to_owned(),
             size: 64 << 20,
             daily_writes: None,
+            min_block_size: None,
         }),
     })
 }
