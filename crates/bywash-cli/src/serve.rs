@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::origin::ReadOnly;
-use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
+use bywash::{
+    BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
+};
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use bywash_gateway::{
@@ -191,15 +193,23 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     if first_start {
         tracing::debug!(folder = %settings.data_dir.display(), "created the data folder");
     }
-    let connections =
-        descriptors::connections(descriptors::raise_limit(), Limits::default().connections);
+    let disk_files = settings
+        .disk
+        .as_ref()
+        .map_or(0, DiskOptions::max_descriptors);
+    let connections = descriptors::connections(
+        descriptors::raise_limit(),
+        Limits::default().connections,
+        disk_files,
+    );
     let s3 = bind("--s3-addr", settings.s3_addr).await?;
     let admin = AdminListeners::bind(&settings).await?;
     let s3_addr = local_addr(&s3)?;
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
 
     let engine = engine(&settings, &data)?;
-    log_max_memory(engine.budget().limit(), connections);
+    let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
+    log_max_memory(engine.budget().limit(), connections, disk_threads);
     let (credentials, made) = match &settings.access {
         Access::Kept => data
             .credentials()
@@ -324,9 +334,9 @@ fn s3_config(
 }
 
 /// Logs the max memory of the process and its sockets, for the limit of a container.
-fn log_max_memory(memory: u64, connections: usize) {
+fn log_max_memory(memory: u64, connections: usize, disk_threads: usize) {
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS) as u64;
+    let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS + disk_threads) as u64;
     let connections = (connections + MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;
     tracing::info!(
         connections,

@@ -139,6 +139,8 @@ pub struct DiskStats {
     pub written_bytes: u64,
     /// Segments whose blocks made room for others.
     pub recycled_segments: u64,
+    /// Segments that the last start could not read, kept for the next one.
+    pub unread_segments: u64,
     /// Blocks not written because the index has no room.
     pub index_full: u64,
     /// Bytes of memory of the index.

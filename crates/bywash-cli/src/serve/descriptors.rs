@@ -30,13 +30,13 @@ pub(super) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Returns how many connections fit the limit of descriptors, between one and `wanted`. If the limit is below twice
+/// Returns how many connections fit the limit of descriptors beside `disk_files`, between one and `wanted`. If the limit is below twice
 /// the other descriptors, half of it is for connections: such a server has few folders.
-pub(super) fn connections(limit: Option<u64>, wanted: usize) -> usize {
+pub(super) fn connections(limit: Option<u64>, wanted: usize, disk_files: u64) -> usize {
     let Some(limit) = limit else {
         return wanted;
     };
-    let others = (MAX_OPEN_FOLDERS as u64 + MAX_OTHER_DESCRIPTORS).min(limit / 2);
+    let others = (MAX_OPEN_FOLDERS as u64 + MAX_OTHER_DESCRIPTORS + disk_files).min(limit / 2);
     let left = limit - others;
     let fitting = usize::try_from(left / MAX_CONNECTION_DESCRIPTORS).unwrap_or(usize::MAX);
     if fitting >= wanted {
@@ -64,11 +64,11 @@ mod tests {
 
     #[test]
     fn connections_folders_and_files_fit_the_limit() {
-        assert_eq!(connections(None, 1024), 1024);
-        assert_eq!(connections(Some(1 << 20), 1024), 1024);
-        assert_eq!(connections(Some(0), 1024), 1);
+        assert_eq!(connections(None, 1024, 0), 1024);
+        assert_eq!(connections(Some(1 << 20), 1024, 0), 1024);
+        assert_eq!(connections(Some(0), 1024, 0), 1);
         for limit in [1312, 3583, 3584, 4096] {
-            let connections = connections(Some(limit), 1024) as u64;
+            let connections = connections(Some(limit), 1024, 0) as u64;
             let used = connections * MAX_CONNECTION_DESCRIPTORS
                 + MAX_OPEN_FOLDERS as u64
                 + MAX_OTHER_DESCRIPTORS;
@@ -80,8 +80,18 @@ mod tests {
     }
 
     #[test]
+    fn segments_of_the_disk_tier_leave_fewer_connections() {
+        let (without, with) = (
+            connections(Some(4096), 1024, 0),
+            connections(Some(4096), 1024, 1600),
+        );
+        assert_eq!(without, 1024);
+        assert!(with < without && with >= 600, "{with}");
+    }
+
+    #[test]
     fn half_of_few_descriptors_is_for_connections() {
-        assert_eq!(connections(Some(256), 1024), 42);
-        assert_eq!(connections(Some(1023), 1024), 170);
+        assert_eq!(connections(Some(256), 1024, 0), 42);
+        assert_eq!(connections(Some(1023), 1024, 0), 170);
     }
 }

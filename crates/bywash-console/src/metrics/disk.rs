@@ -97,7 +97,7 @@ const COUNTERS: [Family<DiskStats>; 18] = [
     ),
 ];
 
-const GAUGES: [Family<DiskStats>; 6] = [
+const GAUGES: [Family<DiskStats>; 7] = [
     (
         "bywash_disk_size_bytes",
         "Maximum bytes of the disk tier.",
@@ -127,6 +127,11 @@ const GAUGES: [Family<DiskStats>; 6] = [
         "bywash_disk_queued_bytes",
         "Bytes of memory of the blocks among them that were evicted meanwhile.",
         |s| s.spilled_bytes,
+    ),
+    (
+        "bywash_disk_unread_segments",
+        "Segments of the disk tier that the last start could not read.",
+        |s| s.unread_segments,
     ),
 ];
 

@@ -51,6 +51,8 @@ const MIN_RESIDENTS: u64 = 1024;
 const BEHIND_DIVISOR: u64 = 8;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 8;
+/// Open files of a tier besides its segments: the lock, the marks, and what an erasure or a start opens for a moment.
+const FOLDER_DESCRIPTORS: u64 = 8;
 /// Max time that a caller waits for the record of what it dropped.
 const ERASURE_TIME: Duration = Duration::from_secs(5);
 
@@ -67,6 +69,17 @@ pub struct DiskOptions {
     /// Bytes of the smallest blocks of the buckets: the index gets room for as many as fit into `size`, within a quarter of the
     /// memory. `None`: the blocks of the engine.
     pub min_block_size: Option<u64>,
+}
+
+/// Threads of a disk tier: readers, the one that watches them, and the writer.
+pub const DISK_THREADS: usize = READER_THREADS + 2;
+
+impl DiskOptions {
+    /// Returns the maximum open files of the tier: one a segment, and a few of the folder.
+    #[must_use]
+    pub fn max_descriptors(&self) -> u64 {
+        self.size / u64::from(segment_size(self.size)) + FOLDER_DESCRIPTORS
+    }
 }
 
 /// The disk tier of an engine.
@@ -299,6 +312,7 @@ impl DiskTier {
             written_block_bytes: tier.block_bytes,
             written_bytes: tier.written_bytes,
             recycled_segments: tier.recycled_segments,
+            unread_segments: tier.unread_segments,
             index_full: tier.index_full,
             index_bytes: self.tier.index_memory(),
             queued_blocks: queue.queued,
