@@ -5,6 +5,7 @@
 //!
 //! - [`Budget`]: the limit and what is charged to it. Never exceeded, not even for an instant.
 //! - [`Frame`]: uniquely owned memory of a power-of-two size class together with its charge.
+//! - [`FrameVec`]: a vector in a part of a frame that others share, or on the heap.
 //! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.
 //! - [`WriteAtBuffer`]: bytes of one object, written at any offset by many threads and read as they arrive.
 //! - [`Flight`]: one load of one block, for any number of waiters and readers.
@@ -51,7 +52,8 @@ pub use buffer::{
 pub use cpu_prefetch::{prefetch_line_for_write, prefetch_value_for_write};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
 pub use frames::{
-    Budget, Frame, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait, Share,
+    Budget, Frame, FrameVec, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait,
+    Share, SharedFrame,
 };
 pub use gate::{Gate, GateGuard};
 pub use key::{BlockHandle, BlockKey};

@@ -13,6 +13,7 @@ mod buffer_adversarial;
 mod buffer_model;
 mod exclusive;
 mod flights;
+mod frame_vec;
 mod frames;
 mod limit;
 mod model;

@@ -9,7 +9,7 @@ use bywash_mem::{NameLookup, Names};
 use parking_lot::Mutex;
 
 use crate::limits::MAX_NAME;
-use crate::memtable::{MemoryReservation, Series};
+use crate::memtable::{MemoryReservation, RowMemory, Series};
 use crate::query::Pattern;
 use crate::{Row, Selector, SeriesError};
 
@@ -135,7 +135,7 @@ impl Catalog {
             // Relaxed: a count.
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         } else {
-            memory.release(bytes);
+            memory.release(RowMemory::heap(bytes));
         }
         Ok(series.handle)
     }

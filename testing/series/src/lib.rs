@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod death;
+pub mod threads_model;
 
 pub use death::Death;

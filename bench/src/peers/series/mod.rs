@@ -3,6 +3,7 @@
 
 mod ours;
 mod queries;
+mod threads;
 
 use std::cell::{LazyCell, RefCell};
 use std::time::Duration;
@@ -212,6 +213,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         }
     }
     batches(args, report, &peers)?;
+    threads::run(args, report)?;
     replays(args, report)?;
     queries::run(args, report)
 }
@@ -286,12 +288,13 @@ fn one(
     let folder = tempfile::tempdir_in("target")?;
     let (rows, time) = (cell.rows(args.quick), Time::of(args));
     let size = (cell.threads, rows);
+    let batch = ours::batch(cell.how, cell.ack);
     let mut ours = Ours::new(folder.path(), cell.ack, workload)?;
     // Not counted: the first touch of each series' memory.
-    ours.turn(workload, cell.how, cell.ack, size, time)?;
+    ours.turn(workload, cell.how, batch, size, time)?;
     let others = peers.of(cell, rows);
     let mut sides = vec![Side::new(OURS, || {
-        ours.turn(workload, cell.how, cell.ack, size, time)
+        ours.turn(workload, cell.how, batch, size, time)
     })];
     for (name, go, order) in &others {
         sides.push(Side::new(*name, move || {
@@ -342,7 +345,14 @@ fn replays(args: &Args, report: &mut Report) -> Result<(), Failure> {
         let ack = Some(Ack::Written);
         // Dropped without a close, like a crash.
         let time = Time::of(args);
-        Ours::new(folder.path(), ack, &workload)?.turn(&workload, how, ack, (2, rows / 2), time)?;
+        let batch = ours::batch(how, ack);
+        Ours::new(folder.path(), ack, &workload)?.turn(
+            &workload,
+            how,
+            batch,
+            (2, rows / 2),
+            time,
+        )?;
         let sides = vec![Side::new(OURS, || replay(folder.path(), rows, time))];
         let rounds = alternate(args.rounds(ROUNDS), sides)?;
         let cores = match time {

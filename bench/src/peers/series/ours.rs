@@ -83,11 +83,10 @@ impl Ours {
         &mut self,
         workload: &SeriesWorkload,
         how: Addressing,
-        ack: Option<Ack>,
+        batch: usize,
         (threads, rows): (usize, usize),
         time: Time,
     ) -> Result<f64, Failure> {
-        let batch = batch(how, ack);
         let begun = time.now();
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..threads)

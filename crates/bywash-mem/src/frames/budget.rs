@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::allocator::FrameAllocator;
 use super::config::Share;
+use super::frame::Frame;
 
 /// Handle of a pool's committed memory: bytes in use, idle frames, the limit. Cheap to clone; clones share one budget.
 ///
@@ -49,6 +50,12 @@ impl Budget {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.0.wait_queue().waiting()
+    }
+
+    /// Allocates a frame of the class that holds `len` bytes. Never waits, and never overtakes a waiter of its share.
+    #[must_use]
+    pub fn try_frame(&self, share: Share, len: usize) -> Option<Frame> {
+        self.0.try_frames(share, len, 1, 1)?.pop()
     }
 
     /// Charges `bytes` that are not a frame. Never waits, never evicts a block, never overtakes a waiter of its share.

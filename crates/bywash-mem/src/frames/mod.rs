@@ -9,6 +9,7 @@ mod arena;
 mod budget;
 mod config;
 mod frame;
+mod frame_vec;
 mod ledger;
 mod wait_queue;
 #[cfg(not(any(loom, shuttle)))]
@@ -19,6 +20,7 @@ pub use arena::{MAX_FRAME, MIN_FRAME};
 pub use budget::{Budget, Reservation};
 pub use config::{PoolConfig, Share};
 pub use frame::Frame;
+pub use frame_vec::{FrameVec, SharedFrame};
 
 #[cfg(all(test, loom))]
 pub(crate) use allocator::AllocOutcome;

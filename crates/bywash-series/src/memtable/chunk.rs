@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::reservation::MemoryReservation;
+use bywash_mem::FrameVec;
+
+use super::reservation::{MemoryReservation, RowMemory};
 use crate::Point;
 use crate::catalog::SeriesHandle;
 use crate::partition::PartitionWidth;
@@ -17,7 +19,7 @@ const INITIAL_POINTS: usize = 4;
 const INSERT_WINDOW: usize = 8;
 /// Bytes of a point.
 const POINT_BYTES: usize = size_of::<Point>();
-/// Bytes of a full block besides its points: counters, vector, list entry.
+/// Bytes of a full block besides its points: counters, vector, list entry. On the heap.
 const BLOCK_OVERHEAD: usize = 64;
 
 /// A row of a known series.
@@ -43,7 +45,7 @@ impl AsPoint for (SeriesHandle, i64, f64) {
 }
 
 /// Immutable points.
-pub(crate) type Block = Arc<Vec<Point>>;
+pub(crate) type Block = Arc<FrameVec<Point>>;
 
 /// Rows in the order of their writes. As long as they ascend, a row that is late by little is put in its place, and a
 /// reader takes them as they are. Otherwise a reader sorts its copy, so that a late row costs a writer no more than
@@ -58,8 +60,8 @@ pub(super) struct MemtableChunk {
     last: i64,
     /// Whether the timestamps of the rows ascend, without duplicates.
     ascending: bool,
-    /// The block being filled.
-    tail: Vec<Point>,
+    /// The block being filled. The first one grows on the heap; later ones lie in frames.
+    tail: FrameVec<Point>,
     /// Boxed, for most small chunks have none.
     full: Option<Box<FullBlocks>>,
 }
@@ -71,7 +73,7 @@ struct FullBlocks(Vec<Block>);
 #[derive(Debug)]
 pub(super) struct UnsortedChunk {
     blocks: Vec<Block>,
-    tail: Vec<Point>,
+    tail: FrameVec<Point>,
     ascending: bool,
 }
 
@@ -83,7 +85,7 @@ impl MemtableChunk {
             to: i64::MIN,
             last: i64::MAX,
             ascending: true,
-            tail: Vec::new(),
+            tail: FrameVec::new(),
             full: None,
         }
     }
@@ -116,7 +118,7 @@ impl MemtableChunk {
             .full()
             .iter()
             .flat_map(|block| block.iter())
-            .chain(&self.tail)
+            .chain(self.tail.iter())
             .map(|point| point.timestamp);
         let earliest = if self.ascending {
             timestamps.next()
@@ -189,7 +191,8 @@ impl MemtableChunk {
             last = timestamp;
             count += 1;
         }
-        self.tail.extend(rows[..count].iter().map(AsPoint::point));
+        let points = rows[..count].iter().map(AsPoint::point);
+        self.tail.extend_within_capacity(points);
         self.last = last;
         count
     }
@@ -272,18 +275,24 @@ impl MemtableChunk {
             self.tail.reserve_exact(more);
             return true;
         }
-        if !memory.try_charge((POINTS_PER_BLOCK * POINT_BYTES + BLOCK_OVERHEAD) as u64) {
+        if !memory.try_charge(BLOCK_OVERHEAD as u64) {
             return false;
         }
-        let full = std::mem::replace(&mut self.tail, Vec::with_capacity(POINTS_PER_BLOCK));
+        let Some(next) = memory.try_block(POINTS_PER_BLOCK) else {
+            memory.release(RowMemory::heap(BLOCK_OVERHEAD as u64));
+            return false;
+        };
+        let full = std::mem::replace(&mut self.tail, next);
         self.full.get_or_insert_default().0.push(Arc::new(full));
         true
     }
 
     /// Bytes charged for the rows.
-    pub(super) fn bytes(&self) -> u64 {
-        let full = self.full().len() * (POINTS_PER_BLOCK * POINT_BYTES + BLOCK_OVERHEAD);
-        (self.tail.capacity() * POINT_BYTES + full) as u64
+    pub(super) fn memory(&self) -> RowMemory {
+        let blocks = self.full().iter().map(|block| &**block);
+        let blocks = blocks.chain(std::iter::once(&self.tail));
+        let overhead = RowMemory::heap((self.full().len() * BLOCK_OVERHEAD) as u64);
+        blocks.map(RowMemory::of).fold(overhead, RowMemory::plus)
     }
 
     /// Copies what may still change, at most a block. Full blocks are shared.
@@ -306,8 +315,8 @@ impl UnsortedChunk {
         }
         let full = blocks.iter().flat_map(|block| block.iter()).copied();
         let mut points: Vec<Point> = full.collect();
-        points.extend(self.tail);
-        vec![Arc::new(dedup_keeping_last(points))]
+        points.extend_from_slice(&self.tail);
+        vec![Arc::new(dedup_keeping_last(points).into())]
     }
 }
 

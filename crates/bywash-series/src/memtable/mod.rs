@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(crate) use self::chunk::Block;
 pub(crate) use self::immutable::{ImmutableMemtable, SeriesColumns};
-pub(crate) use self::reservation::MemoryReservation;
+pub(crate) use self::reservation::{MemoryReservation, RowMemory};
 pub(crate) use self::series::{ChunkSnapshot, Series, SeriesGuard};
 use crate::catalog::{Catalog, SeriesHandle};
 use crate::partition::PartitionWidth;
@@ -113,9 +113,9 @@ impl Memtable {
         let series = series
             .iter()
             .filter_map(|&handle| self.catalog.series(handle));
-        let bytes = series
+        let memory = series
             .map(|series| series.drop_partition(to, key.generation))
-            .sum();
-        self.memory.release(bytes);
+            .fold(RowMemory::default(), RowMemory::plus);
+        self.memory.release(memory);
     }
 }

@@ -2,11 +2,54 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bywash_mem::{Budget, Reservation, Share};
+use bywash_mem::{Budget, FrameVec, MIN_FRAME, Reservation, Share, SharedFrame};
 use parking_lot::Mutex;
+
+use crate::Point;
 
 /// Bytes reserved from the budget at a time, so that its lock is taken once in some thousand blocks.
 const STEP: u64 = 1 << 20;
+
+/// Max bytes of a frame with blocks of rows: the system gives it as one huge page, whose fault costs less than those of 512 small ones.
+const FRAME_BYTES: u64 = 2 << 20;
+/// Fraction of the limit that a frame takes at most.
+const FRAME_DIVISOR: u64 = 32;
+
+/// Memory of rows, by where it lies.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RowMemory {
+    heap: u64,
+    frames: u64,
+}
+
+impl RowMemory {
+    pub(crate) fn heap(bytes: u64) -> Self {
+        Self {
+            heap: bytes,
+            frames: 0,
+        }
+    }
+
+    /// Memory of a block.
+    pub(super) fn of(block: &FrameVec<Point>) -> Self {
+        let bytes = (block.capacity() * size_of::<Point>()) as u64;
+        if block.is_in_frame() {
+            Self {
+                heap: 0,
+                frames: bytes,
+            }
+        } else {
+            Self::heap(bytes)
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            heap: self.heap + other.heap,
+            frames: self.frames + other.frames,
+        }
+    }
+}
 
 /// Charges against the budget: reserved in steps, charged by the block.
 #[derive(Debug)]
@@ -15,8 +58,13 @@ pub(crate) struct MemoryReservation {
     /// Max bytes charged.
     limit: u64,
     step: u64,
-    /// Bytes charged.
+    /// Bytes charged on the heap.
     used: AtomicU64,
+    /// Bytes of blocks in frames, which the pool charges.
+    framed: AtomicU64,
+    /// Frames with room. A writer takes one out while it takes a block of it, so that none waits for another's new frame.
+    frames: Mutex<Vec<SharedFrame>>,
+    frame_bytes: usize,
     /// Bytes reserved.
     held: AtomicU64,
     reservations: Mutex<Vec<Reservation>>,
@@ -29,6 +77,9 @@ impl MemoryReservation {
             limit,
             step: STEP.min((limit / 16).max(1)),
             used: AtomicU64::new(0),
+            framed: AtomicU64::new(0),
+            frames: Mutex::new(Vec::new()),
+            frame_bytes: frame_bytes(limit),
             held: AtomicU64::new(0),
             reservations: Mutex::new(Vec::new()),
         }
@@ -39,7 +90,9 @@ impl MemoryReservation {
         // Relaxed: only the count matters.
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Relaxed: as above.
-        if used <= self.held.load(Ordering::Relaxed) || self.reserve(used) {
+        let fits = used + self.framed.load(Ordering::Relaxed) <= self.limit;
+        // Relaxed: as above.
+        if fits && (used <= self.held.load(Ordering::Relaxed) || self.reserve(used)) {
             return true;
         }
         // Relaxed: as above.
@@ -49,9 +102,6 @@ impl MemoryReservation {
 
     #[cold]
     fn reserve(&self, used: u64) -> bool {
-        if used > self.limit {
-            return false;
-        }
         let mut reservations = self.reservations.lock();
         // Relaxed: written under the lock.
         let held = self.held.load(Ordering::Relaxed);
@@ -68,15 +118,55 @@ impl MemoryReservation {
         true
     }
 
-    /// Releases charged bytes.
-    pub(crate) fn release(&self, bytes: u64) {
+    /// Charges and returns an empty block: in a frame, or on the heap if the pool has no frame. `None` if the limit or the budget
+    /// does not allow it.
+    pub(super) fn try_block(&self, points: usize) -> Option<FrameVec<Point>> {
+        let bytes = (points * size_of::<Point>()) as u64;
         // Relaxed: only the count matters.
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let framed = self.framed.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Relaxed: as above.
+        if framed + self.used.load(Ordering::Relaxed) <= self.limit
+            && let Some(block) = self.block_in_frame(points)
+        {
+            return Some(block);
+        }
+        // Relaxed: as above.
+        self.framed.fetch_sub(bytes, Ordering::Relaxed);
+        self.try_charge(bytes)
+            .then(|| FrameVec::with_capacity(points))
+    }
+
+    fn block_in_frame(&self, points: usize) -> Option<FrameVec<Point>> {
+        let with_room = self.frames.lock().pop();
+        let full_or_none = with_room.and_then(|mut frame| Some((frame.vec(points)?, frame)));
+        let (block, frame) = match full_or_none {
+            Some(taken) => taken,
+            None => {
+                let frame = self.budget.try_frame(Share::Upload, self.frame_bytes)?;
+                let mut frame = SharedFrame::new(frame);
+                (frame.vec(points)?, frame)
+            }
+        };
+        self.frames.lock().push(frame);
+        Some(block)
+    }
+
+    /// Releases charged memory.
+    pub(crate) fn release(&self, memory: RowMemory) {
+        // Relaxed: only the count matters.
+        let framed = self.framed.fetch_sub(memory.frames, Ordering::Relaxed);
+        if framed == memory.frames {
+            // Their parts that were used are free only when all of them is.
+            self.frames.lock().clear();
+        }
+        // Relaxed: only the count matters.
+        self.used.fetch_sub(memory.heap, Ordering::Relaxed);
         let mut reservations = self.reservations.lock();
         // Keep one step for concurrent charges.
         // Relaxed: `held` is written under the lock; of `used` only the count matters.
         while let Some(last) = reservations.last()
-            && self.used() + self.step + last.bytes() <= self.held.load(Ordering::Relaxed)
+            && self.used.load(Ordering::Relaxed) + self.step + last.bytes()
+                <= self.held.load(Ordering::Relaxed)
         {
             // Relaxed: as above.
             self.held.fetch_sub(last.bytes(), Ordering::Relaxed);
@@ -91,12 +181,18 @@ impl MemoryReservation {
 
     /// Bytes charged.
     pub(crate) fn used(&self) -> u64 {
-        // Relaxed: only the count matters.
-        self.used.load(Ordering::Relaxed)
+        // Relaxed: only the counts matter.
+        self.used.load(Ordering::Relaxed) + self.framed.load(Ordering::Relaxed)
     }
 
     /// Max bytes charged.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
+}
+
+/// Returns the bytes of a frame for rows under this limit: a power of two.
+fn frame_bytes(limit: u64) -> usize {
+    let largest = (limit / FRAME_DIVISOR).clamp(MIN_FRAME as u64, FRAME_BYTES);
+    1 << largest.ilog2()
 }

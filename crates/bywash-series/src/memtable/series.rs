@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::PartitionKey;
 use super::bounds::Bounds;
 use super::chunk::{AsPoint, Block, MemtableChunk, UnsortedChunk};
-use super::reservation::MemoryReservation;
+use super::reservation::{MemoryReservation, RowMemory};
 use crate::catalog::SeriesHandle;
 use crate::partition::PartitionWidth;
 
@@ -159,8 +159,8 @@ impl Series {
         self.bounds.has(range).unwrap_or_else(of_rows)
     }
 
-    /// Drops the chunk of this partition and generation. Returns the bytes charged for it.
-    pub(super) fn drop_partition(&self, to: i64, generation: u64) -> u64 {
+    /// Drops the chunk of this partition and generation. Returns the memory charged for it.
+    pub(super) fn drop_partition(&self, to: i64, generation: u64) -> RowMemory {
         let run = {
             let mut points = self.points.lock();
             let run = if points.current.is(generation, to) {
@@ -172,7 +172,7 @@ impl Series {
             self.bounds.set(points.bounds());
             run
         };
-        run.bytes()
+        run.memory()
     }
 }
 

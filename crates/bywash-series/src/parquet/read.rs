@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::index::CHECKSUM_BLOCK;
 use super::layout::{Column, Layout, Part};
 use crate::manifest::FileEntry;
+use crate::memtable::Block;
 use crate::{Point, SeriesError};
 
 /// Max bytes of two columns read by one GET: reading the gap costs less than a round trip.
@@ -88,7 +89,7 @@ const MAX_DECODED_ROWS: u64 = 32 << 10;
 struct Decoded {
     /// Position in the file.
     first: u64,
-    points: Arc<Vec<Point>>,
+    points: Block,
 }
 
 /// Reads rows of one file. Keeps the last decoded pages, which neighbouring series share.
@@ -118,7 +119,7 @@ impl FileReader {
     pub(crate) async fn read(
         &self,
         rows: &Range<u64>,
-    ) -> Result<(Arc<Vec<Point>>, Range<usize>), SeriesError> {
+    ) -> Result<(Block, Range<usize>), SeriesError> {
         let last = std::mem::take(&mut *self.last.lock());
         let known = last.first..last.first + last.points.len() as u64;
         let decoded = if known.contains(&rows.start) {
@@ -134,8 +135,8 @@ impl FileReader {
             let end = end.min(rows.start + MAX_DECODED_ROWS);
             let pages = self.layout.pages_of(&(rows.start..end));
             // Reuse the buffer, unless a reader still holds it.
-            let buffers = Arc::try_unwrap(last.points).unwrap_or_default();
-            self.decode(&pages, buffers).await?
+            let buffer = Arc::try_unwrap(last.points).unwrap_or_default();
+            self.decode(&pages, buffer.into_vec()).await?
         };
         self.last.lock().clone_from(&decoded);
         let place = |row: u64| (row - decoded.first) as usize;
@@ -164,7 +165,7 @@ impl FileReader {
         decoded.map_err(wrong)?;
         Ok(Decoded {
             first: self.layout.rows_of(pages).start,
-            points: points.into(),
+            points: Arc::new(points.into()),
         })
     }
 
