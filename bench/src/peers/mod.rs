@@ -18,6 +18,7 @@ mod report;
 mod round;
 mod series;
 mod serve;
+mod significance;
 mod sort;
 mod upload;
 mod verify;

@@ -19,6 +19,12 @@ pub(crate) struct Row {
     /// Max ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<f64>,
+    /// Half of the range between the quartiles of the rounds, as a share of the median: of ours, and of the peer's figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spread: Option<[f64; 2]>,
+    /// Probability that chance alone made the two differ as much: a Mann-Whitney U test over the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p: Option<f64>,
     /// Whether the row has no goal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) info: bool,
@@ -35,6 +41,8 @@ impl Row {
             unit: unit.to_owned(),
             ratio: if ours == peer { 1.0 } else { ours / peer },
             goal: None,
+            spread: None,
+            p: None,
             info: true,
         }
     }
@@ -129,7 +137,7 @@ fn table(text: &mut String, rows: &[&Row]) {
         return;
     }
     text.push_str(
-        "| case | unit | Bywash | peer | its figure | ratio | goal | |\n|---|---|--:|---|--:|--:|--:|---|\n",
+        "| case | unit | Bywash | peer | its figure | ratio | goal | | spread, % | p |\n|---|---|--:|---|--:|--:|--:|---|--:|--:|\n",
     );
     for row in rows {
         let (goal, verdict) = match row.goal {
@@ -137,9 +145,13 @@ fn table(text: &mut String, rows: &[&Row]) {
             Some(goal) if row.is_missed() => (format!("{goal:.2}"), "missed"),
             Some(goal) => (format!("{goal:.2}"), "met"),
         };
+        let spread = row.spread.map_or_else(String::new, |[ours, peer]| {
+            format!("{:.0}, {:.0}", ours * 100.0, peer * 100.0)
+        });
+        let p = row.p.map_or_else(String::new, |p| format!("{p:.3}"));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {:.2} | {goal} | {verdict} |",
+            "| {} | {} | {} | {} | {} | {:.2} | {goal} | {verdict} | {spread} | {p} |",
             row.case,
             row.unit,
             digits(row.ours),

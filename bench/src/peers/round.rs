@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Row;
+use super::significance::{p_value, spread};
 use crate::Failure;
 use crate::read::load::median;
 
@@ -93,10 +94,15 @@ impl Rounds {
     /// Returns a row that compares `ours` with `peer`, without a goal. The ratio is the median of the rounds' ratios, not the ratio
     /// of the medians.
     pub(crate) fn row(&self, case: &str, unit: &str, ours: &str, peer: &str) -> Row {
-        let pairs = self.of(ours).iter().zip(self.of(peer));
+        let (ours_all, peer_all) = (self.of(ours), self.of(peer));
+        let pairs = ours_all.iter().zip(peer_all);
         let ratio = median(pairs.map(|(ours, peer)| ours / peer).collect());
         Row {
             ratio,
+            spread: spread(ours_all)
+                .zip(spread(peer_all))
+                .map(|(ours, peer)| [ours, peer]),
+            p: p_value(ours_all, peer_all),
             ..Row::info(case, unit, self.median(ours), peer, self.median(peer))
         }
     }
