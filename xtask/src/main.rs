@@ -70,8 +70,11 @@ enum Task {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// Runs the memory core's tests under ThreadSanitizer.
+    /// Runs the unit tests of a crate under ThreadSanitizer.
     Tsan {
+        /// The crate.
+        #[arg(short, long, default_value = "bywash-mem")]
+        package: String,
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
@@ -144,7 +147,7 @@ fn main() -> ExitCode {
         } => proofs::soak_disk(kills, seed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
-        Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
+        Task::Tsan { package, filter } => proofs::tsan(&package, filter.as_deref()),
         Task::Siege(args) => siege::run(&args),
         Task::Bench { args } => bench(&args),
         Task::Peers { args } => bench(&[vec!["peers".to_owned()], args].concat()),

@@ -163,7 +163,7 @@ pub(crate) fn miri(filter: Option<&str>) -> Result<(), Failure> {
 
 /// Data races among the real threads of the tests. The standard library is built with the sanitizer too: without that, the last
 /// drop of each `Arc` is taken for a race.
-pub(crate) fn tsan(filter: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn tsan(package: &str, filter: Option<&str>) -> Result<(), Failure> {
     let sysroot = Step::new("rustup")
         .args(["run", "nightly", "rustc", "--print", "sysroot"])
         .unset(["RUSTUP_TOOLCHAIN"])
@@ -180,7 +180,7 @@ pub(crate) fn tsan(filter: Option<&str>) -> Result<(), Failure> {
         .args([
             "test",
             "-p",
-            "bywash-mem",
+            package,
             "--lib",
             "--target-dir",
             "target/tsan",
