@@ -110,6 +110,9 @@ pub(crate) struct Args {
     /// When the bytes of a write are loaded into memory: on-read; or on-write, for objects of at most one chunk, with a HEAD request each [default: on-read]
     #[arg(long, value_name = "WHEN")]
     write_cache: Option<String>,
+    /// ETags of objects written to folders and memory: md5, as S3's; or fast, without a digest [default: md5]
+    #[arg(long, value_name = "STYLE")]
+    etag: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -319,6 +322,7 @@ fn s3_config(
         credentials,
         region: REGION.to_owned(),
         domains: settings.domains.clone(),
+        etag: settings.etag,
         limits: Limits {
             connections,
             drain: DRAIN_DEADLINE,

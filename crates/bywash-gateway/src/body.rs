@@ -37,6 +37,8 @@ pub(crate) struct RequestContext {
     pub(crate) payload_sha256: Option<String>,
     /// Checksum of the object, after verification.
     pub(crate) verified: OnceLock<Checksum>,
+    /// MD5 of the body in hex, if it was requested, at its end.
+    pub(crate) md5: OnceLock<String>,
     pub(crate) bytes_in: AtomicU64,
     /// Whether unread body bytes may follow.
     pub(crate) body_open: AtomicBool,
@@ -70,6 +72,7 @@ impl RequestContext {
             trailers: OnceLock::new(),
             payload_sha256,
             verified: OnceLock::new(),
+            md5: OnceLock::new(),
             bytes_in: AtomicU64::new(0),
             body_open: AtomicBool::new(false),
             streams_body: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use object_store::ObjectMeta;
 use s3s::S3Result;
 
 use crate::errors::{OperationContext, precondition_failed};
-use crate::meta::{bare, text};
+use crate::meta::{bare, client_e_tag, names_version, text};
 
 fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
     text(headers, name).and_then(parse_http_date)
@@ -41,15 +41,25 @@ impl Conditions {
         }
     }
 
+    /// The conditions of a write.
+    pub(crate) fn of_write(if_match: Option<&str>, if_none_match: Option<&str>) -> Self {
+        Self {
+            if_match: if_match.map(str::to_owned),
+            if_none_match: if_none_match.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Checks in the order of RFC 9110, section 13.2.2. Dates compare by whole seconds, as in HTTP.
     pub(crate) fn check(&self, meta: &ObjectMeta) -> Result<(), Unmet> {
-        let current = meta.e_tag.as_deref().map(bare);
-        let names =
-            |list: &str| list == "*" || list.split(',').any(|tag| Some(bare(tag)) == current);
+        let current = meta.e_tag.as_deref();
+        let is_current =
+            |tag: &str| current.is_some_and(|current| names_version(current, bare(tag)));
+        let names = |list: &str| list == "*" || list.split(',').any(is_current);
         let changed = meta.last_modified.timestamp();
         match (&self.if_match, self.unmodified_since) {
             (Some(list), _) if !names(list) => return Err(Unmet::Failed),
@@ -79,7 +89,7 @@ pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
         Some(date) => date.timestamp() == meta.last_modified.timestamp(),
         None => meta.e_tag.as_deref().is_some_and(|known| {
             ![known, version].iter().any(|tag| tag.starts_with("W/"))
-                && bare(known) == bare(version)
+                && bare(client_e_tag(known)) == bare(version)
         }),
     }
 }

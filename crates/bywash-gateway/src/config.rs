@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,37 @@ impl Default for Limits {
     }
 }
 
+/// ETags of objects that are written to folders and to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ETagStyle {
+    /// As in S3: the MD5 of the bytes, computed while they pass, or the MD5 of the MD5s of the parts and their number.
+    #[default]
+    Md5,
+    /// The identity of the stored version: no digest is computed.
+    Fast,
+}
+
+impl fmt::Display for ETagStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Md5 => "md5",
+            Self::Fast => "fast",
+        })
+    }
+}
+
+impl FromStr for ETagStyle {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "md5" => Ok(Self::Md5),
+            "fast" => Ok(Self::Fast),
+            other => Err(format!("{other:?} is not known; write md5 or fast")),
+        }
+    }
+}
+
 /// Settings of one S3 endpoint.
 #[derive(Debug, Clone)]
 pub struct S3Config {
@@ -125,6 +157,8 @@ pub struct S3Config {
     /// Domains of virtual-hosted-style requests: `BUCKET.DOMAIN` names a bucket, DOMAIN itself is path-style.
     /// `localhost` is always included.
     pub domains: Vec<String>,
+    /// ETags of objects that are written to folders and to memory.
+    pub etag: ETagStyle,
     /// Limits.
     pub limits: Limits,
     /// Proxies, exempt from [`Limits::connections_per_address`] because many clients share their addresses.
@@ -147,14 +181,7 @@ impl S3Config {
         Self {
             credentials: vec![credential],
             anonymous: false,
-            region: "us-east-1".to_owned(),
-            domains: Vec::new(),
-            limits: Limits::default(),
-            trusted_proxies: Vec::new(),
-            access_log: None,
-            tls: None,
-            uploads: None,
-            open_uploads: OpenUploads::default(),
+            ..Self::anonymous()
         }
     }
 
@@ -166,6 +193,7 @@ impl S3Config {
             anonymous: true,
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
+            etag: ETagStyle::default(),
             limits: Limits::default(),
             trusted_proxies: Vec::new(),
             access_log: None,

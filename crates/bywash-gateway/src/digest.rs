@@ -66,7 +66,7 @@ impl Algorithm {
     }
 
     /// Length of a digest in bytes.
-    fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
             Self::Crc64Nvme => 8,
@@ -98,6 +98,16 @@ pub(crate) struct Checksum {
     pub(crate) algorithm: Algorithm,
     /// Base64, and `-PARTS` if composite.
     pub(crate) value: String,
+}
+
+impl Checksum {
+    /// Returns its type: over the checksums of the parts, or over the bytes.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.value.contains('-') {
+            true => "COMPOSITE",
+            false => "FULL_OBJECT",
+        }
+    }
 }
 
 /// A digest in progress.
@@ -167,16 +177,47 @@ pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], full: bool) -> Option<
     Some(Checksum { algorithm, value })
 }
 
+/// Returns a digest in lower-case hexadecimal digits.
+pub(crate) fn hex(digest: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    let digits = digest
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    digits.collect()
+}
+
+/// Decodes an MD5 in hexadecimal digits.
+fn from_hex(text: &str) -> Option<[u8; 16]> {
+    let mut digest = [0; 16];
+    if text.len() != 32 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// Returns the ETag of an object of parts with these MD5s: the MD5 of the MD5s and their number. `None` if one is unknown.
+pub(crate) fn e_tag_of_parts<'a>(md5s: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
+    let mut hasher = Hasher::md5();
+    let mut parts = 0;
+    for md5 in md5s {
+        hasher.update(&from_hex(md5?)?);
+        parts += 1;
+    }
+    Some(format!("{}-{parts}", hex(&hasher.finish())))
+}
+
 /// Adds `checksum` to response headers.
 pub(crate) fn announce(headers: &mut HeaderMap, checksum: &Checksum) {
     if let Ok(value) = HeaderValue::try_from(&checksum.value) {
         headers.insert(checksum.algorithm.header(), value);
-        let kind = if checksum.value.contains('-') {
-            "COMPOSITE"
-        } else {
-            "FULL_OBJECT"
-        };
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
+        headers.insert(
+            "x-amz-checksum-type",
+            HeaderValue::from_static(checksum.kind()),
+        );
     }
 }
 

@@ -72,6 +72,27 @@ pub(crate) fn precondition_failed(doing: OperationContext<'_>) -> S3Error {
     fault(S3ErrorCode::PreconditionFailed, message)
 }
 
+/// The error of a write whose conditions held for a version that was replaced meanwhile.
+pub(crate) fn conflict(doing: OperationContext<'_>) -> S3Error {
+    let OperationContext {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let message = format!(
+        "{operation} {bucket}/{key}: another request changed the object meanwhile; try again."
+    );
+    custom("ConditionalRequestConflict", StatusCode::CONFLICT, message)
+}
+
+pub(crate) fn no_such_key(doing: OperationContext<'_>) -> S3Error {
+    let message = format!(
+        "The key {} does not exist in bucket {}.",
+        doing.key, doing.bucket
+    );
+    fault(S3ErrorCode::NoSuchKey, message)
+}
+
 pub(crate) fn invalid_range(doing: OperationContext<'_>, length: u64) -> S3Error {
     let message = format!(
         "The range cannot be satisfied: {}/{} has {length} bytes.",
@@ -97,10 +118,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
         return from_engine(doing, engine);
     }
     match error {
-        StoreError::NotFound { .. } => fault(
-            S3ErrorCode::NoSuchKey,
-            format!("The key {key} does not exist in bucket {bucket}."),
-        ),
+        StoreError::NotFound { .. } => no_such_key(doing),
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
             precondition_failed(doing)
         }

@@ -10,6 +10,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::body::RequestContext;
+use crate::config::ETagStyle;
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::keys::path_of;
 use crate::uploads::Uploads;
@@ -20,6 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) engine: Engine,
     pub(crate) region: Arc<str>,
     pub(crate) uploads: Arc<Uploads>,
+    pub(crate) etag: ETagStyle,
 }
 
 impl fmt::Debug for Gateway {
@@ -33,6 +35,11 @@ impl fmt::Debug for Gateway {
 impl Gateway {
     pub(crate) fn bucket(&self, name: &str) -> S3Result<Bucket> {
         self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
+    }
+
+    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
+        self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
     }
 
     /// Resolves bucket and path of an object to be written.
@@ -82,7 +89,7 @@ operations! {
     get_public_access_block(GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = settings::public_access;
     get_object(GetObjectInput) -> GetObjectOutput = read::get;
     head_object(HeadObjectInput) -> HeadObjectOutput = read::head;
-    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = read::attributes;
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = attributes::get;
     get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = tagging::get;
     put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = tagging::put;
     delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = tagging::delete;

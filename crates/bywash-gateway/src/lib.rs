@@ -30,7 +30,9 @@ mod listing;
 mod memory_ceiling;
 mod meta;
 mod middleware;
+mod object_parts;
 mod ops;
+mod passing;
 mod range;
 mod request_xml;
 mod response;
@@ -44,7 +46,7 @@ mod xml;
 
 pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget};
 pub use addresses::{Network, NetworkError};
-pub use config::{Credential, Limits, S3Config, Scope, TlsError, load_tls};
+pub use config::{Credential, ETagStyle, Limits, S3Config, Scope, TlsError, load_tls};
 pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};

@@ -108,6 +108,9 @@ pub(crate) const MAX_TAG_VALUE_CHARS: usize = 256;
 
 /// Highest part number of a multipart upload, as in S3; so also the max number of parts.
 pub(crate) const MAX_PART_NUMBER: u16 = 10_000;
+/// Bytes of the list of an object's parts that are kept with it, and of the list of their checksums; in memory while the object is
+/// known. 10,000 parts of one size and their CRC32 fit. Of a longer list, the object is read as one part, or the parts without checksums.
+pub(crate) const MAX_PARTS_ATTRIBUTE_BYTES: usize = 64 << 10;
 /// Bytes appended to an upload's file before it is rewritten: repeated parts leave stale records. More than all parts
 /// of an upload take.
 pub(crate) const MAX_UPLOAD_FILE_APPENDED_BYTES: u64 = 8 << 20;

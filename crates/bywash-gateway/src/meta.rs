@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bywash::ReadInfo;
+use bywash::origin::{CLIENT_ETAG, client_etag, etag_matches};
 use bywash::time::http_date;
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -18,6 +19,8 @@ use crate::tags::Tags;
 /// Prefix of user metadata that is reserved for Bywash.
 const RESERVED: &str = "bywash-";
 const CHECKSUM: &str = "bywash-checksum-";
+/// Identifies the multipart upload that created an object, to a client that repeats its completion.
+const UPLOAD_ID: &str = "bywash-upload";
 /// Stores the Expires header, which `object_store` has no attribute for.
 const EXPIRES: &str = "bywash-expires";
 /// Identifies the multipart upload that created an object. Reserved too; Azure allows no hyphen in a name.
@@ -46,9 +49,25 @@ pub(crate) fn bare(e_tag: &str) -> &str {
         .unwrap_or(e_tag)
 }
 
+/// Returns the part of a stored ETag that clients see.
+pub(crate) fn client_e_tag(stored: &str) -> &str {
+    client_etag(stored)
+}
+
+/// Returns whether a client's ETag without quotes names the version with the stored ETag `stored`: by the ETag that clients see, or by
+/// the identity of the version, which they saw before there was another.
+pub(crate) fn names_version(stored: &str, tag: &str) -> bool {
+    bare(stored) == tag || etag_matches(stored, tag)
+}
+
+/// Adds the ETag that clients compute to the attributes of an object.
+pub(crate) fn keep_e_tag(attributes: &mut Attributes, e_tag: String) {
+    attributes.insert(CLIENT_ETAG, e_tag.into());
+}
+
 /// Converts a stored ETag to the form clients see.
 pub(crate) fn e_tag(stored: &str) -> ETag {
-    let value = bare(stored).to_owned();
+    let value = bare(client_e_tag(stored)).to_owned();
     if stored.starts_with("W/") {
         ETag::Weak(value)
     } else {
@@ -207,6 +226,14 @@ pub(crate) fn keep_checksum(attributes: &mut Attributes, checksum: &Checksum) {
     attributes.insert(metadata(name), checksum.value.clone().into());
 }
 
+/// Removes the checksum from the attributes of an object.
+pub(crate) fn forget_checksum(attributes: &mut Attributes) {
+    for algorithm in Algorithm::ALL {
+        let name = format!("{CHECKSUM}{}", algorithm.name().to_ascii_lowercase());
+        attributes.remove(&metadata(name));
+    }
+}
+
 /// Returns the checksum stored with an object.
 pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
     attributes.iter().find_map(|(attribute, value)| {
@@ -219,6 +246,17 @@ pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
             value: value.to_string(),
         })
     })
+}
+
+/// Adds the id of the upload that creates the object.
+pub(crate) fn keep_upload_id(attributes: &mut Attributes, id: &str) {
+    attributes.insert(metadata(UPLOAD_ID), id.to_owned().into());
+}
+
+/// Returns the id of the upload that created the object.
+pub(crate) fn kept_upload_id(attributes: &Attributes) -> Option<&str> {
+    let id = attributes.get(&metadata(UPLOAD_ID));
+    id.map(|id| id.as_ref())
 }
 
 /// Adds the mark of the upload that will create the object. Returns false if user metadata leaves no space: origins

@@ -33,7 +33,7 @@ use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
 use crate::range::{IgnoredRange, normalize_range};
 use crate::request_xml::{Gather, SignedChunks, gathered};
-use crate::response::{complete, is_representable, unrepresentable};
+use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
 
 const PAYLOAD: &str = "x-amz-content-sha256";
 
@@ -171,7 +171,10 @@ impl Middleware {
         parts.extensions.insert(Arc::clone(context));
         parts.extensions.insert(Arc::new(target));
         parts.extensions.insert(Arc::clone(&documents));
-        let response = self.service.call(Request::from_parts(parts, body)).await?;
+        let mut response = self.service.call(Request::from_parts(parts, body)).await?;
+        if operation == "GetObjectAttributes" {
+            unquote_e_tag(&mut response);
+        }
         // All other buffered bodies are XML.
         if operation != "GetObject" && !is_representable(&response) {
             return unrepresentable().to_http_response().map_err(http_error);

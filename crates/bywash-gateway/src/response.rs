@@ -4,6 +4,7 @@
 //! - error documents lack the message of some codes, the resource, the request id and the failed condition;
 //! - the reason for which a request's body could not be read is not passed on;
 //! - names with characters that XML 1.0 cannot represent are written unchanged;
+//! - the ETag of GetObjectAttributes is quoted;
 //! - 206 is the status of GetObject only, and 304 has a body.
 //!
 //! A hook of `s3s` that receives the `S3Error` before it becomes a document would do for the first two.
@@ -77,6 +78,26 @@ pub(crate) fn complete(
         response.headers_mut().insert(REQUEST_ID, id);
     }
     Ok(response)
+}
+
+/// Removes the quotes of the ETag in a response to GetObjectAttributes, the one operation where S3 has none.
+pub(crate) fn unquote_e_tag(response: &mut Response<Body>) {
+    let Some(bytes) = response.body().bytes() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return;
+    };
+    let Some((head, (value, tail))) = text
+        .split_once("<ETag>")
+        .and_then(|(head, rest)| Some((head, rest.split_once("</ETag>")?)))
+    else {
+        return;
+    };
+    let value = value.replace("&quot;", "\"");
+    let unquoted = format!("{head}<ETag>{}</ETag>{tail}", value.trim_matches('"'));
+    *response.body_mut() = Body::from(unquoted);
+    response.headers_mut().remove(CONTENT_LENGTH);
 }
 
 /// Returns whether XML 1.0 represents all characters of a successful, buffered response.

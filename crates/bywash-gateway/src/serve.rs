@@ -92,6 +92,7 @@ pub async fn serve_s3(
         engine: engine.clone(),
         region: config.region.as_str().into(),
         uploads,
+        etag: config.etag,
     };
     let middleware = Arc::new(Middleware::new(gateway, &config, hosts));
     let service = service_fn(move |request| {

@@ -28,6 +28,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{OperationContext, fault, no_such_upload, slow_down};
+use crate::meta::bare;
 pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
@@ -41,9 +42,18 @@ pub(crate) use rules::{choose, part_number};
 pub(crate) struct Part {
     /// The engine's ETag.
     pub(crate) e_tag: String,
+    /// MD5 of its bytes in hexadecimal digits, if it was computed: the ETag that clients see.
+    pub(crate) md5: Option<String>,
     pub(crate) size: u64,
     pub(crate) checksum: Option<Checksum>,
     pub(crate) modified: DateTime<Utc>,
+}
+
+impl Part {
+    /// Returns the ETag that clients see, without quotes.
+    pub(crate) fn client_e_tag(&self) -> &str {
+        self.md5.as_deref().unwrap_or_else(|| bare(&self.e_tag))
+    }
 }
 
 /// One upload.
@@ -283,6 +293,11 @@ impl Uploads {
             Some(upload) if upload.completing => Err(busy(&name.id)),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Returns the algorithm announced at the start of an upload.
+    pub(crate) fn algorithm(&self, name: &UploadName) -> Option<Algorithm> {
+        self.open.lock().get(name)?.algorithm
     }
 
     /// Charges the memory of one more part, if the upload accepts parts.

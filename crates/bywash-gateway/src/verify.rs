@@ -13,7 +13,7 @@ use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError, TrailingHeaders};
 
 use crate::body::{BodyError, RequestContext};
-use crate::digest::{Algorithm, Checksum, Hasher};
+use crate::digest::{Algorithm, Checksum, Hasher, hex};
 use crate::errors::fault;
 
 /// The expected value of a digest.
@@ -22,6 +22,10 @@ enum ExpectedDigest {
     Payload(String),
     Header(Algorithm, Vec<u8>),
     Trailer(Algorithm),
+    /// None: the checksum is computed.
+    Computed(Algorithm),
+    /// None: the MD5 is computed.
+    ComputedMd5,
 }
 
 struct Check {
@@ -91,6 +95,37 @@ impl Checks {
         Ok(Self { checks, trailers })
     }
 
+    /// Computes the MD5 of the body too, if `wanted`.
+    pub(crate) fn with_md5(mut self, wanted: bool) -> Self {
+        let is_md5 = |check: &Check| matches!(check.expected, ExpectedDigest::Md5(_));
+        if wanted && !self.checks.iter().any(is_md5) {
+            self.checks.push(Check {
+                hasher: Hasher::md5(),
+                expected: ExpectedDigest::ComputedMd5,
+            });
+        }
+        self
+    }
+
+    /// Computes the checksum of `algorithm` too, unless one is announced.
+    pub(crate) fn with_checksum(mut self, algorithm: Option<Algorithm>) -> Self {
+        let is_checksum = |check: &Check| {
+            matches!(
+                check.expected,
+                ExpectedDigest::Header(..) | ExpectedDigest::Trailer(_)
+            )
+        };
+        if let Some(algorithm) = algorithm
+            && !self.checks.iter().any(is_checksum)
+        {
+            self.checks.push(Check {
+                hasher: algorithm.hasher(),
+                expected: ExpectedDigest::Computed(algorithm),
+            });
+        }
+        self
+    }
+
     /// Returns the object's checksum if a header announces it.
     pub(crate) fn known(&self) -> Option<Checksum> {
         self.checks.iter().find_map(|check| match &check.expected {
@@ -114,8 +149,14 @@ impl Checks {
             let digest = check.hasher.finish();
             match check.expected {
                 ExpectedDigest::Md5(expected) => {
-                    expect_digest(context, "Content-MD5", expected == digest)?
+                    expect_digest(context, "Content-MD5", expected == digest)?;
+                    // Set once: a request has one body.
+                    let _ = context.md5.set(hex(&digest));
                 }
+                ExpectedDigest::ComputedMd5 => {
+                    let _ = context.md5.set(hex(&digest));
+                }
+                ExpectedDigest::Computed(algorithm) => remember(context, algorithm, &digest),
                 ExpectedDigest::Payload(expected) => {
                     if !hex(&digest).eq_ignore_ascii_case(&expected) {
                         return Err(payload_mismatch(context));
@@ -209,10 +250,6 @@ fn remember(context: &RequestContext, algorithm: Algorithm, digest: &[u8]) {
     };
     // Set once: a request has one checksum.
     let _ = context.verified.set(checksum);
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A request body that fails at its end unless length and digests are as announced.

@@ -45,6 +45,13 @@ impl Bucket {
         self.shared.origin.kind()
     }
 
+    /// Returns whether attributes that are known only when a write ends are kept whatever its length; see
+    /// [`crate::Origin::takes_late_attributes`].
+    #[must_use]
+    pub fn takes_late_attributes(&self) -> bool {
+        self.shared.origin.takes_late_attributes()
+    }
+
     /// Returns the bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {

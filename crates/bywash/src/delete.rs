@@ -8,10 +8,27 @@ use object_store::{Error, ObjectStore, Result};
 
 use crate::bucket::Bucket;
 use crate::error::EngineError;
-use crate::origin::interface::Capability;
-use crate::retry::{is_transient, with_retries};
+use crate::origin::interface::{Capability, DeleteCondition};
+use crate::retry::{is_transient, once, with_retries};
 
 impl Bucket {
+    /// Deletes an object if it meets `condition`, in one step; see [`crate::Origin::delete_if`]. Not retried: the object may be gone
+    /// because the first attempt succeeded.
+    ///
+    /// # Errors
+    /// `Precondition` if the condition fails, `NotImplemented` if the origin has no conditional deletes; otherwise as any request.
+    pub async fn delete_if(&self, path: &Path, condition: DeleteCondition) -> Result<()> {
+        let shared = Arc::clone(self.shared());
+        shared.counters.request();
+        self.write(path, move |path| async move {
+            shared.origin_request(Capability::Write);
+            let stall = shared.engine.retry.stall;
+            let sent = shared.origin.delete_if(&path, &condition);
+            once(stall, "delete", &path, sent).await
+        })
+        .await
+    }
+
     /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
     /// retried one by one, until the origin has failed one of them until the retry deadline.
     pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {

@@ -59,7 +59,7 @@ pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
 pub use engine::{BucketInfo, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
-pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
+pub use origin::{CompleteOptions, DeleteCondition, Origin, OriginUrl, PartBody, UploadedPart};
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;

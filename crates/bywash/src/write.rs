@@ -11,7 +11,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::interface::{Capability, PartBody, UploadedPart};
+use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::read;
@@ -27,8 +27,8 @@ pub struct PutStreamOptions {
     pub mode: PutMode,
     /// Content headers and user metadata.
     pub attributes: Attributes,
-    /// Attributes known only after the body was read, such as a checksum sent as a trailer. Used if the body fits one
-    /// chunk; a longer body's attributes are sent before its bytes.
+    /// Attributes known only after the body was read, such as a checksum sent as a trailer. Of a body longer than one chunk they are
+    /// kept if [`Bucket::takes_late_attributes`].
     pub late_attributes: Option<Box<dyn FnOnce() -> Attributes + Send>>,
     /// Exact number of bytes to come, if known. Any other number is an error and stores nothing.
     pub length: Option<u64>,
@@ -90,9 +90,7 @@ impl Bucket {
         while let Some(piece) = body.try_next().await? {
             upload.write(piece).await?;
         }
-        if let Some(late) = options.late_attributes
-            && upload.is_small()
-        {
+        if let Some(late) = options.late_attributes {
             upload.add_attributes(&late());
         }
         let result = upload.finish().await?;
@@ -192,10 +190,11 @@ impl Bucket {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: impl Into<CompleteOptions>,
     ) -> Result<PutResult> {
         self.shared().counters.request();
-        self.finish_upload(path, upload, parts, mode).await
+        let options = options.into();
+        self.finish_upload(path, upload, parts, options).await
     }
 
     /// Aborts an upload and removes its parts.
@@ -241,7 +240,7 @@ impl Bucket {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
         let (upload, parts) = (upload.to_owned(), parts.to_owned());
@@ -252,7 +251,9 @@ impl Bucket {
                 limit,
                 "complete upload of",
                 &path,
-                shared.origin.complete_upload(&path, &upload, &parts, mode),
+                shared
+                    .origin
+                    .complete_upload(&path, &upload, &parts, options),
             )
             .await
         })

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Origin, PartBody, UploadedPart};
+use bywash::{CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetResult, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result,
+    GetOptions, GetResult, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 
 /// An origin whose requests for objects go through a store that a test has wrapped around its memory, for example one that
@@ -57,6 +57,14 @@ impl Origin for WrappedMemory {
         self.memory.kind()
     }
 
+    fn takes_late_attributes(&self) -> bool {
+        self.memory.takes_late_attributes()
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.memory.delete_if(path, condition).await
+    }
+
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         self.memory.create_upload(path, options).await
     }
@@ -77,9 +85,9 @@ impl Origin for WrappedMemory {
         path: &Path,
         id: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult> {
-        self.memory.complete_upload(path, id, parts, mode).await
+        self.memory.complete_upload(path, id, parts, options).await
     }
 
     async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {

@@ -26,6 +26,7 @@ pub(super) struct FileSettings {
     pub(super) verify: Option<String>,
     pub(super) fetch_folder: Option<PathBuf>,
     pub(super) write_cache: Option<String>,
+    pub(super) etag: Option<String>,
     pub(super) s3_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,

@@ -10,7 +10,8 @@ use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
 use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
-    AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
+    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Network, NetworkError, Scope,
+    is_domain,
 };
 
 use super::Args;
@@ -43,6 +44,8 @@ pub(super) struct Settings {
     /// Folder below which `cache fetch` may write.
     pub(super) fetch_folder: Option<PathBuf>,
     pub(super) write_cache: WriteCache,
+    /// ETags of objects written to folders and memory.
+    pub(super) etag: ETagStyle,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -159,6 +162,7 @@ impl Settings {
             fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
             verify: word("--verify", args.verify.or(file.verify))?,
             write_cache: word("--write-cache", args.write_cache.or(file.write_cache))?,
+            etag: word("--etag", args.etag.or(file.etag))?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),

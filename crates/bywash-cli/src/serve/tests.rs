@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bywash::{Consistency, OriginUrl, Verify, WriteCache};
-use bywash_gateway::{AccessLogFormat, AccessLogTarget};
+use bywash_gateway::{AccessLogFormat, AccessLogTarget, ETagStyle};
 use url::Url;
 
 use super::Args;
@@ -99,6 +99,27 @@ fn verification_is_whole_unless_options_or_the_file_turn_it_off() {
     assert_eq!(failure.kind, Kind::Usage);
     assert!(
         failure.message.contains("off, whole or always"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn etags_are_md5_unless_options_or_the_file_want_fast_ones() {
+    let etag = |option: Option<&str>, file| {
+        let args = Args {
+            etag: option.map(str::to_owned),
+            ..Args::default()
+        };
+        merge(args, file).map(|settings| settings.etag)
+    };
+    assert_eq!(etag(None, "").unwrap(), ETagStyle::Md5);
+    assert_eq!(etag(None, "etag = 'fast'").unwrap(), ETagStyle::Fast);
+    assert_eq!(etag(Some("md5"), "etag = 'fast'").unwrap(), ETagStyle::Md5);
+    let failure = etag(Some("sha1"), "").unwrap_err();
+    assert_eq!(failure.kind, Kind::Usage);
+    assert!(
+        failure.message.contains("md5 or fast"),
         "{}",
         failure.message
     );

@@ -5,17 +5,21 @@
 //! the origin stores with the object, and its list of parts is recorded before the completion is sent. An object with
 //! this mark and the size of the parts is the result, if no other list of parts was ever sent.
 
-use bywash::{Bucket, UploadedPart};
+use bywash::origin::kept_client_etag;
+use bywash::{Bucket, CompleteOptions, UploadedPart};
 use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode, PutResult,
+    Attributes, Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutResult,
 };
+use s3s::dto::CompletedPart;
 use s3s::{S3ErrorCode, S3Result};
 
-use super::write::put_mode;
+use super::write::WriteCondition;
+use crate::digest::{Checksum, e_tag_of_parts};
 use crate::errors::{OperationContext, fault, from_store, no_such_upload};
-use crate::meta::{bare, upload_mark};
+use crate::meta::{bare, client_e_tag, kept_checksum, kept_upload_id, upload_mark};
+use crate::object_parts::ObjectParts;
 use crate::uploads::{Completion, Upload, attempt};
 
 /// Evidence that an object is the result of this completion.
@@ -75,9 +79,39 @@ impl CompletionToken {
 
 /// Returns the number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
 fn parts_of(e_tag: &str) -> Option<usize> {
-    let (digest, parts) = bare(e_tag).split_once('-')?;
+    let (digest, parts) = bare(client_e_tag(e_tag)).split_once('-')?;
     let is_digest = digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     parts.parse().ok().filter(|_| is_digest)
+}
+
+/// Returns the stored ETag and the checksum of the object that the upload `id` became, if an earlier completion from the same parts
+/// succeeded: its client may have missed the response.
+pub(super) async fn earlier_result(
+    bucket: &Bucket,
+    path: &Path,
+    id: &str,
+    requested: &[CompletedPart],
+) -> Option<(String, Option<Checksum>)> {
+    let head = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    let found = bucket.get_opts(path, head).await.ok()?;
+    if kept_upload_id(&found.attributes) != Some(id) {
+        return None;
+    }
+    let parts = ObjectParts::kept(&found.attributes, found.meta.size)?;
+    let numbers = parts.0.iter().map(|part| i32::from(part.number));
+    let named = requested.iter().filter_map(|part| part.part_number);
+    let stored = found.meta.e_tag?;
+    let kept = kept_client_etag(&stored);
+    let of_named = e_tag_of_parts(
+        requested
+            .iter()
+            .map(|part| part.e_tag.as_ref().map(|e_tag| e_tag.value())),
+    );
+    let same = numbers.eq(named) && kept.is_none_or(|kept| of_named.as_deref() == Some(kept));
+    same.then(|| (stored.clone(), kept_checksum(&found.attributes)))
 }
 
 /// A validated completion.
@@ -88,6 +122,8 @@ pub(super) struct CompletionJob {
     pub(super) path: Path,
     pub(super) id: String,
     pub(super) parts: Vec<UploadedPart>,
+    /// Attributes known only now.
+    pub(super) attributes: Attributes,
 }
 
 impl CompletionJob {
@@ -117,18 +153,22 @@ impl CompletionJob {
             self.completion.done().await?;
             return Ok(found);
         }
-        let mode = put_mode(&self.bucket, &self.path, headers, doing).await?;
+        let condition = WriteCondition::find(&self.bucket, &self.path, headers, doing).await?;
+        let options = CompleteOptions {
+            mode: condition.mode.clone(),
+            attributes: self.attributes.clone(),
+        };
         let id = self.id.clone();
-        match tokio::spawn(self.send(mode)).await {
+        match tokio::spawn(self.send(options)).await {
             Ok(result) => result?.map_err(|error| match error {
                 StoreError::NotFound { .. } => no_such_upload(&id),
-                error => failed(error),
+                error => condition.error(doing, &error),
             }),
             Err(error) => Err(fault(S3ErrorCode::InternalError, error.to_string())),
         }
     }
 
-    async fn send(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
+    async fn send(self, options: CompleteOptions) -> S3Result<Result<PutResult, StoreError>> {
         let Self {
             completion,
             token,
@@ -136,9 +176,10 @@ impl CompletionJob {
             path,
             id,
             parts,
+            ..
         } = self;
         completion.begin(token.attempt.clone()).await?;
-        let mut result = bucket.complete_upload(&path, &id, &parts, mode).await;
+        let mut result = bucket.complete_upload(&path, &id, &parts, options).await;
         if matches!(result, Err(StoreError::NotFound { .. })) {
             match token.find(&bucket, &path).await {
                 Ok(Some(found)) => result = Ok(found),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
+use bywash::origin::kept_client_etag;
 use bywash::{Bucket, EngineError, PutStreamOptions};
 use chrono::Utc;
 use futures::TryStreamExt;
@@ -13,13 +14,16 @@ use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
     Attributes, CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMode,
+    ObjectStore, PutMode,
 };
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::write::put_mode;
+use super::multipart::requested_algorithm;
+use super::set_checksum;
+use super::write::WriteCondition;
 use crate::conditions::Conditions;
+use crate::digest::Algorithm;
 use crate::errors::{
     OperationContext, fault, from_store, invalid_range, not_implemented, slow_down,
 };
@@ -27,9 +31,11 @@ use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
-    attributes_of, check_version, e_tag, keep_checksum, kept_checksum, refuse_unsupported,
-    timestamp,
+    attributes_of, check_version, e_tag, forget_checksum, keep_checksum, keep_e_tag, kept_checksum,
+    refuse_unsupported, timestamp,
 };
+use crate::object_parts::ObjectParts;
+use crate::passing::{PassedDigests, PassingDigests};
 use crate::tags::Tags;
 use crate::uploads::{Part, UploadName, part_number};
 
@@ -96,6 +102,31 @@ impl Source {
             ..GetOptions::default()
         };
         self.bucket.get_opts(&self.path, options).await
+    }
+
+    /// Returns the ETag that clients compute of its bytes, if it is kept.
+    fn client_e_tag(&self) -> Option<&str> {
+        self.meta.e_tag.as_deref().and_then(kept_client_etag)
+    }
+
+    /// Returns the digests to compute of a copy to `bucket`. Those that are known are in its attributes.
+    fn digests(
+        &self,
+        gateway: &Gateway,
+        bucket: &Bucket,
+        attributes: &mut Attributes,
+        algorithm: Option<Algorithm>,
+    ) -> PassingDigests {
+        let known = self
+            .client_e_tag()
+            .filter(|_| bucket.takes_late_attributes());
+        if let Some(known) = known {
+            keep_e_tag(attributes, known.to_owned());
+        }
+        if algorithm.is_some() {
+            forget_checksum(attributes);
+        }
+        PassingDigests::new(known.is_none() && gateway.wants_md5(bucket), algorithm)
     }
 
     /// Body of a read. Sets `replaced` if it ends because the source was replaced.
@@ -168,6 +199,11 @@ fn copied_attributes(
         if let Some(checksum) = kept_checksum(&source.attributes) {
             keep_checksum(&mut attributes, &checksum);
         }
+        ObjectParts::copy(&source.attributes, &mut attributes);
+    }
+    if !bucket.takes_late_attributes() {
+        // Stores limit their metadata, and have their own lists.
+        ObjectParts::remove(&mut attributes);
     }
     tags.keep(bucket, &mut attributes)?;
     Ok((attributes, !metadata && !tagging))
@@ -199,15 +235,23 @@ pub(crate) async fn object(
             return Err(source_always_replaced(doing));
         }
     }
-    let meta = bucket
-        .head(&path)
+    let head = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    let copied = bucket
+        .get_opts(&path, head)
         .await
         .map_err(|error| from_store(doing, &error))?;
-    let result = CopyObjectResult {
-        e_tag: meta.e_tag.as_deref().map(e_tag),
-        last_modified: Some(timestamp(meta.last_modified)),
+    let mut result = CopyObjectResult {
+        e_tag: copied.meta.e_tag.as_deref().map(e_tag),
+        last_modified: Some(timestamp(copied.meta.last_modified)),
         ..Default::default()
     };
+    if let Some(checksum) = kept_checksum(&copied.attributes) {
+        result.checksum_type = Some(ChecksumType::from_static(checksum.kind()));
+        set_checksum!(result, checksum);
+    }
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(result),
         ..Default::default()
@@ -224,20 +268,24 @@ async fn copy(
     doing: OperationContext<'_>,
 ) -> S3Result<bool> {
     let source = Source::find(gateway, &input.copy_source, headers).await?;
-    let (attributes, same) = copied_attributes(input, headers, &source, bucket)?;
+    let (mut attributes, same) = copied_attributes(input, headers, &source, bucket)?;
+    let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
     let within = source.bucket.name() == bucket.name();
     if within && source.path == *path && same {
         let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
                        its metadata; give x-amz-metadata-directive: REPLACE.";
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
-    let mode = put_mode(bucket, path, headers, doing).await?;
+    let condition = WriteCondition::find(bucket, path, headers, doing).await?;
     // The origin would copy the version that is current then, which may fail the condition. A copy through this
     // server is pinned to the checked version.
     let conditional = headers
         .keys()
         .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
-    let by_origin = within && same && !conditional && matches!(mode, PutMode::Overwrite);
+    let plain = matches!(condition.mode, PutMode::Overwrite);
+    // The ETag of a file that was put behind our back is not known: its copy gets one from the bytes that pass here.
+    let known = !gateway.wants_md5(bucket) || source.client_e_tag().is_some();
+    let by_origin = within && same && !conditional && plain && known && algorithm.is_none();
     if by_origin && copy_by_origin(bucket, &source.path, path, doing).await? {
         return Ok(true);
     }
@@ -246,19 +294,33 @@ async fn copy(
         Err(error) if is_replaced(&error) => return Ok(false),
         Err(error) => return Err(from_store(source.doing(), &error)),
     };
+    let digests = source.digests(gateway, bucket, &mut attributes, algorithm);
+    let passed = digests.clone();
     let options = PutStreamOptions {
-        mode,
+        mode: condition.mode.clone(),
         attributes,
-        late_attributes: None,
+        late_attributes: Some(Box::new(move || late(passed.finish()))),
         length: Some(body.meta.size),
     };
     let replaced = Arc::default();
-    let body = Source::body(body, &replaced);
+    let body = digests.of(Source::body(body, &replaced));
     match bucket.put_stream(path, options, body).await {
         Ok(_) => Ok(true),
         Err(_) if replaced.load(Relaxed) => Ok(false),
-        Err(error) => Err(from_store(doing, &error)),
+        Err(error) => Err(condition.error(doing, &error)),
     }
+}
+
+/// Returns the attributes of a copy that are known when its bytes have passed.
+fn late(passed: PassedDigests) -> Attributes {
+    let mut attributes = Attributes::new();
+    if let Some(md5) = passed.md5 {
+        keep_e_tag(&mut attributes, md5);
+    }
+    if let Some(checksum) = passed.checksum {
+        keep_checksum(&mut attributes, &checksum);
+    }
+    attributes
 }
 
 /// Copies at the origin. Returns false if the origin cannot.
@@ -304,8 +366,10 @@ pub(crate) async fn part(
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id.clone());
     let hold = gateway.uploads.admit_part(&name, doing).await?;
+    let algorithm = gateway.uploads.algorithm(&name);
+    let md5 = gateway.wants_md5(&bucket);
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
-    let (stored, length) = loop {
+    let (stored, length, passed) = loop {
         let source = Source::find(gateway, &input.copy_source, &headers).await?;
         let size = source.meta.size;
         let range = match &input.copy_source_range {
@@ -316,9 +380,10 @@ pub(crate) async fn part(
         let replaced = Arc::default();
         match source.read(range).await {
             Ok(read) => {
-                let body = Source::body(read, &replaced);
+                let digests = PassingDigests::new(md5, algorithm);
+                let body = digests.of(Source::body(read, &replaced));
                 match bucket.put_part(&path, &name.id, number, length, body).await {
-                    Ok(stored) => break (stored, length),
+                    Ok(stored) => break (stored, length, digests.finish()),
                     Err(_) if replaced.load(Relaxed) => {}
                     Err(error) => return Err(from_store(doing, &error)),
                 }
@@ -330,18 +395,21 @@ pub(crate) async fn part(
             return Err(source_always_replaced(doing));
         }
     };
-    let modified = Utc::now();
-    let result = CopyPartResult {
-        e_tag: Some(e_tag(&stored)),
-        last_modified: Some(timestamp(modified)),
-        ..Default::default()
-    };
     let part = Part {
         e_tag: stored,
+        md5: passed.md5,
         size: length,
-        checksum: None,
-        modified,
+        checksum: passed.checksum,
+        modified: Utc::now(),
     };
+    let mut result = CopyPartResult {
+        e_tag: Some(e_tag(part.client_e_tag())),
+        last_modified: Some(timestamp(part.modified)),
+        ..Default::default()
+    };
+    if let Some(checksum) = &part.checksum {
+        set_checksum!(result, checksum);
+    }
     gateway.uploads.add_part(&name, number, part, hold).await?;
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),

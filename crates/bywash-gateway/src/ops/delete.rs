@@ -1,5 +1,8 @@
 //! DeleteObject and DeleteObjects.
 
+use bywash::time::parse_http_date;
+use bywash::{Bucket, DeleteCondition};
+use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
@@ -8,21 +11,91 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::documents;
 use crate::documents::entry_bytes;
-use crate::errors::{OperationContext, fault, from_store, not_implemented};
+use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_DELETE_KEYS;
-use crate::meta::check_version;
+use crate::meta::{bare, check_version, text};
 use crate::xml;
 
 /// Bytes of an error's message besides its key: the key again, and text.
 const ERROR_BYTES: u64 = 4 * 512;
 
-/// Returns the path of a key to delete, if that is allowed.
-fn target(key: &str, version: Option<&str>, conditional: bool) -> S3Result<Path> {
-    refuse_condition(conditional)?;
-    check_version(version, key)?;
-    path_of(key)
+/// A key to delete.
+struct Target {
+    path: Path,
+    condition: DeleteCondition,
+}
+
+impl Target {
+    fn new(key: &str, version: Option<&str>, condition: DeleteCondition) -> S3Result<Self> {
+        check_version(version, key)?;
+        let path = path_of(key)?;
+        Ok(Self { path, condition })
+    }
+
+    /// Deletes the object if it meets its condition.
+    async fn delete(&self, bucket: &Bucket, doing: OperationContext<'_>) -> S3Result<()> {
+        if self.condition.is_empty() {
+            return deleted(bucket.delete(&self.path).await, doing);
+        }
+        let deleted = bucket.delete_if(&self.path, self.condition.clone()).await;
+        deleted.map_err(|error| from_store(doing, &error))
+    }
+}
+
+/// Converts the condition of a delete.
+fn condition(
+    e_tag: Option<&str>,
+    size: Option<i64>,
+    modified: Option<&Timestamp>,
+) -> S3Result<DeleteCondition> {
+    let size = size.map(|size| {
+        u64::try_from(size).map_err(|_| {
+            let message = format!("The size of an object's condition is 0 or more, not {size}.");
+            fault(S3ErrorCode::InvalidArgument, message)
+        })
+    });
+    Ok(DeleteCondition {
+        e_tag: e_tag.map(|e_tag| bare(e_tag).to_owned()),
+        size: size.transpose()?,
+        modified: modified.map(date).transpose()?,
+    })
+}
+
+/// Converts the time of a condition.
+fn date(time: &Timestamp) -> S3Result<DateTime<Utc>> {
+    let mut text = Vec::new();
+    let written = time.format(TimestampFormat::HttpDate, &mut text).is_ok();
+    let parsed = std::str::from_utf8(&text).ok().and_then(parse_http_date);
+    parsed.filter(|_| written).ok_or_else(|| {
+        let message = "The modification time of a condition is no HTTP date.";
+        fault(S3ErrorCode::InvalidArgument, message)
+    })
+}
+
+/// Checks the number of keys of a bulk delete, and their characters.
+fn check_keys(objects: &[ObjectIdentifier]) -> S3Result<()> {
+    if objects.is_empty() || objects.len() > MAX_DELETE_KEYS {
+        let message = format!(
+            "The request names {} keys; name 1 to {MAX_DELETE_KEYS}.",
+            objects.len()
+        );
+        return Err(fault(S3ErrorCode::MalformedXML, message));
+    }
+    match objects
+        .iter()
+        .find(|object| !object.key.chars().all(xml::fits))
+    {
+        None => Ok(()),
+        Some(object) => {
+            let message = format!(
+                "The key {:?} has a character that XML cannot represent.",
+                object.key
+            );
+            Err(fault(S3ErrorCode::MalformedXML, message))
+        }
+    }
 }
 
 /// Deleting an absent key succeeds.
@@ -33,30 +106,20 @@ fn deleted<T>(result: Result<T, StoreError>, doing: OperationContext<'_>) -> S3R
     }
 }
 
-fn refuse_condition(conditional: bool) -> S3Result<()> {
-    if conditional {
-        return Err(not_implemented(
-            "Conditional deletes are not supported here; delete without a condition.",
-        ));
-    }
-    Ok(())
-}
-
 pub(crate) async fn one(
     gateway: &Gateway,
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
     let input = request.input;
     let bucket = gateway.bucket(&input.bucket)?;
-    let conditions = [
-        input.if_match.is_some(),
-        input.if_match_size.is_some(),
-        input.if_match_last_modified_time.is_some(),
-    ];
-    let version = input.version_id.as_deref();
-    let path = target(&input.key, version, conditions.contains(&true))?;
+    let condition = condition(
+        text(&request.headers, "if-match"),
+        input.if_match_size,
+        input.if_match_last_modified_time.as_ref(),
+    )?;
+    let target = Target::new(&input.key, input.version_id.as_deref(), condition)?;
     let doing = OperationContext::new("delete", &input.bucket, &input.key);
-    deleted(bucket.delete(&path).await, doing)?;
+    target.delete(&bucket, doing).await?;
     Ok(S3Response::new(DeleteObjectOutput {
         version_id: input.version_id,
         ..Default::default()
@@ -71,40 +134,27 @@ pub(crate) async fn many(
     let input = request.input;
     let bucket = gateway.bucket(&input.bucket)?;
     let objects = input.delete.objects;
-    if objects.is_empty() || objects.len() > MAX_DELETE_KEYS {
-        let message = format!(
-            "The request names {} keys; name 1 to {MAX_DELETE_KEYS}.",
-            objects.len()
-        );
-        return Err(fault(S3ErrorCode::MalformedXML, message));
-    }
-    if let Some(object) = objects
-        .iter()
-        .find(|object| !object.key.chars().all(xml::fits))
-    {
-        let message = format!(
-            "The key {:?} has a character that XML cannot represent.",
-            object.key
-        );
-        return Err(fault(S3ErrorCode::MalformedXML, message));
-    }
+    check_keys(&objects)?;
     // Checked before any deletion: each key gets a result, deleted or an error.
     let results = objects
         .iter()
         .map(|object| entry_bytes(&object.key) + ERROR_BYTES);
     let doing = OperationContext::new("delete keys of", &input.bucket, "");
     documents.charge_more(results.sum(), doing).await?;
-    let targets: Vec<S3Result<Path>> = objects.iter().map(target_of).collect();
-    let paths: Vec<_> = targets.iter().flatten().cloned().map(Ok).collect();
+    let targets: Vec<S3Result<Target>> = objects.iter().map(target_of).collect();
+    let plain = |target: &&Target| target.condition.is_empty();
+    let paths = targets.iter().flatten().filter(plain);
+    let paths: Vec<_> = paths.map(|target| Ok(target.path.clone())).collect();
     // One request to an origin that deletes many keys at a time. Results are in the order of the paths.
     let mut responses = bucket.delete_stream(futures::stream::iter(paths).boxed());
     let quiet = input.delete.quiet.unwrap_or(false);
     let (mut gone, mut errors) = (Vec::new(), Vec::new());
     for (object, target) in objects.into_iter().zip(targets) {
+        let doing = OperationContext::new("delete", &input.bucket, &object.key);
         let result = match target {
             Err(refused) => Err(refused),
+            Ok(target) if !target.condition.is_empty() => target.delete(&bucket, doing).await,
             Ok(_) => {
-                let doing = OperationContext::new("delete", &input.bucket, &object.key);
                 let response = responses
                     .next()
                     .await
@@ -130,14 +180,13 @@ pub(crate) async fn many(
     }))
 }
 
-fn target_of(object: &ObjectIdentifier) -> S3Result<Path> {
-    let conditions = [
-        object.e_tag.is_some(),
-        object.size.is_some(),
-        object.last_modified_time.is_some(),
-    ];
-    let conditional = conditions.contains(&true);
-    target(&object.key, object.version_id.as_deref(), conditional)
+fn target_of(object: &ObjectIdentifier) -> S3Result<Target> {
+    let condition = condition(
+        object.e_tag.as_ref().map(ETag::value),
+        object.size,
+        object.last_modified_time.as_ref(),
+    )?;
+    Target::new(&object.key, object.version_id.as_deref(), condition)
 }
 
 fn missing_result() -> StoreError {

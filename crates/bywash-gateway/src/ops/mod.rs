@@ -1,5 +1,6 @@
 //! The S3 operations, one file a group.
 
+pub(crate) mod attributes;
 pub(crate) mod buckets;
 mod complete;
 pub(crate) mod copy;

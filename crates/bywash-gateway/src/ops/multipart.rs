@@ -5,18 +5,22 @@ use std::sync::Arc;
 use bywash::UploadedPart;
 use chrono::Utc;
 use http::HeaderMap;
-use object_store::{Error as StoreError, PutMultipartOptions};
+use object_store::{Attributes, Error as StoreError, PutMultipartOptions};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::complete::{CompletionJob, CompletionToken};
+use super::complete::{CompletionJob, CompletionToken, earlier_result};
 use super::context;
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
-use crate::meta::{attributes_of, e_tag, mark_upload, refuse_unsupported, text};
+use crate::meta::{
+    attributes_of, e_tag, keep_checksum, keep_e_tag, keep_upload_id, mark_upload,
+    refuse_unsupported, text,
+};
+use crate::object_parts::ObjectParts;
 use crate::tags::Tags;
 use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
@@ -40,6 +44,20 @@ pub(super) fn checksum_algorithm(algorithm: Algorithm) -> ChecksumAlgorithm {
     ChecksumAlgorithm::from_static(algorithm.name())
 }
 
+/// Returns the checksum algorithm that a request names.
+pub(super) fn requested_algorithm(
+    named: Option<&ChecksumAlgorithm>,
+) -> S3Result<Option<Algorithm>> {
+    let Some(named) = named else {
+        return Ok(None);
+    };
+    let found = Algorithm::by_name(named.as_str()).ok_or_else(|| {
+        let message = format!("The checksum algorithm {} is unknown.", named.as_str());
+        fault(S3ErrorCode::InvalidRequest, message)
+    });
+    found.map(Some)
+}
+
 pub(crate) async fn create(
     gateway: &Gateway,
     request: S3Request<CreateMultipartUploadInput>,
@@ -48,15 +66,7 @@ pub(crate) async fn create(
     let doing = OperationContext::new("create upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let algorithm = match input.checksum_algorithm.as_ref() {
-        None => None,
-        Some(name) => Some(Algorithm::by_name(name.as_str()).ok_or_else(|| {
-            fault(
-                S3ErrorCode::InvalidRequest,
-                format!("The checksum algorithm {} is unknown.", name.as_str()),
-            )
-        })?),
-    };
+    let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
     let full = full_object(algorithm, input.checksum_type.as_ref());
     if full && matches!(algorithm, Some(Algorithm::Sha1 | Algorithm::Sha256)) {
         let message = "A FULL_OBJECT checksum of an upload in parts must be a CRC.";
@@ -111,7 +121,9 @@ pub(crate) async fn upload(
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id);
     let hold = gateway.uploads.admit_part(&name, doing).await?;
-    let checks = Checks::announced(&headers, trailing_headers, &context)?;
+    let checks = Checks::announced(&headers, trailing_headers, &context)?
+        .with_checksum(gateway.uploads.algorithm(&name))
+        .with_md5(gateway.wants_md5(&bucket));
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
     let Some(length) = body_length(&body, input.content_length) else {
         let message = "A part needs Content-Length or x-amz-decoded-content-length.";
@@ -135,15 +147,16 @@ pub(crate) async fn upload(
         announce(&mut response, checksum);
         response.remove("x-amz-checksum-type");
     }
-    let output = UploadPartOutput {
-        e_tag: Some(e_tag(&stored)),
-        ..Default::default()
-    };
     let part = StoredPart {
         e_tag: stored,
+        md5: context.md5.get().cloned(),
         size: length,
         checksum,
         modified: Utc::now(),
+    };
+    let output = UploadPartOutput {
+        e_tag: Some(e_tag(part.client_e_tag())),
+        ..Default::default()
     };
     gateway.uploads.add_part(&name, number, part, hold).await?;
     Ok(S3Response::with_headers(output, response))
@@ -201,11 +214,18 @@ pub(crate) async fn complete(
     let doing = OperationContext::new("complete upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
-    let (completion, upload) = gateway.uploads.complete(&name)?;
     let requested = input
         .multipart_upload
         .and_then(|upload| upload.parts)
         .unwrap_or_default();
+    let (completion, upload) = match gateway.uploads.complete(&name) {
+        Ok(found) => found,
+        Err(refusal) => {
+            let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
+            let (e_tag, checksum) = earlier.ok_or(refusal)?;
+            return Ok(completed(doing, Some(&e_tag), checksum));
+        }
+    };
     let chosen = choose(&upload, &requested)?;
     check_size(&chosen, input.mpu_object_size)?;
     let checksums: Vec<_> = chosen
@@ -219,6 +239,7 @@ pub(crate) async fn complete(
     let computed = digest::combine(&checksums, full);
     check_whole(&headers, computed.as_ref())?;
     let size = chosen.iter().map(|(_, part)| part.size).sum();
+    let attributes = late_attributes(&chosen, computed.as_ref(), &name.id);
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
     let job = CompletionJob {
         completion,
@@ -227,20 +248,48 @@ pub(crate) async fn complete(
         path,
         id: name.id,
         parts,
+        attributes,
     };
     let result = job.run(&headers, doing).await?;
+    Ok(completed(doing, result.e_tag.as_deref(), computed))
+}
+
+/// Returns the attributes of an object that are known when its upload is completed.
+fn late_attributes(
+    chosen: &[(UploadedPart, &StoredPart)],
+    checksum: Option<&digest::Checksum>,
+    id: &str,
+) -> Attributes {
+    let mut attributes = Attributes::new();
+    let md5s = chosen.iter().map(|(_, part)| part.md5.as_deref());
+    if let Some(e_tag) = digest::e_tag_of_parts(md5s) {
+        keep_e_tag(&mut attributes, e_tag);
+    }
+    if let Some(checksum) = checksum {
+        keep_checksum(&mut attributes, checksum);
+    }
+    ObjectParts::of(chosen).keep(&mut attributes);
+    keep_upload_id(&mut attributes, id);
+    attributes
+}
+
+fn completed(
+    doing: OperationContext<'_>,
+    stored: Option<&str>,
+    checksum: Option<digest::Checksum>,
+) -> S3Response<CompleteMultipartUploadOutput> {
     let mut output = CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", input.bucket, input.key)),
-        e_tag: result.e_tag.as_deref().map(e_tag),
-        bucket: Some(input.bucket),
-        key: Some(input.key),
+        location: Some(format!("/{}/{}", doing.bucket, doing.key)),
+        e_tag: stored.map(e_tag),
+        bucket: Some(doing.bucket.to_owned()),
+        key: Some(doing.key.to_owned()),
         ..Default::default()
     };
-    if let Some(checksum) = computed {
-        output.checksum_type = Some(checksum_type(full));
+    if let Some(checksum) = checksum {
+        output.checksum_type = Some(ChecksumType::from_static(checksum.kind()));
         set_checksum!(output, checksum);
     }
-    Ok(S3Response::new(output))
+    S3Response::new(output)
 }
 
 pub(crate) async fn abort(

@@ -1,4 +1,4 @@
-//! Reads: GetObject, HeadObject, GetObjectAttributes.
+//! Reads: GetObject, HeadObject.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{
+    Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt,
+};
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::set_checksum;
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
 use crate::errors::{
@@ -22,12 +23,12 @@ use crate::errors::{
 };
 use crate::gateway::Gateway;
 use crate::keys::path_of;
-use crate::meta::{
-    check_version, e_tag, kept_checksum, object_headers, text, timestamp, user_metadata, validators,
-};
+use crate::limits::MAX_COPY_ATTEMPTS;
+use crate::meta::{check_version, object_headers, text, user_metadata, validators};
+use crate::object_parts::ObjectParts;
 
 /// A validated read of an object.
-struct ReadRequest<'a> {
+pub(super) struct ReadRequest<'a> {
     bucket: Bucket,
     path: Path,
     conditions: Conditions,
@@ -35,7 +36,7 @@ struct ReadRequest<'a> {
 }
 
 impl<'a> ReadRequest<'a> {
-    fn new(
+    pub(super) fn new(
         gateway: &Gateway,
         doing: OperationContext<'a>,
         headers: &HeaderMap,
@@ -94,6 +95,59 @@ impl<'a> ReadRequest<'a> {
         }
     }
 
+    /// Reads a part, of one version.
+    async fn get_part(&self, number: i32) -> S3Result<(GetResult, PartRange)> {
+        let mut attempts = 0..MAX_COPY_ATTEMPTS;
+        loop {
+            let found = self.head().await?;
+            let part = PartRange::find(&found, number)?;
+            let range = Some(part.range.clone()).filter(|range| !range.is_empty());
+            let mut options = GetOptions {
+                // An empty part has no bytes to read.
+                head: range.is_none(),
+                range: range.map(GetRange::Bounded),
+                if_match: found.meta.e_tag,
+                ..GetOptions::default()
+            };
+            options.extensions.insert(PieceByPiece);
+            match self.bucket.get_opts(&self.path, options).await {
+                Ok(mut result) => {
+                    result.range = part.range.clone();
+                    return Ok((result, part));
+                }
+                // Replaced since the part was found.
+                Err(StoreError::Precondition { .. }) if attempts.next().is_some() => {}
+                Err(error) => return Err(from_store(self.doing, &error)),
+            }
+        }
+    }
+
+    pub(super) async fn head(&self) -> S3Result<GetResult> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        self.get(options).await
+    }
+
+    /// Reads a range, or the whole object without one. Returns whether the response is a range.
+    async fn get_range(
+        &self,
+        range: Option<Range>,
+        if_range: Option<&str>,
+    ) -> S3Result<(GetResult, bool)> {
+        if range == Some(Range::Suffix { length: 0 }) {
+            let found = self.bucket.head(&self.path).await;
+            let meta = found.map_err(|error| from_store(self.doing, &error))?;
+            return Err(invalid_range(self.doing, meta.size));
+        }
+        let (result, range) = self.get_if(range, if_range).await?;
+        if range.is_some() && result.meta.size == 0 {
+            return Err(invalid_range(self.doing, 0));
+        }
+        Ok((result, range.is_some()))
+    }
+
     async fn get(&self, options: GetOptions) -> S3Result<GetResult> {
         // Conditions are checked here, against unquoted ETags. First against the known version, so that a 304 fetches
         // no data; then against the version read, which may be newer.
@@ -118,27 +172,44 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// Every object has one part: part 1 is the whole object.
-fn part_range(part: Option<i32>, range: Option<Range>) -> S3Result<Option<Range>> {
-    match (part, range) {
-        (None, range) => Ok(range),
-        (Some(_), Some(_)) => {
-            let message = "Range and partNumber cannot be given together; give one.";
-            Err(fault(S3ErrorCode::InvalidRequest, message))
-        }
-        (Some(1), None) => Ok(Some(Range::Int {
-            first: 0,
-            last: None,
-        })),
-        (Some(other), None) => {
-            let message =
-                format!("The part {other} does not exist: the object is read as one part.");
-            Err(custom(
+/// A part of an object: its bytes, and the number of parts if the object was uploaded in parts.
+struct PartRange {
+    range: std::ops::Range<u64>,
+    count: Option<usize>,
+}
+
+impl PartRange {
+    /// Finds the part `number`. An object that was not uploaded in parts has one.
+    fn find(found: &GetResult, number: i32) -> S3Result<Self> {
+        let size = found.meta.size;
+        let parts = ObjectParts::kept(&found.attributes, size);
+        let range = match &parts {
+            Some(parts) => parts.range(number),
+            None => (number == 1).then_some(0..size),
+        };
+        let count = parts.map(|parts| parts.len());
+        range.map(|range| Self { range, count }).ok_or_else(|| {
+            let message = format!("The object has no part {number}.");
+            custom(
                 "InvalidPartNumber",
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 message,
-            ))
-        }
+            )
+        })
+    }
+}
+
+fn refuse_range_and_part(range: Option<&Range>, part: Option<i32>) -> S3Result<()> {
+    if range.is_some() && part.is_some() {
+        let message = "Range and partNumber cannot be given together; give one.";
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    Ok(())
+}
+
+fn parts_count(headers: &mut HeaderMap, count: Option<usize>) {
+    if let Some(count) = count {
+        headers.insert("x-amz-mp-parts-count", HeaderValue::from(count));
     }
 }
 
@@ -204,26 +275,20 @@ pub(crate) async fn get(
         key: &input.key,
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    let range = part_range(input.part_number, input.range)?;
-    if range == Some(Range::Suffix { length: 0 }) {
-        let meta = request
-            .bucket
-            .head(&request.path)
-            .await
-            .map_err(|error| from_store(doing, &error))?;
-        return Err(invalid_range(doing, meta.size));
-    }
-    let (result, range) = match request.get_if(range, text(&headers, "if-range")).await {
-        // Part 1 of an empty object is all of it.
-        Err(error) if input.part_number.is_some() && *error.code() == S3ErrorCode::InvalidRange => {
-            (request.get(GetOptions::default()).await?, None)
+    refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    let (result, ranged, parts) = match input.part_number {
+        Some(number) => {
+            let (result, part) = request.get_part(number).await?;
+            let ranged = !part.range.is_empty();
+            (result, ranged, part.count)
         }
-        other => other?,
+        None => {
+            let if_range = text(&headers, "if-range");
+            let (result, ranged) = request.get_range(input.range, if_range).await?;
+            (result, ranged, None)
+        }
     };
     let size = result.meta.size;
-    if range.is_some() && size == 0 && input.part_number.is_none() {
-        return Err(invalid_range(doing, 0));
-    }
     let whole = result.range == (0..size);
     let checksums = input
         .checksum_mode
@@ -231,9 +296,10 @@ pub(crate) async fn get(
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     note_cache(&extensions, &result);
     let mut response = object_headers(&result, checksums && whole);
-    if range.is_some() && size > 0 {
+    if ranged {
         content_range(&mut response, &result.range, size);
     }
+    parts_count(&mut response, parts);
     override_headers(&mut response, uri.query());
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
@@ -265,17 +331,18 @@ pub(crate) async fn head(
         key: &input.key,
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    let range = part_range(input.part_number, input.range)?;
-    let result = request
-        .get(GetOptions {
-            head: true,
-            ..GetOptions::default()
-        })
-        .await?;
+    refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    let result = request.head().await?;
     let size = result.meta.size;
-    let checked = match range.filter(|_| size > 0 || input.part_number.is_none()) {
+    let part = match input.part_number {
+        Some(number) => Some(PartRange::find(&result, number)?),
         None => None,
-        Some(range) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),
+    };
+    let parts = part.as_ref().and_then(|part| part.count);
+    let checked = match (part, input.range) {
+        (Some(part), _) => Some(part.range),
+        (None, None) => None,
+        (None, Some(range)) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),
     };
     let checksums = input
         .checksum_mode
@@ -286,9 +353,12 @@ pub(crate) async fn head(
     let mut response = object_headers(&result, checksums && whole);
     let mut length = size;
     if let Some(range) = checked {
-        content_range(&mut response, &range, size);
+        if !range.is_empty() {
+            content_range(&mut response, &range, size);
+        }
         length = range.end - range.start;
     }
+    parts_count(&mut response, parts);
     override_headers(&mut response, uri.query());
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),
@@ -296,57 +366,6 @@ pub(crate) async fn head(
         ..Default::default()
     };
     Ok(S3Response::with_headers(output, response))
-}
-
-pub(crate) async fn attributes(
-    gateway: &Gateway,
-    request: S3Request<GetObjectAttributesInput>,
-) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-    let S3Request { input, headers, .. } = request;
-    let doing = OperationContext {
-        operation: "read attributes of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    let result = request
-        .get(GetOptions {
-            head: true,
-            ..GetOptions::default()
-        })
-        .await?;
-    let requested = |name: &str| {
-        let mut names = input
-            .object_attributes
-            .iter()
-            .flat_map(|list| list.as_str().split(','));
-        names.any(|requested| requested.trim() == name)
-    };
-    let checksum = kept_checksum(&result.attributes)
-        .filter(|_| requested(ObjectAttributes::CHECKSUM))
-        .map(|kept| {
-            let mut checksum = Checksum {
-                checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
-                ..Default::default()
-            };
-            set_checksum!(checksum, kept);
-            checksum
-        });
-    let stored = result
-        .meta
-        .e_tag
-        .as_deref()
-        .filter(|_| requested(ObjectAttributes::ETAG));
-    let size = requested(ObjectAttributes::OBJECT_SIZE).then_some(result.meta.size);
-    Ok(S3Response::new(GetObjectAttributesOutput {
-        checksum,
-        e_tag: stored.map(e_tag),
-        last_modified: Some(timestamp(result.meta.last_modified)),
-        object_size: size.and_then(|size| i64::try_from(size).ok()),
-        storage_class: requested(ObjectAttributes::STORAGE_CLASS)
-            .then(|| StorageClass::from_static(StorageClass::STANDARD)),
-        ..Default::default()
-    }))
 }
 
 #[cfg(test)]

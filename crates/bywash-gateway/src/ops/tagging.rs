@@ -1,5 +1,6 @@
 //! Tags of objects: get, put and delete.
 
+use bywash::origin::kept_client_etag;
 use bywash::{Bucket, PutStreamOptions};
 use object_store::path::Path;
 use object_store::{GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
@@ -8,7 +9,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use crate::errors::{OperationContext, from_store};
 use crate::gateway::Gateway;
-use crate::meta::check_version;
+use crate::meta::{check_version, keep_e_tag};
 use crate::tags::{Tags, check_kept};
 
 /// An object whose tags are read or changed.
@@ -48,6 +49,9 @@ impl<'a> Tagged<'a> {
         let found = self.get(false).await?;
         let mut attributes = found.attributes.clone();
         tags.keep(&self.bucket, &mut attributes)?;
+        if let Some(kept) = found.meta.e_tag.as_deref().and_then(kept_client_etag) {
+            keep_e_tag(&mut attributes, kept.to_owned());
+        }
         let version = UpdateVersion {
             e_tag: found.meta.e_tag.clone(),
             version: found.meta.version.clone(),

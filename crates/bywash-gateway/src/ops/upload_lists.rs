@@ -20,7 +20,7 @@ use crate::uploads::{ListedUpload, Part as StoredPart, UploadName};
 fn part(number: u16, stored: &StoredPart) -> Part {
     let mut part = Part {
         part_number: Some(i32::from(number)),
-        e_tag: Some(e_tag(&stored.e_tag)),
+        e_tag: Some(e_tag(stored.client_e_tag())),
         size: i64::try_from(stored.size).ok(),
         last_modified: Some(timestamp(stored.modified)),
         ..Default::default()

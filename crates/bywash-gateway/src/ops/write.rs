@@ -13,40 +13,77 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::context;
 use crate::body::{BodyError, RequestContext};
+use crate::conditions::Conditions;
 use crate::digest::announce;
-use crate::errors::{OperationContext, from_store, not_implemented};
+use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
 use crate::gateway::Gateway;
-use crate::meta::{attributes_of, e_tag, e_tag_like, keep_checksum, refuse_unsupported, text};
+use crate::meta::{
+    attributes_of, e_tag, e_tag_like, keep_checksum, keep_e_tag, refuse_unsupported, text,
+};
 use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
 
-/// Converts the conditions of a write to a put mode.
-pub(super) async fn put_mode(
-    bucket: &Bucket,
-    path: &Path,
-    headers: &HeaderMap,
-    doing: OperationContext<'_>,
-) -> S3Result<PutMode> {
-    match (text(headers, "if-match"), text(headers, "if-none-match")) {
-        (None, None) => Ok(PutMode::Overwrite),
-        (None, Some("*")) => Ok(PutMode::Create),
-        (Some(wanted), None) if wanted != "*" => {
-            // Only to learn the origin's style of ETags and whether the object exists. The origin itself evaluates
-            // the condition when it writes.
-            let meta = bucket
-                .head(path)
-                .await
-                .map_err(|error| from_store(doing, &error))?;
+/// The conditions of a write, as a mode of the origin, which evaluates it when the object becomes visible.
+pub(super) struct WriteCondition {
+    pub(super) mode: PutMode,
+    /// Whether the mode only binds the write to the version for which the conditions held: a failure is a conflict with another write.
+    bound: bool,
+}
+
+impl WriteCondition {
+    pub(super) async fn find(
+        bucket: &Bucket,
+        path: &Path,
+        headers: &HeaderMap,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Self> {
+        let exact = |mode| Ok(Self { mode, bound: false });
+        let bound = |mode| Ok(Self { mode, bound: true });
+        let (matched, unmatched) = (text(headers, "if-match"), text(headers, "if-none-match"));
+        match (matched, unmatched) {
+            (None, None) => return exact(PutMode::Overwrite),
+            (None, Some("*")) => return exact(PutMode::Create),
+            _ => {}
+        }
+        let found = match bucket.head(path).await {
+            Ok(meta) => Some(meta),
+            Err(StoreError::NotFound { .. }) => None,
+            Err(error) => return Err(from_store(doing, &error)),
+        };
+        let Some(meta) = found else {
+            return match matched {
+                Some(_) => Err(no_such_key(doing)),
+                // No version has the ETag of If-None-Match.
+                None => bound(PutMode::Create),
+            };
+        };
+        if let (Some(wanted), None) = (matched, unmatched)
+            && wanted != "*"
+            && !wanted.contains(',')
+        {
+            // The version that is known here may be an old one: the origin itself compares the client's ETag.
             let known = meta.e_tag.as_deref().unwrap_or_default();
-            Ok(PutMode::Update(UpdateVersion {
+            return exact(PutMode::Update(UpdateVersion {
                 e_tag: Some(e_tag_like(known, wanted)),
                 version: meta.version,
-            }))
+            }));
         }
-        _ => {
-            let message =
-                "A write takes If-None-Match: * or If-Match with one ETag, not this combination.";
-            Err(not_implemented(message))
+        Conditions::of_write(matched, unmatched)
+            .check(&meta)
+            .map_err(|_| precondition_failed(doing))?;
+        bound(PutMode::Update(UpdateVersion {
+            e_tag: meta.e_tag,
+            version: meta.version,
+        }))
+    }
+
+    /// Converts an error of the origin.
+    pub(super) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> S3Error {
+        match error {
+            StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } if self.bound => {
+                conflict(doing)
+            }
+            error => from_store(doing, error),
         }
     }
 }
@@ -94,17 +131,18 @@ pub(crate) async fn put(
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
-    let checks = Checks::announced(&headers, trailing_headers, &context)?;
+    let checks = Checks::announced(&headers, trailing_headers, &context)?
+        .with_md5(gateway.wants_md5(&bucket));
     if let Some(checksum) = checks.known() {
         keep_checksum(&mut attributes, &checksum);
     }
-    let mode = put_mode(&bucket, &path, &headers, doing).await?;
+    let condition = WriteCondition::find(&bucket, &path, &headers, doing).await?;
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
     let length = body_length(&body, input.content_length);
     let options = PutStreamOptions {
-        mode,
+        mode: condition.mode.clone(),
         attributes,
-        late_attributes: Some(trailer_checksum(Arc::clone(&context))),
+        late_attributes: Some(digests(Arc::clone(&context))),
         length,
     };
     let body = part_body(VerifiedBody::new(
@@ -116,7 +154,10 @@ pub(crate) async fn put(
     let result = bucket
         .put_stream(&path, options, body)
         .await
-        .map_err(|error| write_error(&context, doing, &error))?;
+        .map_err(|error| {
+            let fault = context.fault();
+            fault.unwrap_or_else(|| condition.error(doing, &error))
+        })?;
     let mut response = HeaderMap::new();
     if let Some(checksum) = context.verified.get() {
         announce(&mut response, checksum);
@@ -128,12 +169,15 @@ pub(crate) async fn put(
     Ok(S3Response::with_headers(output, response))
 }
 
-/// Returns the checksum from a trailer once the body was read.
-fn trailer_checksum(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
+/// Returns the digests that are known once the body was read: of a trailer, and for the ETag.
+fn digests(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
     Box::new(move || {
         let mut late = Attributes::new();
         if let Some(checksum) = context.verified.get() {
             keep_checksum(&mut late, checksum);
+        }
+        if let Some(md5) = context.md5.get() {
+            keep_e_tag(&mut late, md5.clone());
         }
         late
     })

@@ -37,6 +37,7 @@ pub(super) fn part_bytes(part: &Part) -> u64 {
     in_tree::<(u16, Part)>()
         + text_bytes(&part.e_tag)
         + checksum.map_or(0, |checksum| text_bytes(&checksum.value))
+        + part.md5.as_deref().map_or(0, text_bytes)
 }
 
 /// Bytes of one list of parts of a completion.

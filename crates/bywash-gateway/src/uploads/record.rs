@@ -34,6 +34,9 @@ struct BegunRecord {
 struct PartRecord {
     number: u16,
     e_tag: String,
+    /// Absent in files of earlier servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    md5: Option<String>,
     size: u64,
     checksum: Option<ChecksumRecord>,
     modified: i64,
@@ -76,6 +79,7 @@ fn append_change(out: &mut Vec<u8>, position: u64, change: &UploadChange) -> Opt
             let stored = PartRecord {
                 number: *number,
                 e_tag: part.e_tag.clone(),
+                md5: part.md5.clone(),
                 size: part.size,
                 checksum: part.checksum.as_ref().map(|checksum| ChecksumRecord {
                     algorithm: checksum.algorithm.name().to_owned(),
@@ -106,6 +110,7 @@ fn read_change(kind: u32, body: &[u8]) -> Option<UploadChange> {
             };
             let stored = Part {
                 e_tag: part.e_tag,
+                md5: part.md5,
                 size: part.size,
                 checksum,
                 modified: DateTime::from_timestamp_nanos(part.modified),

@@ -32,10 +32,11 @@ pub(crate) fn choose<'u>(
             return Err(fault(S3ErrorCode::InvalidPartOrder, message));
         }
         let e_tag = wanted.e_tag.as_ref().map(|e_tag| e_tag.value());
-        let stored = upload
-            .parts
-            .get(&number)
-            .filter(|part| e_tag == Some(bare(&part.e_tag)));
+        let stored = upload.parts.get(&number).filter(|part| {
+            [part.client_e_tag(), bare(&part.e_tag)]
+                .map(Some)
+                .contains(&e_tag)
+        });
         let Some(part) = stored.filter(|part| checksum_agrees(part, wanted)) else {
             let message =
                 format!("Part {number} was not uploaded, or its ETag or checksum is another one.");

@@ -98,12 +98,67 @@ async fn conditional_writes_follow_their_conditions() {
             .put(&target, &[("If-Match", &e_tag)], b"fifth")
             .await
             .expect_error(412, "PreconditionFailed");
-        server
-            .put(&target, &[("If-None-Match", "\"x\"")], b"a")
-            .await
-            .expect_error(501, "NotImplemented");
         assert_eq!(server.get(&target, &[]).await.text(), "fourth");
     }
+}
+
+#[tokio::test]
+async fn writes_follow_every_combination_of_conditions() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        let absent: &[(&[(&str, &str)], u16)] = &[
+            (&[("If-Match", "*")], 404),
+            (&[("If-Match", "x")], 404),
+            (&[("If-Match", "*"), ("If-None-Match", "x")], 404),
+            (&[("If-None-Match", "x")], 200),
+        ];
+        for (headers, status) in absent {
+            let reply = server.put(&target, headers, b"a").await;
+            assert_eq!(reply.status, *status, "{headers:?}: {}", reply.text());
+        }
+        let (quoted, _) = e_tag_of(&server, &target).await;
+        let e_tag = quoted.trim_matches('"').to_owned();
+        let list = format!("\"other\", {quoted}");
+        let present: &[(&[(&str, &str)], u16)] = &[
+            (&[("If-Match", "*")], 200),
+            (&[("If-Match", &quoted)], 200),
+            (&[("If-Match", &e_tag)], 200),
+            (&[("If-Match", &list)], 200),
+            (&[("If-Match", "other")], 412),
+            (&[("If-None-Match", &quoted)], 412),
+            (&[("If-None-Match", &e_tag)], 412),
+            (&[("If-None-Match", &list)], 412),
+            (&[("If-None-Match", "other")], 200),
+            (&[("If-Match", &e_tag), ("If-None-Match", "other")], 200),
+            (&[("If-Match", "other"), ("If-None-Match", "other")], 412),
+            (&[("If-Match", &e_tag), ("If-None-Match", &e_tag)], 412),
+            (&[("If-Match", "*"), ("If-None-Match", "*")], 412),
+        ];
+        for (headers, status) in present {
+            // The same bytes: the ETag stays.
+            let reply = server.put(&target, headers, b"a").await;
+            assert_eq!(reply.status, *status, "{headers:?}: {}", reply.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn identity_of_an_object_written_before_md5s_still_meets_conditions() {
+    let server = Server::anonymous().await;
+    server.put("/folder/key", &[], b"a").await.expect(200);
+    let read = server.get("/folder/key", &[]).await.expect(200);
+    let identity = read.header("x-bywash-version").unwrap().to_owned();
+    let identity = identity.split('+').next().unwrap();
+    let same = [("If-Match", identity)];
+    server.get("/folder/key", &same).await.expect(200);
+    let other = [("If-None-Match", identity)];
+    assert_eq!(server.get("/folder/key", &other).await.status, 304);
+    server.put("/folder/key", &same, b"a").await.expect(200);
+    server
+        .put("/folder/key", &same, b"a")
+        .await
+        .expect_error(412, "PreconditionFailed");
 }
 
 #[tokio::test]

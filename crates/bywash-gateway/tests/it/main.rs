@@ -13,6 +13,7 @@ mod copies;
 mod deletes;
 mod digests;
 mod documents;
+mod etags;
 mod heads;
 mod keys;
 mod limits;

@@ -106,6 +106,18 @@ async fn parts_in_any_order_become_the_object() {
             (read.header("content-type"), read.header("x-amz-meta-a")),
             (Some("text/x"), Some("b"))
         );
+        // The client missed the response.
+        let again = complete(&server, &target, &id, &[], &xml).await.expect(200);
+        assert_eq!(again.text(), reply.text());
+        for other in [
+            completion(&[(1, &first), (2, &second)]),
+            completion(&[(1, &first)]),
+        ] {
+            complete(&server, &target, &id, &[], &other)
+                .await
+                .expect_error(404, "NoSuchUpload");
+        }
+        server.put(&target, &[], b"replaced").await.expect(200);
         complete(&server, &target, &id, &[], &xml)
             .await
             .expect_error(404, "NoSuchUpload");

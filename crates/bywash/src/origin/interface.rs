@@ -5,7 +5,10 @@ use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{
+    Attributes, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult,
+    Result,
+};
 
 use super::page::{self, Level, ListPage};
 use super::session::{
@@ -23,6 +26,50 @@ pub struct UploadedPart {
     pub number: u16,
     /// The ETag that [`Origin::put_part`] returned for it.
     pub e_tag: String,
+}
+
+/// How an upload in parts is completed.
+#[derive(Debug, Clone, Default)]
+pub struct CompleteOptions {
+    /// Replace, create only, or replace a known version only. Checked when the object becomes visible.
+    pub mode: PutMode,
+    /// Attributes that are known only now. Stores that take them only when the upload begins ignore them;
+    /// [`Origin::takes_late_attributes`] returns which.
+    pub attributes: Attributes,
+}
+
+impl From<PutMode> for CompleteOptions {
+    fn from(mode: PutMode) -> Self {
+        Self {
+            mode,
+            ..Self::default()
+        }
+    }
+}
+
+/// Condition of a delete; the default has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    /// ETag of the version to delete, without quotes; `*`: any version.
+    pub e_tag: Option<String>,
+    /// Its bytes.
+    pub size: Option<u64>,
+    /// Its modification time, to the second.
+    pub modified: Option<DateTime<Utc>>,
+}
+
+impl DeleteCondition {
+    /// Returns whether it always holds.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether size and time allow the deletion of this version.
+    pub(crate) fn allows(&self, meta: &ObjectMeta) -> bool {
+        let same_time = |time: DateTime<Utc>| time.timestamp() == meta.last_modified.timestamp();
+        self.size.is_none_or(|size| size == meta.size) && self.modified.is_none_or(same_time)
+    }
 }
 
 /// Capability that some origins lack; requests that need it are refused before they are sent.
@@ -106,9 +153,24 @@ pub trait Origin: ObjectStore {
         body: PartBody,
     ) -> Result<String>;
 
+    /// Returns whether attributes that are known only when an upload ends are kept.
+    fn takes_late_attributes(&self) -> bool {
+        false
+    }
+
+    /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an
+    /// ETag, and else counts as deleted.
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        let _ = (path, condition);
+        Err(object_store::Error::NotImplemented {
+            operation: "conditional deletes".to_owned(),
+            implementer: self.kind().to_owned(),
+        })
+    }
+
     /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.
     ///
-    /// `mode` is checked when the object becomes visible. An unknown part or a wrong ETag is
+    /// The mode is checked when the object becomes visible. An unknown part or a wrong ETag is
     /// [`crate::EngineError::InvalidPart`], an unknown upload is `NotFound`. Neither leaves a shorter object, and the
     /// upload stays.
     async fn complete_upload(
@@ -116,7 +178,7 @@ pub trait Origin: ObjectStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult>;
 
     /// Aborts an upload and removes its parts. An unknown upload is `NotFound`.

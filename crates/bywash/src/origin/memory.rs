@@ -1,4 +1,4 @@
-//! The `memory://` origin: object_store's in-memory store, plus uploads with attributes.
+//! The `memory://` origin: object_store's in-memory store, plus uploads with attributes, ETags of clients, and conditional deletes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -7,21 +7,30 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use parking_lot::Mutex;
 
-use super::interface::{Origin, PartBody, UploadedPart, body_length_error, invalid_part};
+use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
+use super::interface::{
+    CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart, body_length_error,
+    invalid_part,
+};
 
 /// Objects in memory, lost when the process ends.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
+    /// The client's ETag of an object is one of its attributes.
     objects: Arc<InMemory>,
+    /// Held by a change, whose condition is checked before it.
+    changes: Arc<Mutex<()>>,
     uploads: Arc<Mutex<HashMap<String, MemoryUpload>>>,
     /// Upload and part ids; only uniqueness matters, hence relaxed.
     next_id: Arc<AtomicU64>,
@@ -34,6 +43,12 @@ struct MemoryUpload {
     parts: BTreeMap<u16, (String, Vec<Bytes>)>,
 }
 
+/// Returns the result of a call of the inner store, which never waits.
+fn ready<T>(call: impl Future<Output = T>) -> T {
+    call.now_or_never()
+        .expect("object_store's memory store waits for nothing")
+}
+
 impl MemoryStore {
     /// Returns an empty store.
     #[must_use]
@@ -44,6 +59,73 @@ impl MemoryStore {
     fn id(&self, kind: &str) -> String {
         format!("{kind}-{}", self.next_id.fetch_add(1, Relaxed))
     }
+
+    /// Returns the object without its bytes, with the ETag of the inner store.
+    fn stored(&self, path: &Path) -> Result<GetResult> {
+        let head = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        ready(self.objects.get_opts(path, head))
+    }
+
+    /// Adds the client's ETag to a listed object.
+    fn listed(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        // An object that was deleted meanwhile is listed as it was.
+        if let Ok(found) = self.stored(&meta.location)
+            && found.meta.e_tag == meta.e_tag
+        {
+            meta.e_tag = full_e_tag(&found);
+        }
+        meta
+    }
+
+    /// Deletes an object if it meets `condition`.
+    fn delete_now(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        let _turn = self.changes.lock();
+        let found = match self.stored(path) {
+            Err(Error::NotFound { .. }) if condition.e_tag.is_none() => return Ok(()),
+            found => found?,
+        };
+        let e_tag = full_e_tag(&found).unwrap_or_default();
+        let named = match condition.e_tag.as_deref() {
+            None | Some("*") => true,
+            Some(wanted) => etag_matches(&e_tag, wanted),
+        };
+        if !named || !condition.allows(&found.meta) {
+            return Err(Error::Precondition {
+                path: path.to_string(),
+                source: "the object is not the one of the condition".into(),
+            });
+        }
+        ready(self.objects.delete(path))
+    }
+
+    fn put_now(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        let client = given(&options.attributes).map(str::to_owned);
+        let _turn = self.changes.lock();
+        if let PutMode::Update(version) = &mut options.mode
+            && let Some(wanted) = &version.e_tag
+            && let Ok(found) = self.stored(path)
+            && full_e_tag(&found).is_some_and(|e_tag| etag_matches(&e_tag, wanted))
+        {
+            version.e_tag = found.meta.e_tag;
+        }
+        let mut put = ready(self.objects.put_opts(path, payload, options))?;
+        put.e_tag = put.e_tag.map(|e_tag| join(e_tag, client.as_deref()));
+        Ok(put)
+    }
+}
+
+/// Returns the ETag of an object, with the client's.
+fn full_e_tag(found: &GetResult) -> Option<String> {
+    let e_tag = found.meta.e_tag.clone()?;
+    Some(join(e_tag, given(&found.attributes)))
 }
 
 impl fmt::Display for MemoryStore {
@@ -63,6 +145,14 @@ fn no_such_upload(path: &Path, upload: &str) -> Error {
 impl Origin for MemoryStore {
     fn kind(&self) -> &'static str {
         "memory"
+    }
+
+    fn takes_late_attributes(&self) -> bool {
+        true
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_now(path, condition)
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -110,7 +200,7 @@ impl Origin for MemoryStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        CompleteOptions { mode, attributes }: CompleteOptions,
     ) -> Result<PutResult> {
         let (payload, options) = {
             let uploads = self.uploads.lock();
@@ -125,15 +215,18 @@ impl Origin for MemoryStore {
                     _ => return Err(invalid_part(path, part)),
                 }
             }
-            let options = PutOptions {
+            let mut options = PutOptions {
                 mode,
                 tags: found.options.tags.clone(),
                 attributes: found.options.attributes.clone(),
                 ..PutOptions::default()
             };
+            for (name, value) in &attributes {
+                options.attributes.insert(name.clone(), value.clone());
+            }
             (PutPayload::from_iter(pieces), options)
         };
-        let result = self.objects.put_opts(path, payload, options).await?;
+        let result = self.put_now(path, payload, options)?;
         self.uploads.lock().remove(upload);
         Ok(result)
     }
@@ -146,21 +239,93 @@ impl Origin for MemoryStore {
     }
 }
 
-crate::forward_object_store! {
-    impl[] ObjectStore for MemoryStore => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            // Copied for the same reason as a part.
-            let copied: Vec<u8> = payload.iter().flatten().copied().collect();
-            self.objects.put_opts(path, copied.into(), options).await
-        }
+#[async_trait]
+impl ObjectStore for MemoryStore {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        // Copied for the same reason as a part.
+        let copied: Vec<u8> = payload.iter().flatten().copied().collect();
+        self.put_now(path, copied.into(), options)
+    }
 
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.objects.get_opts(path, options).await
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, mut options: GetOptions) -> Result<GetResult> {
+        // The conditions name ETags that the inner store does not know: checked here, on the version that is read.
+        let conditions = GetOptions {
+            if_match: options.if_match.take(),
+            if_none_match: options.if_none_match.take(),
+            if_modified_since: options.if_modified_since.take(),
+            if_unmodified_since: options.if_unmodified_since.take(),
+            ..GetOptions::default()
+        };
+        loop {
+            let found = self.stored(path)?;
+            let e_tag = full_e_tag(&found);
+            let mut meta = found.meta.clone();
+            meta.e_tag = e_tag.clone();
+            conditions.check_preconditions(&meta)?;
+            options.if_match = found.meta.e_tag;
+            match ready(self.objects.get_opts(path, options.clone())) {
+                // Replaced in between.
+                Err(Error::Precondition { .. }) => {}
+                Err(error) => return Err(error),
+                Ok(mut result) => {
+                    result.meta.e_tag = e_tag;
+                    result.attributes.remove(&CLIENT_ETAG);
+                    return Ok(result);
+                }
+            }
         }
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        let delete = move |path: Result<Path>| {
+            let path = path?;
+            store.delete_now(&path, &DeleteCondition::default())?;
+            Ok(path)
+        };
+        paths.map(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (store, listed) = (self.clone(), self.objects.list(prefix));
+        listed.map(move |meta| Ok(store.listed(meta?))).boxed()
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let listed = self.objects.list_with_offset(prefix, offset);
+        let store = self.clone();
+        listed.map(move |meta| Ok(store.listed(meta?))).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let mut listed = self.objects.list_with_delimiter(prefix).await?;
+        let objects = std::mem::take(&mut listed.objects).into_iter();
+        listed.objects = objects.map(|meta| self.listed(meta)).collect();
+        Ok(listed)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let _turn = self.changes.lock();
+        ready(self.objects.copy_opts(from, to, options))
     }
 }

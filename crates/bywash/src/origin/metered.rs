@@ -11,12 +11,13 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::health::{OriginErrorKind, OriginHealth};
-use super::interface::{Capability, Origin, PartBody, UploadedPart};
+use super::interface::{
+    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart,
+};
 use super::page::{Level, ListPage};
 use crate::content_digest::ContentDigest;
 use crate::origin::session::{
@@ -261,6 +262,15 @@ impl Origin for Metered {
         self.origin.wants_joined_pieces()
     }
 
+    fn takes_late_attributes(&self) -> bool {
+        self.origin.takes_late_attributes()
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        let sent = self.origin.delete_if(path, condition);
+        self.meter.measure(OriginRequest::Delete, sent).await
+    }
+
     async fn put_part(
         &self,
         path: &Path,
@@ -278,9 +288,9 @@ impl Origin for Metered {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult> {
-        let sent = self.origin.complete_upload(path, upload, parts, mode);
+        let sent = self.origin.complete_upload(path, upload, parts, options);
         self.meter.measure(OriginRequest::Upload, sent).await
     }
 

@@ -4,6 +4,7 @@
 //! order, under numbers chosen by the client, as in the S3 protocol.
 
 pub mod azure;
+pub(crate) mod client_etag;
 mod cloud;
 pub mod folder;
 mod forward;
@@ -26,9 +27,10 @@ pub(crate) mod session;
 pub(crate) mod stated_digest;
 mod url;
 
+pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 pub use cloud::Cloud;
 pub use health::{OriginErrorKind, OriginFailure, OriginStats};
-pub use interface::{Capability, Origin, PartBody, UploadedPart};
+pub use interface::{Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
 pub use network::{Connector, Redirects, client_builder};
 pub use options::{OriginOptions, OriginOptionsError};
 pub use page::{Level, ListPage};

@@ -9,10 +9,12 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::interface::{Capability, Origin, PartBody, UploadedPart};
+use super::interface::{
+    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart,
+};
 use super::page;
 use super::page::{Level, ListPage};
 use crate::EngineError;
@@ -245,9 +247,13 @@ impl<R: Readable> Origin for ReadOnly<R> {
         path: &Path,
         _upload: &str,
         _parts: &[UploadedPart],
-        _mode: PutMode,
+        _options: CompleteOptions,
     ) -> Result<PutResult> {
         self.refuse("complete upload of", path)
+    }
+
+    async fn delete_if(&self, path: &Path, _condition: &DeleteCondition) -> Result<()> {
+        self.refuse("delete", path)
     }
 
     async fn abort_upload(&self, path: &Path, _upload: &str) -> Result<()> {

@@ -130,6 +130,10 @@ pub struct CompleteRequest {
     /// The last chunk, if not sent yet. Only where chunks go in order: the store takes it with the completion, in one
     /// request.
     pub tail: Option<Chunk>,
+    /// Attributes that were not known when the session was opened; see [`Origin::takes_late_attributes`].
+    ///
+    /// [`Origin::takes_late_attributes`]: crate::Origin::takes_late_attributes
+    pub attributes: Attributes,
 }
 
 /// The object that a session became.

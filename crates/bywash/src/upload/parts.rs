@@ -15,7 +15,7 @@ use crate::RetryPolicy;
 use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::limits::MAX_PARTS;
-use crate::origin::interface::{Origin, UploadedPart};
+use crate::origin::interface::{CompleteOptions, Origin, UploadedPart};
 use crate::origin::session::{
     Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
@@ -139,9 +139,13 @@ impl UploadSession for PartsSession {
             });
             parts.collect()
         };
+        let options = CompleteOptions {
+            mode: self.mode.clone(),
+            attributes: ending.attributes.clone(),
+        };
         let ended = self
             .origin
-            .complete_upload(&self.path, &self.id, &parts, self.mode.clone());
+            .complete_upload(&self.path, &self.id, &parts, options);
         let put = ended.await.map_err(|error| self.gone(error))?;
         Ok(Finished {
             e_tag: put.e_tag,

@@ -38,6 +38,8 @@ pub struct Upload {
     bucket: Bucket,
     path: Path,
     pub(super) options: UploadOptions,
+    /// Attributes that became known after the session was opened.
+    late: Attributes,
     plan: ChunkPlan,
     driver: Option<Driver>,
     /// The session, if it is one over parts.
@@ -150,6 +152,7 @@ impl Upload {
             path: path.clone(),
             part: PartBuffer::at(&plan, 0, options.length),
             options,
+            late: Attributes::new(),
             window: Window::default(),
             plan,
             driver: None,
@@ -298,15 +301,14 @@ impl Upload {
         }
     }
 
-    /// Returns whether all bytes so far are in one unsent chunk.
-    pub(crate) fn is_small(&self) -> bool {
-        self.driver.is_none()
-    }
-
-    /// Adds attributes, for an upload that [`Self::is_small`].
+    /// Adds attributes. With an open session they are given to the store at the end, which may ignore them; see
+    /// [`crate::Origin::takes_late_attributes`].
     pub(crate) fn add_attributes(&mut self, late: &Attributes) {
+        let attributes = match &self.driver {
+            None => &mut self.options.attributes,
+            Some(_) => &mut self.late,
+        };
         for (name, value) in late {
-            let attributes = &mut self.options.attributes;
             attributes.insert(name.clone(), value.clone());
         }
     }

@@ -107,6 +107,7 @@ async fn continue_session_after_full_disk(store: &FolderStore) {
         println!("session met the limit");
     }
     let ending = CompleteRequest {
+        attributes: Attributes::new(),
         length: 600_000,
         crc32c: 0,
         tail: None,

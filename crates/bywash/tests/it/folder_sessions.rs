@@ -53,6 +53,7 @@ fn kept(content: &Bytes, index: usize) -> StoredRange {
 
 fn ending(content: &Bytes) -> CompleteRequest {
     CompleteRequest {
+        attributes: Attributes::new(),
         length: content.len() as u64,
         crc32c: crc(content),
         tail: None,

@@ -141,7 +141,7 @@ async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() 
     let e_tag = live.await.unwrap().unwrap();
     let parts = [UploadedPart { number: 1, e_tag }];
     let key = key();
-    let completed = store.complete_upload(&key, &upload, &parts, PutMode::Overwrite);
+    let completed = store.complete_upload(&key, &upload, &parts, PutMode::Overwrite.into());
     completed.await.unwrap();
     let read = store.get(&key).await.unwrap().bytes().await.unwrap();
     assert!(read.len() as u64 == PART && read.iter().all(|byte| *byte == 2));

@@ -44,7 +44,7 @@ async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
     };
     for wrong in [first.as_str(), "unknown", "../x", ""] {
         let parts = parts(wrong);
-        let refused = store.complete_upload(&path, &id, &parts, PutMode::Overwrite);
+        let refused = store.complete_upload(&path, &id, &parts, PutMode::Overwrite.into());
         let refused = refused.await;
         assert!(
             matches!(refused, Err(Error::Precondition { .. })),
@@ -52,10 +52,10 @@ async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
         );
     }
     let (other, parts) = (key("other"), parts(&again));
-    let other = store.complete_upload(&other, &id, &parts, PutMode::Overwrite);
+    let other = store.complete_upload(&other, &id, &parts, PutMode::Overwrite.into());
     assert!(matches!(other.await, Err(Error::NotFound { .. })));
 
-    let completed = store.complete_upload(&path, &id, &parts, PutMode::Create);
+    let completed = store.complete_upload(&path, &id, &parts, PutMode::Create.into());
     let completed = completed.await.unwrap();
     let got = store.get(&path).await.unwrap();
     assert_eq!(got.meta.e_tag, completed.e_tag);

@@ -9,6 +9,7 @@ mod disk_tier;
 mod far_origin;
 mod file_downloads;
 mod folder_conformance;
+mod folder_etags;
 mod folder_full_disk;
 mod folder_identity;
 mod folder_model;

@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use http::{HeaderMap, HeaderValue};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload,
+    Attribute, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
 };
 
 const BLOCK: usize = 64 << 10;
@@ -559,7 +559,7 @@ async fn write_is_refused_before_any_request() {
             .await
             .unwrap_err(),
         bucket
-            .complete_upload(&to, "u", &[], Default::default())
+            .complete_upload(&to, "u", &[], PutMode::default())
             .await
             .unwrap_err(),
         bucket.abort_upload(&to, "u").await.unwrap_err(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::{Origin, PartBody, UploadedPart};
+use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
@@ -91,7 +91,7 @@ impl Origin for SimOrigin {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        CompleteOptions { mode, .. }: CompleteOptions,
     ) -> Result<PutResult> {
         let pending = self
             .shared
@@ -182,7 +182,7 @@ impl MultipartUpload for SequentialUpload {
             source: "a part is missing".into(),
         })?;
         self.origin
-            .complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite)
+            .complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite.into())
             .await
     }
 

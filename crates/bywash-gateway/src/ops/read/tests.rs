@@ -5,6 +5,7 @@ use futures::StreamExt;
 use object_store::PutPayload;
 
 use super::*;
+use crate::config::ETagStyle;
 use crate::uploads::Uploads;
 
 /// Several blocks of the default size, the last one not full.
@@ -34,6 +35,7 @@ async fn gateway_with_object() -> (Gateway, Bucket, Path) {
         engine: engine.clone(),
         region: "here".into(),
         uploads: Arc::new(Uploads::new(1, engine)),
+        etag: ETagStyle::Fast,
     };
     (gateway, bucket, path)
 }

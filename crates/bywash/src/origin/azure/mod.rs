@@ -30,7 +30,7 @@ use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
-use super::interface::{Origin, PartBody, UploadedPart, invalid_part};
+use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart, invalid_part};
 use super::options::OriginOptions;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
@@ -236,7 +236,7 @@ impl Origin for AzureStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        CompleteOptions { mode, .. }: CompleteOptions,
     ) -> Result<PutResult> {
         let upload = BlockUpload::parse(path, upload)?;
         let blocks: Option<Vec<String>> = parts

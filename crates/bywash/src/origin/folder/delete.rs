@@ -8,13 +8,18 @@ use rustix::io::Errno;
 use super::error::io_error;
 use super::names;
 use super::root::Root;
+use crate::origin::interface::DeleteCondition;
 use crate::staged_file::sync_folder;
 
 impl Root {
-    /// Removes the object if there is one.
-    pub(super) fn delete(&self, key: &Path) -> Result<()> {
+    /// Removes the object if there is one and it meets `condition`.
+    pub(super) fn delete(&self, key: &Path, condition: &DeleteCondition) -> Result<()> {
         let failed = |errno: Errno| io_error("delete", key.as_ref(), errno);
         let _guard = self.lock(key.as_ref());
+        if !condition.is_empty() {
+            let current = self.locate(key)?;
+            self.check_delete(key, current.as_ref(), condition)?;
+        }
         // The place looked up last is removed first: otherwise deleting a file that another program put over an
         // object of the overflow area would uncover that object.
         for (area, path) in names::places(key)?.into_iter().rev() {

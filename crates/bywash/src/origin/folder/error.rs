@@ -24,6 +24,10 @@ pub(super) enum FolderError {
     Exists,
     #[error("the object's ETag is {found}, not {expected}; read it again, then retry")]
     WrongETag { found: String, expected: String },
+    #[error(
+        "the object has another size or modification time than the condition; read it again, then retry"
+    )]
+    OtherSizeOrTime,
     #[error("a conditional update needs the ETag of the version it replaces")]
     NoETag,
     #[error("the file was replaced or changed while it was read; read it again")]

@@ -31,6 +31,7 @@ pub(super) struct OpenObject {
     pub(super) key: Path,
     pub(super) located: Located,
     pub(super) attributes: Attributes,
+    pub(super) e_tag: String,
 }
 
 /// The open file of one version of an object, from the extensions of a response.

@@ -27,6 +27,9 @@ pub(super) struct Identity {
     links: u64,
 }
 
+/// Max nanoseconds between the mtime that this store gives a file and the file's rename to its place.
+const PLACED_WITHIN_NS: i128 = 60_000_000_000;
+
 impl Identity {
     #[allow(
         clippy::unnecessary_cast,
@@ -51,6 +54,12 @@ impl Identity {
         let same_bytes = self.stamp_parts() == before.stamp_parts();
         let same_change = self.changed == before.changed || self.links != before.links;
         same_file && same_bytes && same_change
+    }
+
+    /// Returns whether the ctime is that of a file which this store has placed: close to its mtime. Every later change moves the
+    /// ctime away, also one whose program sets the mtime back.
+    pub(super) fn is_as_placed(&self) -> bool {
+        (self.changed - self.modified).abs() <= PLACED_WITHIN_NS
     }
 
     fn stamp_parts(&self) -> (i128, u64) {

@@ -222,12 +222,10 @@ impl Iterator for TreeWalk {
 
 /// Returns the object `key` in the file at `path`; `None` if it is gone or not a key.
 fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
-    let identity = root.identity(path);
-    let identity = identity.map_err(|errno| io_error("list", key, errno))?;
-    let location = Path::parse(key).ok();
-    Ok(identity
-        .zip(location)
-        .map(|(identity, location)| ListItem::Object(identity.meta(location))))
+    let Ok(location) = Path::parse(key) else {
+        return Ok(None);
+    };
+    Ok(root.listed(&location, path)?.map(ListItem::Object))
 }
 
 /// Tree and overflow area, merged in order.

@@ -29,7 +29,7 @@
 //! The ETag consists of inode, mtime, size and ctime. The store gives each file it writes a unique mtime, so no
 //! version repeats another. The ctime distinguishes versions of other programs with the same mtime and, since file
 //! systems reuse inodes, the same inode. A changed mode, owner or number of names changes the ETag, too: caches read
-//! the object again. A body is read from one descriptor, so it is one version even when the key is replaced or
+//! the object again. The S3 endpoint adds the ETag that clients compute (see `etag.rs`); it is appended to the version's. A body is read from one descriptor, so it is one version even when the key is replaced or
 //! deleted meanwhile; the engine's reads keep that descriptor for their later requests. Before each piece is yielded,
 //! the file is checked to be unmodified since it was opened; otherwise the body ends with
 //! [`Precondition`](object_store::Error::Precondition).
@@ -42,8 +42,10 @@
 //! cancelled write may still appear, complete.
 
 mod attributes;
+mod conditions;
 mod delete;
 mod error;
+mod etag;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;
@@ -82,6 +84,7 @@ use self::error::{FolderError, blocking, refuse_tags};
 use self::list::{Filter, FolderListing};
 use self::multipart::FolderUpload;
 pub(crate) use self::root::Root;
+use super::interface::DeleteCondition;
 use crate::limits::MAX_FOLDER_DELETES;
 
 /// An object store over one folder. Clones are handles to the same store.
@@ -202,7 +205,7 @@ impl ObjectStore for FolderStore {
                     let key = location?;
                     store
                         .run(move |root| {
-                            root.delete(&key)?;
+                            root.delete(&key, &DeleteCondition::default())?;
                             Ok(key)
                         })
                         .await

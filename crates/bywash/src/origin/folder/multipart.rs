@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use crc_fast::{CrcAlgorithm, Digest};
 use object_store::path::Path;
 use object_store::{
-    MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
+    Attributes, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result,
+    UploadPart,
 };
 
 use super::error::{blocking, refuse_tags};
@@ -81,7 +82,8 @@ impl MultipartUpload for FolderUpload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let length = self.length;
-        let complete = move |session: &FolderSession| session.complete_now(length);
+        let complete =
+            move |session: &FolderSession| session.complete_now(length, &Attributes::new());
         let placed = self.session()?.run(complete).await?;
         self.session = None;
         Ok(placed.into())

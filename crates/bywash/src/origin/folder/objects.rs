@@ -1,5 +1,6 @@
 //! Operations on one object: lookup, read, write, copy. All block on files.
 
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -22,6 +23,7 @@ use super::names::{self, Area};
 use super::ranges;
 use super::root::Root;
 use super::stage::Staged;
+use crate::origin::client_etag::{CLIENT_ETAG, given, join, kept_client_etag};
 use crate::origin::session::Finished;
 
 /// Bytes of one read: large enough to amortise the switch to a blocking thread, small enough that a body in flight is
@@ -46,7 +48,7 @@ impl Root {
         KEY_LOCKS[index].lock()
     }
 
-    fn locate(&self, key: &Path) -> Result<Option<Located>> {
+    pub(super) fn locate(&self, key: &Path) -> Result<Option<Located>> {
         for (area, path) in names::places(key)? {
             let opened = self.open_file(&path);
             let opened = opened.map_err(|errno| io_error("open", key.as_ref(), errno))?;
@@ -63,7 +65,7 @@ impl Root {
     }
 
     /// Opens an object with the attributes of the version that was opened.
-    fn open_object(&self, key: &Path) -> Result<(Located, Attributes)> {
+    fn open_object(&self, key: &Path) -> Result<OpenObject> {
         if key.is_root() {
             return Err(FolderError::NoSuchObject.not_found(key));
         }
@@ -71,12 +73,17 @@ impl Root {
             let Some(located) = self.locate(key)? else {
                 return Err(FolderError::NoSuchObject.not_found(key));
             };
-            if let Some(attributes) = self.read_attributes(key, &located.identity)? {
-                return Ok((located, attributes));
-            }
+            let attributes = self.read_attributes(key, &located.identity)?;
             // No side file: none was written, or the version was replaced since it was opened.
-            if self.is_current(key, &located)? {
-                return Ok((located, Attributes::new()));
+            if attributes.is_some() || self.is_current(key, &located)? {
+                let mut attributes = attributes.unwrap_or_default();
+                let e_tag = self.e_tag(&located, &mut attributes);
+                return Ok(OpenObject {
+                    key: key.clone(),
+                    located,
+                    attributes,
+                    e_tag,
+                });
             }
         }
         Err(FolderError::Restless.precondition(key))
@@ -95,12 +102,7 @@ impl Root {
         if let Some(object) = held.and_then(|held| held.object(key)) {
             return Ok(object);
         }
-        let (located, attributes) = self.open_object(key)?;
-        Ok(Arc::new(OpenObject {
-            key: key.clone(),
-            located,
-            attributes,
-        }))
+        Ok(Arc::new(self.open_object(key)?))
     }
 
     /// Reads a range of an open object, then checks that the file is still the version that was opened.
@@ -132,7 +134,8 @@ impl Root {
     pub(super) fn get(self: &Arc<Self>, key: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..RACES {
             let object = self.open_to_read(key, options)?;
-            let meta = object.located.identity.meta(key.clone());
+            let mut meta = object.located.identity.meta(key.clone());
+            meta.e_tag = Some(object.e_tag.clone());
             options.check_preconditions(&meta)?;
             let range = match &options.range {
                 Some(range) => range.as_range(meta.size).map_err(range_error)?,
@@ -189,7 +192,7 @@ impl Root {
 
     /// Returns length and checksum of the object, computed from its bytes.
     pub(super) fn stat(&self, key: &Path) -> Result<Option<Finished>> {
-        let (located, _) = match self.open_object(key) {
+        let OpenObject { located, e_tag, .. } = match self.open_object(key) {
             Err(Error::NotFound { .. }) => return Ok(None),
             opened => opened?,
         };
@@ -200,7 +203,7 @@ impl Root {
             return Err(FolderError::Changed.precondition(key));
         }
         Ok(Some(Finished {
-            e_tag: Some(located.identity.e_tag()),
+            e_tag: Some(e_tag),
             version: None,
             length: Some(size),
             crc32c,
@@ -209,7 +212,7 @@ impl Root {
 
     /// Reads several ranges of one version.
     pub(super) fn read_ranges(&self, key: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let (located, _) = self.open_object(key)?;
+        let located = self.open_object(key)?.located;
         let size = located.identity.size();
         ranges
             .iter()
@@ -226,7 +229,8 @@ impl Root {
         Staged::create(self).map_err(|errno| io_error("stage", key.as_ref(), errno))
     }
 
-    /// Makes a staged file the object `key`, with its attributes, in one step; changes nothing on failure.
+    /// Makes a staged file the object `key`, with its attributes and the client's ETag among them, in one step; changes nothing on
+    /// failure.
     pub(super) fn commit(
         &self,
         key: &Path,
@@ -234,12 +238,17 @@ impl Root {
         attributes: &Attributes,
         mode: &PutMode,
     ) -> Result<PutResult> {
-        let identity = staged
-            .finish()
+        let client = given(attributes);
+        let (identity, has_client) = staged
+            .finish_with(client)
             .map_err(|source| io_error("write", key.as_ref(), source))?;
+        let mut attributes = Cow::Borrowed(attributes);
+        if has_client {
+            attributes.to_mut().remove(&CLIENT_ETAG);
+        }
         let _guard = self.lock(key.as_ref());
         if !attributes.is_empty() {
-            self.write_attributes(key, &identity, attributes)?;
+            self.write_attributes(key, &identity, &attributes)?;
         }
         match self.place(key, staged, mode) {
             Ok(replaced) => {
@@ -250,8 +259,9 @@ impl Root {
                 let placed = staged
                     .identity()
                     .map_err(|source| io_error("check", key.as_ref(), source))?;
+                let client = client.filter(|_| placed.is_as_placed());
                 Ok(PutResult {
-                    e_tag: Some(placed.e_tag()),
+                    e_tag: Some(join(placed.e_tag(), client)),
                     version: None,
                     extensions: object_store::Extensions::default(),
                 })
@@ -270,7 +280,7 @@ impl Root {
         let exclusive = matches!(mode, PutMode::Create);
         'again: for _ in 0..RACES {
             let current = self.locate(key)?;
-            check(key, current.as_ref(), mode)?;
+            self.check(key, current.as_ref(), mode)?;
             // An object keeps its place, so that it is never in two.
             let places = match &current {
                 Some(located) => vec![(located.area, located.path.clone())],
@@ -333,7 +343,15 @@ impl Root {
 
     /// Copies bytes and attributes; the copy is a version of its own.
     pub(super) fn copy(&self, from: &Path, to: &Path, mode: &PutMode) -> Result<()> {
-        let (source, attributes) = self.open_object(from)?;
+        let OpenObject {
+            located: source,
+            mut attributes,
+            e_tag,
+            ..
+        } = self.open_object(from)?;
+        if let Some(client) = kept_client_etag(&e_tag) {
+            attributes.insert(CLIENT_ETAG, client.to_owned().into());
+        }
         let mut staged = self.stage(to)?;
         let copied = staged
             .append(&source.file)
@@ -356,29 +374,6 @@ fn is_unchanged(key: &Path, located: &Located) -> Result<bool> {
 
 fn first_piece(range: &Range<u64>) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(PIECE))
-}
-
-/// Checks whether `mode` allows the existing object, if any, to be replaced.
-fn check(key: &Path, current: Option<&Located>, mode: &PutMode) -> Result<()> {
-    match (mode, current) {
-        (PutMode::Overwrite, _) | (PutMode::Create, None) => Ok(()),
-        (PutMode::Create, Some(_)) => Err(Error::AlreadyExists {
-            path: key.to_string(),
-            source: Box::new(FolderError::Exists),
-        }),
-        (PutMode::Update(_), None) => Err(FolderError::NoSuchObject.precondition(key)),
-        (PutMode::Update(version), Some(located)) => {
-            let found = located.identity.e_tag();
-            match &version.e_tag {
-                None => Err(FolderError::NoETag.generic()),
-                Some(expected) if *expected == found => Ok(()),
-                Some(expected) => {
-                    let expected = expected.clone();
-                    Err(FolderError::WrongETag { found, expected }.precondition(key))
-                }
-            }
-        }
-    }
 }
 
 /// Returns whether to try the overflow area. `NOENT` after so many attempts is a link that leads nowhere.

@@ -24,6 +24,7 @@ use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
 use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
+use super::uploads::with_late;
 use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::origin::session::{
@@ -187,11 +188,11 @@ impl FolderSession {
         if let Some(tail) = &ending.tail {
             self.send_now(tail)?;
         }
-        self.complete_now(ending.length)
+        self.complete_now(ending.length, &ending.attributes)
     }
 
-    /// Places the object if exactly its `length` bytes are on disk.
-    pub(super) fn complete_now(&self, length: u64) -> Result<Finished> {
+    /// Places the object if exactly its `length` bytes are on disk. `late`: attributes besides those of the manifest.
+    pub(super) fn complete_now(&self, length: u64, late: &Attributes) -> Result<Finished> {
         let UploadOnDisk::Open(staging) = self.found()? else {
             return Err(lost(&self.key));
         };
@@ -206,7 +207,7 @@ impl FolderSession {
             let _ = staging.data.try_lock_shared();
             return Err(FolderError::UploadBusy.generic());
         }
-        let placed = self.place(&staging, length);
+        let placed = self.place(&staging, length, late);
         *ended = placed.is_ok();
         if placed.is_err() {
             let _ = staging.data.try_lock_shared();
@@ -230,7 +231,7 @@ impl FolderSession {
         })
     }
 
-    fn place(&self, staging: &Staging, length: u64) -> Result<Finished> {
+    fn place(&self, staging: &Staging, length: u64, late: &Attributes) -> Result<Finished> {
         let key = &self.key;
         let failed = |source| io_error("finish the upload of", key.as_ref(), source);
         let manifest = self.root.manifest(self.home, key, &self.id)?;
@@ -242,7 +243,7 @@ impl FolderSession {
             .map_err(|errno| failed(errno.into()))?;
         let file = staging.data.try_clone().map_err(failed)?;
         let mut staged = Staged::keeping(folder, DATA, file);
-        let attributes = Attributes::from(manifest.attributes);
+        let attributes = with_late(manifest.attributes, late);
         let put = self
             .root
             .commit(key, &mut staged, &attributes, &self.mode)?;

@@ -10,10 +10,14 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::etag;
 use super::identity::{Identity, unique_time};
 use super::names::STAGING;
 use super::root::Root;
 use crate::staged_file::{hold, rename_durably, unique_name};
+
+/// Bytes of a file above which they are synced before it gets its mtime.
+const EARLY_SYNC_BYTES: u64 = 8 << 20;
 
 /// A file in the staging folder, removed when dropped unless it was placed.
 #[derive(Debug)]
@@ -72,9 +76,23 @@ impl Staged {
 
     /// Makes the bytes durable and sets the file's final mtime. [`Self::place`] changes the rest of its identity.
     pub(super) fn finish(&mut self) -> std::io::Result<Identity> {
+        Ok(self.finish_with(None)?.0)
+    }
+
+    /// As [`Self::finish`], with the client's ETag. Returns also whether the file has it: if not, it belongs in the side file.
+    pub(super) fn finish_with(&mut self, e_tag: Option<&str>) -> std::io::Result<(Identity, bool)> {
+        if self.identity()?.size() > EARLY_SYNC_BYTES {
+            // So that the file is placed soon after the time that it gets.
+            self.file.sync_data()?;
+        }
         self.file.set_modified(unique_time())?;
+        let identity = self.identity()?;
+        let has = match e_tag {
+            Some(e_tag) => etag::write(&self.file, &identity, e_tag)?,
+            None => false,
+        };
         self.file.sync_all()?;
-        self.identity()
+        Ok((identity, has))
     }
 
     /// Returns the current identity of the file.

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{Attributes, Error, PutMultipartOptions, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use super::root::Root;
 use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::limits::MAX_PARTS;
-use crate::origin::interface::{Origin, PartBody, UploadedPart};
+use crate::origin::interface::{CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
 use crate::origin::page::Level;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
@@ -183,7 +183,7 @@ impl Root {
         key: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: &PutMode,
+        options: &CompleteOptions,
     ) -> Result<PutResult> {
         let manifest = self.manifest(UPLOADS, key, upload)?;
         let mut staged = self.stage(key)?;
@@ -207,8 +207,8 @@ impl Root {
                 .append(&file)
                 .map_err(|source| io_error("put together", key.as_ref(), source))?;
         }
-        let attributes = Attributes::from(manifest.attributes);
-        let put = self.commit(key, &mut staged, &attributes, mode)?;
+        let attributes = with_late(manifest.attributes, &options.attributes);
+        let put = self.commit(key, &mut staged, &attributes, &options.mode)?;
         if let Err(error) = self.drop_upload(key, upload) {
             // The object exists; the parts only take space, and an abort can remove them.
             tracing::warn!(%key, upload, %error, "completed upload not removed");
@@ -230,6 +230,15 @@ impl Root {
         sync_folder(&uploads).map_err(failed)?;
         remove_flat_folder(self, STAGING, &doomed).map_err(failed)
     }
+}
+
+/// Returns the attributes of an upload's manifest with those known at its end.
+pub(super) fn with_late(begun: Stored, late: &Attributes) -> Attributes {
+    let mut attributes = Attributes::from(begun);
+    for (name, value) in late {
+        attributes.insert(name.clone(), value.clone());
+    }
+    attributes
 }
 
 fn create_failed(key: &Path, errno: Errno) -> Error {
@@ -335,11 +344,21 @@ impl Origin for FolderStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult> {
         let (root, key) = (Arc::clone(&self.root), path.clone());
         let (id, parts) = (upload.to_owned(), parts.to_vec());
-        blocking(move || root.complete_upload(&key, &id, &parts, &mode)).await
+        blocking(move || root.complete_upload(&key, &id, &parts, &options)).await
+    }
+
+    fn takes_late_attributes(&self) -> bool {
+        true
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        let (root, key) = (Arc::clone(&self.root), path.clone());
+        let condition = condition.clone();
+        blocking(move || root.delete(&key, &condition)).await
     }
 
     /// Reads the whole object, for its checksum.

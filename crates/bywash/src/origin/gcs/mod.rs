@@ -26,7 +26,7 @@ use url::Url;
 
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{Origin, PartBody, UploadedPart};
+use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
 use super::options::OriginOptions;
 use super::page::ListPage;
@@ -238,7 +238,7 @@ impl Origin for GcsStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        CompleteOptions { mode, .. }: CompleteOptions,
     ) -> Result<PutResult> {
         // Google documents no condition for it, so one would not be enforced.
         if !matches!(mode, PutMode::Overwrite) {

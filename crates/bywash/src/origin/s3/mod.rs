@@ -25,7 +25,7 @@ use self::multipart::Checksums;
 use self::profile::Profile;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
-use super::interface::{Origin, PartBody, UploadedPart};
+use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
 use super::options::OriginOptions;
 use super::page::ListPage;
@@ -240,7 +240,7 @@ impl Origin for S3Store {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        CompleteOptions { mode, .. }: CompleteOptions,
     ) -> Result<PutResult> {
         let headers = multipart::complete_headers(Checksums::Md5, 0, &mode)
             .map_err(|text| self.client.http.generic(text))?;

@@ -1,6 +1,6 @@
 //! Completion of a session: succeeds only if the store confirmed the object.
 
-use object_store::{Error, Result};
+use object_store::{Attributes, Error, Result};
 
 use super::Driver;
 use crate::error::EngineError;
@@ -9,13 +9,14 @@ use crate::retry::is_transient;
 use crate::upload::checksum::combine;
 
 impl Driver {
-    /// Completes the upload of `length` bytes; `tail` are those not delivered yet.
+    /// Completes the upload of `length` bytes; `tail` are those not delivered yet, `late` the attributes known only now.
     ///
     /// Succeeds only if the store returned an object of this length and, if it reports one, of this CRC32C.
     pub(in crate::upload) async fn finish(
         &mut self,
         length: u64,
         mut tail: Option<Chunk>,
+        late: Attributes,
     ) -> Result<Finished> {
         let crc = tail.as_ref().map_or(self.crc32c, |tail| {
             combine(self.crc32c, tail.crc32c, tail.length())
@@ -32,6 +33,7 @@ impl Driver {
             length,
             crc32c: crc,
             tail: tail.filter(|tail| !tail.pieces.is_empty()),
+            attributes: late,
         };
         let mut retries = self.client.retries();
         let mut requested = false;

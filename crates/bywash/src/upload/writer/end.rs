@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use object_store::{Error, PutOptions, PutPayload, Result};
+use object_store::{Attributes, Error, PutOptions, PutPayload, Result};
 use tokio::task::JoinHandle;
 
 use super::{Upload, UploadResult};
@@ -68,8 +68,9 @@ impl Upload {
                 let (bucket, path) = (self.bucket.clone(), self.path.clone());
                 let journaled = self.journaled.take();
                 let written = self.written.take();
+                let late = self.late.clone();
                 tokio::spawn(async move {
-                    let ended = end_session(driver, journaled, tail, whole).await;
+                    let ended = end_session(driver, journaled, tail, whole, late).await;
                     bucket.shared().invalidate(&path);
                     if let (Ok(found), Some(written)) = (&ended.result, written) {
                         let e_tag = found.e_tag.as_deref();
@@ -133,13 +134,14 @@ async fn end_session(
     mut journaled: Option<JournalWriter>,
     tail: Option<Chunk>,
     whole: ObjectDigest,
+    late: Attributes,
 ) -> EndResult {
     let written = match &mut journaled {
         Some(journaled) => journaled.finishing(whole).await,
         None => Ok(()),
     };
     let result = match written {
-        Ok(()) => driver.finish(whole.length, tail).await,
+        Ok(()) => driver.finish(whole.length, tail, late).await,
         Err(error) => Err(error),
     };
     if result.is_ok()

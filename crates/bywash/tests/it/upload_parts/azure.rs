@@ -203,13 +203,13 @@ async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
         parts.push(UploadedPart { number, e_tag });
     }
     let named = [parts[2].clone(), parts[0].clone()];
-    let done = store.complete_upload(&path, &id, &named, PutMode::Create);
+    let done = store.complete_upload(&path, &id, &named, PutMode::Create.into());
     assert!(done.await.unwrap().e_tag.is_some());
     assert_eq!(
         object(&protocol, &path),
         Some(Bytes::from_static(b"Hello world"))
     );
-    let again = store.complete_upload(&path, &id, &parts[1..2], PutMode::Overwrite);
+    let again = store.complete_upload(&path, &id, &parts[1..2], PutMode::Overwrite.into());
     let error = again.await.unwrap_err();
     assert!(
         matches!(

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use bywash::origin::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
 use bywash::{EngineError, StatusError};
 use bywash_sim::server::objects::crc32c;
-use object_store::{Error, Result};
+use object_store::{Attributes, Error, Result};
 
 /// Maximum failures of one upload.
 const MAX_FAILURES: u32 = 50;
@@ -54,6 +54,7 @@ pub(crate) async fn drive(
         let error = if last {
             let tail = (at < bytes.len()).then_some(one);
             let ending = CompleteRequest {
+                attributes: Attributes::new(),
                 length: bytes.len() as u64,
                 crc32c: crc32c(bytes),
                 tail,

@@ -99,6 +99,7 @@ pub(crate) fn chunk(bytes: &Bytes, at: usize, end: usize) -> Chunk {
 
 pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> CompleteRequest {
     CompleteRequest {
+        attributes: Attributes::new(),
         length: bytes.len() as u64,
         crc32c: crc32c(bytes),
         tail,

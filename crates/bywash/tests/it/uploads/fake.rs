@@ -13,11 +13,13 @@ use bywash::origin::{
     Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
     StoredRange, UploadSession,
 };
-use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
+use bywash::{
+    Bucket, CompleteOptions, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart,
+};
 use futures::future::pending;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMode, PutMultipartOptions,
+    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
@@ -516,10 +518,10 @@ impl Origin for Fake {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: PutMode,
+        options: CompleteOptions,
     ) -> Result<PutResult> {
         self.objects
-            .complete_upload(path, upload, parts, mode)
+            .complete_upload(path, upload, parts, options)
             .await
     }
 
