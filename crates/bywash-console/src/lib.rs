@@ -201,6 +201,7 @@ fn router(shared: Shared) -> Router {
         ));
     Router::new()
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
+        .route("/ping", get(influx::ping))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
         .route("/login", get(access::form).merge(body::small(post(access::login))))

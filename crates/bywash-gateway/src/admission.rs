@@ -6,6 +6,8 @@ use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::fault;
 use crate::host::{Hosts, Target};
+use crate::meta::text;
+use crate::ops::buckets::OWNER;
 use crate::routes::{self, Query};
 use crate::signature;
 
@@ -18,17 +20,36 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Checks a head. Skips signatures for an anonymous endpoint.
-    pub(crate) fn new(parts: &Parts, hosts: &Hosts, anonymous: bool) -> Self {
+    pub(crate) fn new(parts: &Parts, hosts: &Hosts, anonymous: bool, region: &str) -> Self {
         let (target, host) = hosts.target(parts);
         let query = Query::new(parts);
         let operation = host
             .and_then(|()| refuse_nul(parts, &query))
             .and_then(|()| match anonymous {
                 true => Ok(()),
-                false => signature::check(parts, &query),
+                false => signature::check(parts, &query, region),
             })
-            .and_then(|()| routes::operation(parts, &target, &query));
+            .and_then(|()| routes::operation(parts, &target, &query))
+            .and_then(|operation| check_owner(parts, &query).map(|()| operation));
         Self { target, operation }
+    }
+}
+
+/// Rejects a request for buckets of another owner than the one of all buckets here.
+fn check_owner(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
+    let names = [
+        "x-amz-expected-bucket-owner",
+        "x-amz-source-expected-bucket-owner",
+    ];
+    let expected = names
+        .into_iter()
+        .find_map(|name| text(&parts.headers, name).or_else(|| query.one(name)));
+    match expected {
+        None | Some(OWNER) => Ok(()),
+        Some(other) => {
+            let message = format!("The owner of all buckets here is {OWNER}, not {other}.");
+            Err(fault(S3ErrorCode::AccessDenied, message))
+        }
     }
 }
 

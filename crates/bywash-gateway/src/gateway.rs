@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bywash::{Bucket, Engine};
+use http::Uri;
+use http::header::{HOST, HeaderMap};
 use object_store::path::Path;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
@@ -13,6 +15,7 @@ use crate::body::RequestContext;
 use crate::config::ETagStyle;
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::keys::path_of;
+use crate::meta::text;
 use crate::uploads::Uploads;
 
 /// Serves the buckets of an engine. A cheap handle.
@@ -22,6 +25,8 @@ pub(crate) struct Gateway {
     pub(crate) region: Arc<str>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) etag: ETagStyle,
+    /// Whether it is served by TLS.
+    pub(crate) tls: bool,
 }
 
 impl fmt::Debug for Gateway {
@@ -35,6 +40,16 @@ impl fmt::Debug for Gateway {
 impl Gateway {
     pub(crate) fn bucket(&self, name: &str) -> S3Result<Bucket> {
         self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
+    }
+
+    /// Returns the URL of a request, as its client addressed this endpoint; its path if it named no host.
+    pub(crate) fn url(&self, uri: &Uri, headers: &HeaderMap) -> String {
+        let path = uri.path();
+        match text(headers, HOST.as_str()) {
+            Some(host) if self.tls => format!("https://{host}{path}"),
+            Some(host) => format!("http://{host}{path}"),
+            None => path.to_owned(),
+        }
     }
 
     /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.

@@ -2,18 +2,19 @@
 
 use std::time::SystemTime;
 
-use bywash::ReadInfo;
 use bywash::origin::{CLIENT_ETAG, client_etag, etag_matches};
 use bywash::time::http_date;
+use bywash::{Bucket, ReadInfo};
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
-use s3s::dto::{ETag, Metadata, Timestamp};
+use s3s::dto::{ETag, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::errors::{fault, not_implemented};
 use crate::limits::MAX_METADATA_BYTES;
+use crate::range::text_of;
 use crate::tags::Tags;
 
 /// Prefix of user metadata that is reserved for Bywash.
@@ -132,17 +133,44 @@ pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
     match text(headers, "x-amz-acl") {
         None | Some("private" | "bucket-owner-full-control") => {}
         Some(other) => {
-            return Err(not_implemented(format!(
-                "The ACL {other} is not supported here; leave it out."
-            )));
+            let message = format!("The ACL {other} is not supported here; leave it out.");
+            return Err(fault(S3ErrorCode::AccessControlListNotSupported, message));
         }
     }
-    match text(headers, "x-amz-storage-class") {
-        None | Some("STANDARD") => Ok(()),
-        Some(other) => {
-            let message = format!("The storage class {other} does not exist here; use STANDARD.");
+    match text(headers, STORAGE_CLASS) {
+        Some(other) if !STORAGE_CLASSES.contains(&other) => {
+            let message = format!("The storage class {other} does not exist; use STANDARD.");
             Err(fault(S3ErrorCode::InvalidStorageClass, message))
         }
+        _ => Ok(()),
+    }
+}
+
+const STORAGE_CLASS: &str = "x-amz-storage-class";
+/// Classes of S3. A folder and memory have one, which serves for all; an S3 origin gets the one of the request.
+const STORAGE_CLASSES: [&str; 9] = [
+    "STANDARD",
+    "REDUCED_REDUNDANCY",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER",
+    "GLACIER_IR",
+    "DEEP_ARCHIVE",
+    "EXPRESS_ONEZONE",
+];
+
+/// Adds the storage class of a write to the attributes of an object at an origin that has classes.
+pub(crate) fn keep_storage_class(
+    headers: &HeaderMap,
+    bucket: &Bucket,
+    attributes: &mut Attributes,
+) {
+    if let Some(class) = text(headers, STORAGE_CLASS)
+        && bucket.origin_kind() == "s3"
+        && class != "STANDARD"
+    {
+        attributes.insert(Attribute::StorageClass, class.to_owned().into());
     }
 }
 
@@ -166,19 +194,15 @@ fn metadata(name: impl Into<String>) -> Attribute {
 pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     let mut attributes = Attributes::new();
     for (name, attribute) in CONTENT_HEADERS {
-        let Some(value) = text(headers, name.as_str()) else {
+        let Some(mut value) = text_of(headers, &name) else {
             continue;
         };
-        // aws-chunked encodes the request, not the object.
-        let codings = value
-            .split(',')
-            .map(str::trim)
-            .filter(|coding| !coding.eq_ignore_ascii_case("aws-chunked"));
-        let value = if name == header::CONTENT_ENCODING {
-            codings.collect::<Vec<_>>().join(",")
-        } else {
-            value.to_owned()
-        };
+        if name == header::CONTENT_ENCODING {
+            // aws-chunked encodes the request, not the object. The spaces between others stay.
+            let is_ours = |coding: &str| coding.trim().eq_ignore_ascii_case("aws-chunked");
+            let codings: Vec<_> = value.split(',').filter(|coding| !is_ours(coding)).collect();
+            value = codings.join(",").trim().to_owned();
+        }
         if !value.is_empty() {
             attributes.insert(attribute, value.into());
         }
@@ -281,17 +305,17 @@ pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
         .map(|mark| mark.as_ref())
 }
 
-/// Returns the user metadata among `attributes`.
-pub(crate) fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
-    let mut found = Metadata::new();
+/// Adds the user metadata among `attributes` to the headers of a response, as it was given: `s3s` would encode what is not ASCII.
+fn user_metadata(attributes: &Attributes, headers: &mut HeaderMap) {
     for (attribute, value) in attributes {
         if let Attribute::Metadata(name) = attribute
             && !is_ours(name)
+            && let Ok(name) = HeaderName::try_from(format!("{USER_METADATA}{name}"))
+            && let Ok(value) = HeaderValue::from_bytes(value.as_bytes())
         {
-            found.insert(name.to_string(), value.to_string());
+            headers.insert(name, value);
         }
     }
-    Some(found).filter(|found| !found.is_empty())
 }
 
 /// Response headers of an object: content headers, ETag, dates, cache status.
@@ -299,7 +323,7 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, value: &str| {
         // Omit stored values that are invalid in a header.
-        if let Ok(value) = HeaderValue::from_str(value) {
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             headers.insert(name, value);
         }
     };
@@ -308,6 +332,11 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
         if let Some(value) = result.attributes.get(&attribute) {
             put(name, value);
         }
+    }
+    if let Some(class) = result.attributes.get(&Attribute::StorageClass)
+        && class.as_ref() != "STANDARD"
+    {
+        put(HeaderName::from_static(STORAGE_CLASS), class);
     }
     if let Some(value) = result.attributes.get(&metadata(EXPIRES)) {
         put(header::EXPIRES, value);
@@ -320,6 +349,7 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
         put(HeaderName::from_static("x-bywash-version"), &info.version);
     }
     put(header::ACCEPT_RANGES, "bytes");
+    user_metadata(&result.attributes, &mut headers);
     let validators = validators(&result.meta);
     headers.extend(validators);
     let tags = Tags::kept(&result.attributes).len();

@@ -31,7 +31,7 @@ use crate::errors::not_implemented;
 use crate::gateway::Gateway;
 use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
-use crate::range::{IgnoredRange, normalize_range};
+use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
 use crate::request_xml::{Gather, SignedChunks, gathered};
 use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
 
@@ -46,6 +46,7 @@ pub(crate) struct Middleware {
     chunks: Arc<Documents>,
     traffic: Arc<Traffic>,
     anonymous: bool,
+    region: Arc<str>,
     silent_body: Duration,
     access_log: Option<AccessLog>,
     /// Parts of request ids: a random number of this process, and a count.
@@ -72,7 +73,7 @@ impl Middleware {
             let keys = Keys::new(&config.credentials, engine.clone());
             builder.set_auth(keys.clone());
             builder.set_access(keys.clone());
-            builder.set_route(IgnoredRange { open, keys });
+            builder.set_route(NormalizedHeaders { open, keys });
             builder.build()
         };
         Self {
@@ -83,6 +84,7 @@ impl Middleware {
             chunks,
             traffic,
             anonymous: config.anonymous,
+            region: config.region.as_str().into(),
             silent_body: config.limits.silent_body,
             access_log: config.access_log.clone(),
             process: RandomState::new().hash_one(std::process::id()),
@@ -106,7 +108,7 @@ impl Middleware {
             self.unchecked_payload(&parts.headers),
         );
         let context = Arc::new(context.logged(self.access_log.is_some()));
-        let admission = Admission::new(&parts, &self.hosts, self.anonymous);
+        let admission = Admission::new(&parts, &self.hosts, self.anonymous, &self.region);
         let Target { bucket, key, .. } = admission.target.clone();
         let traffic = Arc::clone(&self.traffic);
         let method = parts.method.clone();
@@ -164,9 +166,11 @@ impl Middleware {
             key: target.key.clone(),
         };
         let body = self.body(&mut parts, incoming, gather);
+        forget_text(&mut parts.headers);
         if self.anonymous {
             strip_signature(&mut parts);
             normalize_range(&mut parts.headers);
+            normalize_text(&mut parts.headers);
         }
         parts.extensions.insert(Arc::clone(context));
         parts.extensions.insert(Arc::new(target));

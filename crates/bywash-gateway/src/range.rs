@@ -1,10 +1,11 @@
-//! Normalises Range headers for `s3s`: one byte range, or none.
+//! Normalises headers that `s3s` rejects and S3 does not: ranges of other forms, and text that is not ASCII.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::header::RANGE;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 use s3s::dto::Range;
 use s3s::route::S3Route;
 use s3s::service::S3Service;
@@ -13,6 +14,7 @@ use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::auth::{Keys, strip_signature};
 use crate::errors::fault;
 use crate::host::Target;
+use crate::meta::text;
 
 /// Largest byte position that `s3s` parses. No object is longer.
 const MAX_POSITION: u64 = i64::MAX as u64;
@@ -65,16 +67,63 @@ fn in_order(first: &str, last: &str) -> bool {
     (first.len(), first) <= (last.len(), last)
 }
 
-/// Serves requests whose Range header `s3s` rejects, with a normalised header or none.
+/// Prefix of the headers in which text that is not ASCII is passed on, percent-encoded.
+const TEXT_PREFIX: &str = "x-bywash-text-";
+/// Headers of objects that `s3s` parses as ASCII.
+const TEXT_HEADERS: [HeaderName; 5] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_DISPOSITION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_TYPE,
+];
+
+fn is_rejected_text(value: &HeaderValue) -> bool {
+    value.to_str().is_err() && std::str::from_utf8(value.as_bytes()).is_ok()
+}
+
+/// Moves text that is not ASCII to headers that `s3s` does not parse.
+pub(crate) fn normalize_text(headers: &mut HeaderMap) {
+    for name in TEXT_HEADERS {
+        let Some(value) = headers.get(&name).filter(|value| is_rejected_text(value)) else {
+            continue;
+        };
+        let encoded = percent_encode(value.as_bytes(), NON_ALPHANUMERIC).to_string();
+        let passed = HeaderName::try_from(format!("{TEXT_PREFIX}{name}"));
+        if let (Ok(passed), Ok(encoded)) = (passed, HeaderValue::try_from(encoded)) {
+            headers.insert(passed, encoded);
+            headers.remove(&name);
+        }
+    }
+}
+
+/// Removes headers that only [`normalize_text`] may add.
+pub(crate) fn forget_text(headers: &mut HeaderMap) {
+    for name in TEXT_HEADERS {
+        headers.remove(format!("{TEXT_PREFIX}{name}"));
+    }
+}
+
+/// Returns the text of a header of an object.
+pub(crate) fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let passed = headers.get(format!("{TEXT_PREFIX}{name}"));
+    let passed = passed.and_then(|value| percent_decode(value.as_bytes()).decode_utf8().ok());
+    match passed {
+        Some(text) => Some(text.into_owned()),
+        None => text(headers, name.as_str()).map(str::to_owned),
+    }
+}
+
+/// Serves requests with headers that `s3s` rejects, with normalised headers or none.
 ///
-/// The header may be signed, so such requests reach a service of their own after their signature was verified.
-pub(crate) struct IgnoredRange {
+/// The headers may be signed, so such requests reach a service of their own after their signature was verified.
+pub(crate) struct NormalizedHeaders {
     pub(crate) open: S3Service,
     pub(crate) keys: Keys,
 }
 
 #[async_trait]
-impl S3Route for IgnoredRange {
+impl S3Route for NormalizedHeaders {
     fn is_match(
         &self,
         method: &Method,
@@ -82,7 +131,12 @@ impl S3Route for IgnoredRange {
         headers: &HeaderMap,
         _extensions: &mut Extensions,
     ) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && is_rejected_range(headers)
+        match *method {
+            Method::GET | Method::HEAD => is_rejected_range(headers),
+            _ => TEXT_HEADERS
+                .iter()
+                .any(|name| headers.get(name).is_some_and(is_rejected_text)),
+        }
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -104,9 +158,13 @@ impl S3Route for IgnoredRange {
         *inner.uri_mut() = request.uri;
         *inner.headers_mut() = request.headers;
         *inner.extensions_mut() = request.extensions;
+        if let Some(trailers) = request.trailing_headers {
+            inner.extensions_mut().insert(trailers);
+        }
         let (mut parts, body) = inner.into_parts();
         strip_signature(&mut parts);
         normalize_range(&mut parts.headers);
+        normalize_text(&mut parts.headers);
         let response = self
             .open
             .call(Request::from_parts(parts, body))

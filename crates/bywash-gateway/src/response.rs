@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::RequestRecorder;
 use crate::errors::fault;
+use crate::signature::REGION;
 use crate::xml;
 
 const REQUEST_ID: &str = "x-amz-request-id";
@@ -61,7 +62,12 @@ pub(crate) fn complete(
                 true => format!("/{bucket}"),
                 false => format!("/{bucket}/{key}"),
             };
-            let document = document.complete(context.condition, &resource, &context.id);
+            let mut document = document.complete(context.condition, &resource, &context.id);
+            if document.code == "AuthorizationHeaderMalformed" {
+                let region = response.headers().get(REGION);
+                let region = region.and_then(|region| region.to_str().ok());
+                document.region = region.map(str::to_owned);
+            }
             *response.body_mut() = Body::from(document.to_xml());
         }
         let headers = response.headers_mut();
@@ -144,6 +150,9 @@ struct ErrorDocument {
     code: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// Region to sign for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,6 +183,7 @@ impl ErrorDocument {
         let condition = condition.filter(|_| self.code == "PreconditionFailed");
         Self {
             message: Some(self.message.unwrap_or_else(default)),
+            region: self.region,
             condition: condition.map(str::to_owned),
             resource: Some(resource.replace(
                 |character: char| character.is_control() || is_unfit(character),

@@ -93,6 +93,7 @@ pub async fn serve_s3(
         region: config.region.as_str().into(),
         uploads,
         etag: config.etag,
+        tls: config.tls.is_some(),
     };
     let middleware = Arc::new(Middleware::new(gateway, &config, hosts));
     let service = service_fn(move |request| {

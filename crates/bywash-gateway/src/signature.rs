@@ -4,7 +4,7 @@ use bywash::time::parse_http_date;
 use chrono::{NaiveDateTime, Utc};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::fault;
@@ -17,11 +17,13 @@ use crate::routes::Query;
 const PAYLOAD: &str = "x-amz-content-sha256";
 /// Service name of a credential scope.
 const SERVICE: &str = "s3";
+/// Names the region of the endpoint in an error about another one.
+pub(crate) const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Rejects a signature that does not cover the required headers. Passes a request without a signature; `s3s` rejects
 /// it later.
-pub(crate) fn check(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
+pub(crate) fn check(parts: &Parts, query: &Query<'_>, region: &str) -> S3Result<()> {
     let presigned_v4 = query.has("X-Amz-Signature");
     let presigned_v2 = query.has("Signature");
     let headers = parts.headers.get_all(AUTHORIZATION).iter().count();
@@ -52,13 +54,13 @@ pub(crate) fn check(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
             Some(value) if value.starts_with("AWS ") && !value.contains(',') => {
                 check_date(&parts.headers)
             }
-            Some(value) => check_header_v4(parts, value),
+            Some(value) => check_header_v4(parts, value, region),
             None => Ok(()),
         }
     }
 }
 
-fn check_header_v4(parts: &Parts, value: &str) -> S3Result<()> {
+fn check_header_v4(parts: &Parts, value: &str, expected: &str) -> S3Result<()> {
     let malformed = |message: &str| {
         let message = format!("The authorization header is malformed: {message}.");
         fault(S3ErrorCode::AuthorizationHeaderMalformed, message)
@@ -81,7 +83,17 @@ fn check_header_v4(parts: &Parts, value: &str) -> S3Result<()> {
     if service(credential) != Some(SERVICE) {
         return Err(malformed("the credential is for another service than s3"));
     }
-    check_signed(&parts.headers, signed)
+    match region(credential) {
+        Some(region) if !is_region(region) => {
+            let message = format!("the region '{region}' is wrong; expecting '{expected}'");
+            let mut error = malformed(&message);
+            let expected = HeaderValue::try_from(expected);
+            let named = expected.map(|expected| (REGION, expected));
+            error.set_headers(HeaderMap::from_iter(named));
+            Err(error)
+        }
+        _ => check_signed(&parts.headers, signed),
+    }
 }
 
 fn check_presigned_v4(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
@@ -152,6 +164,17 @@ fn service(credential: &str) -> Option<&str> {
     (parts.next() == Some("aws4_request"))
         .then(|| parts.next())
         .flatten()
+}
+
+/// Returns the region of `KEY/DATE/REGION/SERVICE/aws4_request`.
+fn region(credential: &str) -> Option<&str> {
+    credential.rsplit('/').nth(2)
+}
+
+/// Returns whether `region` is a name of the form that S3 uses. Old clients sign for `US` and `EU`, and learn the region from the error.
+fn is_region(region: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    region.bytes().all(fits)
 }
 
 /// Rejects a signature that does not cover `host` and all `x-amz-*` headers of the request.

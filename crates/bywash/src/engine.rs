@@ -33,7 +33,7 @@ use crate::stats::{BucketMemory, BudgetStats, KindStats, MemoryStats, PoolStats,
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use checks::{check_block_size, check_memory};
-use root::{check_bucket_name, remove_empty_bucket};
+use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
@@ -180,6 +180,7 @@ impl Engine {
         if self.bucket(name).is_some() {
             return Err(EngineError::BucketExists(name.to_owned()));
         }
+        check_new_bucket_name(name)?;
         let root = self
             .shared
             .root

@@ -1,4 +1,4 @@
-//! `POST /write` and `POST /api/v2/write`: values by the Influx line protocol.
+//! `POST /write` and `POST /api/v2/write`: values by the Influx line protocol. `GET /ping`, by which its clients find a server.
 //!
 //! | of a line | becomes |
 //! |---|---|
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{CONTENT_ENCODING, RETRY_AFTER};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bywash_series::{Row, SeriesDb, SeriesError, WriteBatch};
 use flate2::read::MultiGzDecoder;
@@ -43,6 +43,19 @@ use receive::Received;
 const ROWS_AT_ONCE: usize = 1024;
 
 const NO_PRECISION: &str = "the precision is none of ns, us, ms, s, m, h";
+
+/// Responds to a client of InfluxDB that looks for a server.
+pub(crate) async fn ping() -> Response {
+    let headers = [
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("x-influxdb-version"), VERSION),
+        (HeaderName::from_static("x-influxdb-build"), "bywash"),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
+/// Version of the protocol, as clients compare it, and of this program.
+const VERSION: &str = concat!("1.8-bywash-", env!("CARGO_PKG_VERSION"));
 
 /// Counters of writes since the start. Read for metrics only, so every access is relaxed.
 #[derive(Debug)]

@@ -114,6 +114,18 @@ async fn bodies_are_plain_or_gzip_and_limited_either_way() {
 }
 
 #[tokio::test]
+async fn clients_of_influxdb_find_the_server_by_its_ping() {
+    let console = start(engine()).await;
+    let (status, head, body) = console.get("/ping").await;
+    assert_eq!((status, &*body), (204, ""));
+    assert!(
+        header(&head, "x-influxdb-version")
+            .unwrap()
+            .starts_with("1.8")
+    );
+}
+
+#[tokio::test]
 async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
     let engine = engine();
     let console = start(engine.clone()).await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bywash::EngineError;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -17,7 +18,7 @@ const DEFAULT_REGION: &str = "us-east-1";
 /// Bytes of a bucket in a ListBuckets response: its value, and its XML in a buffer that grows by doubling.
 const BUCKET_BYTES: u64 = 800;
 /// Owner of all buckets and objects; there are no accounts.
-const OWNER: &str = "bywash";
+pub(crate) const OWNER: &str = "bywash";
 
 pub(crate) fn owner() -> Owner {
     Owner {
@@ -33,11 +34,14 @@ pub(crate) async fn list(
     let scope = request.extensions.get::<Arc<Scope>>().cloned();
     let documents = documents(&request)?;
     let input = request.input;
-    let max = input
-        .max_buckets
-        .and_then(|max| usize::try_from(max).ok())
-        .unwrap_or(MAX_LIST_BUCKETS)
-        .min(MAX_LIST_BUCKETS);
+    let max = match input.max_buckets.map(usize::try_from) {
+        None => MAX_LIST_BUCKETS,
+        Some(Ok(max)) if (1..=MAX_LIST_BUCKETS).contains(&max) => max,
+        Some(_) => {
+            let message = format!("The parameter max-buckets is 1 to {MAX_LIST_BUCKETS}.");
+            return Err(fault(S3ErrorCode::InvalidArgument, message));
+        }
+    };
     let doing = OperationContext::new("list buckets", "", "");
     let charge = max as u64 * BUCKET_BYTES;
     documents.charge_more(charge, doing).await?;
@@ -51,7 +55,9 @@ pub(crate) async fn list(
     if let Some(scope) = scope {
         found.retain(|bucket| scope.sees(&bucket.name));
     }
-    found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
+    let here = input.bucket_region.as_deref();
+    let here = here.is_none_or(|region| region == &*gateway.region);
+    found.retain(|bucket| here && bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
     let more = found.len() > max;
     found.truncate(max);
     let continuation_token = found
@@ -87,10 +93,13 @@ pub(crate) async fn create(
         bucket: &input.bucket,
         key: "",
     };
-    gateway
-        .engine
-        .create_bucket(&input.bucket)
-        .map_err(|error| from_engine(doing, &error))?;
+    match gateway.engine.create_bucket(&input.bucket) {
+        // As in this region of S3: all buckets have one owner.
+        Err(EngineError::BucketExists(_)) if *gateway.region == *DEFAULT_REGION => {}
+        created => {
+            created.map_err(|error| from_engine(doing, &error))?;
+        }
+    }
     Ok(S3Response::new(CreateBucketOutput {
         location: Some(format!("/{}", input.bucket)),
     }))

@@ -31,8 +31,8 @@ use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
-    attributes_of, check_version, e_tag, forget_checksum, keep_checksum, keep_e_tag, kept_checksum,
-    refuse_unsupported, timestamp,
+    attributes_of, check_version, e_tag, forget_checksum, keep_checksum, keep_e_tag,
+    keep_storage_class, kept_checksum, refuse_unsupported, timestamp,
 };
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
@@ -206,7 +206,12 @@ fn copied_attributes(
         ObjectParts::remove(&mut attributes);
     }
     tags.keep(bucket, &mut attributes)?;
-    Ok((attributes, !metadata && !tagging))
+    let before = attributes.clone();
+    keep_storage_class(headers, bucket, &mut attributes);
+    Ok((
+        attributes.clone(),
+        !metadata && !tagging && before == attributes,
+    ))
 }
 
 /// Whether a directive is REPLACE; the default is COPY.
@@ -271,7 +276,8 @@ async fn copy(
     let (mut attributes, same) = copied_attributes(input, headers, &source, bucket)?;
     let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
     let within = source.bucket.name() == bucket.name();
-    if within && source.path == *path && same {
+    let reclassed = headers.contains_key("x-amz-storage-class");
+    if within && source.path == *path && same && !reclassed {
         let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
                        its metadata; give x-amz-metadata-directive: REPLACE.";
         return Err(fault(S3ErrorCode::InvalidRequest, message));

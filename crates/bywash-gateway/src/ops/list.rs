@@ -206,9 +206,10 @@ pub(crate) async fn v2(
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };
-    let after = match &input.continuation_token {
-        Some(token) => from_token(token)?,
-        None => ListPosition::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
+    // An empty token is that of the first page.
+    let after = match input.continuation_token.as_deref() {
+        Some(token) if !token.is_empty() => from_token(token)?,
+        _ => ListPosition::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
     };
     let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
     let next = page.next.as_ref().map(token);

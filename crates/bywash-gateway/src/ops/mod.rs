@@ -15,7 +15,7 @@ pub(crate) mod write;
 
 use std::sync::Arc;
 
-use s3s::{S3Error, S3ErrorCode, S3Request};
+use s3s::{S3Error, S3ErrorCode, S3Request, TrailingHeaders};
 
 use crate::body::RequestContext;
 use crate::documents::RequestDocuments;
@@ -34,6 +34,12 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
 fn documents<T>(request: &S3Request<T>) -> Result<Arc<RequestDocuments>, S3Error> {
     let found = request.extensions.get::<Arc<RequestDocuments>>();
     found.map(Arc::clone).ok_or_else(outside_middleware)
+}
+
+/// Returns the trailers of a request that `s3s` reads, also of one whose headers were normalised in between.
+fn trailers<T>(request: &S3Request<T>) -> Option<TrailingHeaders> {
+    let passed = request.extensions.get::<TrailingHeaders>();
+    request.trailing_headers.as_ref().or(passed).cloned()
 }
 
 fn outside_middleware() -> S3Error {

@@ -10,15 +10,15 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::complete::{CompletionJob, CompletionToken, earlier_result};
-use super::context;
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
+use super::{context, trailers};
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, keep_checksum, keep_e_tag, keep_upload_id, mark_upload,
-    refuse_unsupported, text,
+    attributes_of, e_tag, keep_checksum, keep_e_tag, keep_storage_class, keep_upload_id,
+    mark_upload, refuse_unsupported, text,
 };
 use crate::object_parts::ObjectParts;
 use crate::tags::Tags;
@@ -74,6 +74,7 @@ pub(crate) async fn create(
     }
     let hold = gateway.uploads.admit(doing).await?;
     let mut attributes = attributes_of(&headers)?;
+    keep_storage_class(&headers, &bucket, &mut attributes);
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
     let mark =
@@ -109,12 +110,8 @@ pub(crate) async fn upload(
     request: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
     let context = context(&request)?;
-    let S3Request {
-        input,
-        headers,
-        trailing_headers,
-        ..
-    } = request;
+    let trailing_headers = trailers(&request);
+    let S3Request { input, headers, .. } = request;
     let doing = OperationContext::new("upload part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
@@ -210,6 +207,7 @@ pub(crate) async fn complete(
     gateway: &Gateway,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let url = gateway.url(&request.uri, &request.headers);
     let S3Request { input, headers, .. } = request;
     let doing = OperationContext::new("complete upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
@@ -223,7 +221,7 @@ pub(crate) async fn complete(
         Err(refusal) => {
             let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
             let (e_tag, checksum) = earlier.ok_or(refusal)?;
-            return Ok(completed(doing, Some(&e_tag), checksum));
+            return Ok(completed(doing, url, Some(&e_tag), checksum));
         }
     };
     let chosen = choose(&upload, &requested)?;
@@ -251,7 +249,7 @@ pub(crate) async fn complete(
         attributes,
     };
     let result = job.run(&headers, doing).await?;
-    Ok(completed(doing, result.e_tag.as_deref(), computed))
+    Ok(completed(doing, url, result.e_tag.as_deref(), computed))
 }
 
 /// Returns the attributes of an object that are known when its upload is completed.
@@ -275,11 +273,12 @@ fn late_attributes(
 
 fn completed(
     doing: OperationContext<'_>,
+    url: String,
     stored: Option<&str>,
     checksum: Option<digest::Checksum>,
 ) -> S3Response<CompleteMultipartUploadOutput> {
     let mut output = CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", doing.bucket, doing.key)),
+        location: Some(url),
         e_tag: stored.map(e_tag),
         bucket: Some(doing.bucket.to_owned()),
         key: Some(doing.key.to_owned()),

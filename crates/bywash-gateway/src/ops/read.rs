@@ -24,7 +24,7 @@ use crate::errors::{
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
-use crate::meta::{check_version, object_headers, text, user_metadata, validators};
+use crate::meta::{check_version, object_headers, text, validators};
 use crate::object_parts::ObjectParts;
 
 /// A validated read of an object.
@@ -303,7 +303,6 @@ pub(crate) async fn get(
     override_headers(&mut response, uri.query());
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
-        metadata: user_metadata(&result.attributes),
         // The engine's `Bytes` become frames of the response without a copy.
         body: Some(
             Body::http_body_unsync(StreamBody::new(result.into_stream().map_ok(Frame::data)))
@@ -362,7 +361,6 @@ pub(crate) async fn head(
     override_headers(&mut response, uri.query());
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),
-        metadata: user_metadata(&result.attributes),
         ..Default::default()
     };
     Ok(S3Response::with_headers(output, response))

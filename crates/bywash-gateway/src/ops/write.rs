@@ -11,14 +11,15 @@ use s3s::dto::*;
 use s3s::stream::ByteStream;
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::context;
+use super::{context, trailers};
 use crate::body::{BodyError, RequestContext};
 use crate::conditions::Conditions;
 use crate::digest::announce;
 use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, e_tag_like, keep_checksum, keep_e_tag, refuse_unsupported, text,
+    attributes_of, e_tag, e_tag_like, keep_checksum, keep_e_tag, keep_storage_class,
+    refuse_unsupported, text,
 };
 use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
@@ -120,16 +121,13 @@ pub(crate) async fn put(
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
     let context = context(&request)?;
-    let S3Request {
-        input,
-        headers,
-        trailing_headers,
-        ..
-    } = request;
+    let trailing_headers = trailers(&request);
+    let S3Request { input, headers, .. } = request;
     let doing = OperationContext::new("write", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
+    keep_storage_class(&headers, &bucket, &mut attributes);
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?
         .with_md5(gateway.wants_md5(&bucket));

@@ -11,10 +11,8 @@ async fn created_and_deleted_buckets_appear_and_disappear() {
     assert_eq!(names(server.get("/", &[]).await), ["folder", "memory"]);
     let created = server.put("/newly.made", &[], b"").await.expect(200);
     assert_eq!(created.header("location"), Some("/newly.made"));
-    server
-        .put("/newly.made", &[], b"")
-        .await
-        .expect_error(409, "BucketAlreadyOwnedByYou");
+    // One's own bucket, in the region where S3 responds so.
+    server.put("/newly.made", &[], b"").await.expect(200);
     let listed = server.get("/", &[]).await;
     assert!(listed.tag("CreationDate").unwrap().ends_with('Z'));
     assert_eq!(names(listed), ["folder", "memory", "newly.made"]);
@@ -43,11 +41,82 @@ async fn created_and_deleted_buckets_appear_and_disappear() {
         .send("HEAD", "/newly.made", &[], b"")
         .await
         .expect(404);
-    for name in ["/UPPER", "/a", "/under_score", "/127.0.0.1"] {
+    for name in [
+        "/UPPER",
+        "/a",
+        "/under_score",
+        "/127.0.0.1",
+        "/xn--a",
+        "/a-s3alias",
+    ] {
         server
             .put(name, &[], b"")
             .await
             .expect_error(400, "InvalidBucketName");
+    }
+}
+
+#[tokio::test]
+async fn bucket_is_created_once_in_other_regions() {
+    let config = S3Config {
+        region: "eu-central-1".to_owned(),
+        ..S3Config::anonymous()
+    };
+    let server = Server::start(config).await;
+    server.put("/made", &[], b"").await.expect(200);
+    server
+        .put("/made", &[], b"")
+        .await
+        .expect_error(409, "BucketAlreadyOwnedByYou");
+}
+
+#[tokio::test]
+async fn buckets_are_listed_by_pages_and_prefix() {
+    let server = Server::anonymous().await;
+    for name in ["page-1", "page-2", "page-3"] {
+        server.put(&format!("/{name}"), &[], b"").await.expect(200);
+    }
+    let mut found = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = format!("/?prefix=page&max-buckets=2&continuation-token={token}");
+        let page = server.get(&page, &[]).await.expect(200);
+        assert_eq!(page.tag("Prefix").as_deref(), Some("page"));
+        found.extend(page.tags("Name"));
+        match page.tag("ContinuationToken") {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    assert_eq!(found, ["page-1", "page-2", "page-3"]);
+    for max in ["0", "-1", "10001", "x"] {
+        let target = format!("/?max-buckets={max}");
+        server
+            .get(&target, &[])
+            .await
+            .expect_error(400, "InvalidArgument");
+    }
+    let other = server
+        .get("/?bucket-region=eu-west-1", &[])
+        .await
+        .expect(200);
+    assert!(other.tags("Name").is_empty());
+}
+
+#[tokio::test]
+async fn buckets_of_another_owner_are_denied() {
+    let server = Server::anonymous().await;
+    server.put("/folder/key", &[], b"x").await.expect(200);
+    let other = [("x-amz-expected-bucket-owner", "123456789012")];
+    for (method, target) in [
+        ("GET", "/folder/key"),
+        ("PUT", "/folder/key"),
+        ("GET", "/folder?list-type=2"),
+    ] {
+        let reply = server.send(method, target, &other, b"").await;
+        reply.expect_error(403, "AccessDenied");
+        let own = [("x-amz-expected-bucket-owner", "bywash")];
+        server.send(method, target, &own, b"x").await.expect(200);
     }
 }
 

@@ -175,6 +175,26 @@ async fn every_page_size_lists_the_same() {
 }
 
 #[tokio::test]
+async fn empty_continuation_token_is_that_of_the_first_page() {
+    let server = Server::anonymous().await;
+    for key in ["a", "b"] {
+        server
+            .put(&format!("/folder/{key}"), &[], b"x")
+            .await
+            .expect(200);
+    }
+    let target = "/folder?list-type=2&continuation-token=";
+    let listed = server.get(target, &[]).await.expect(200);
+    assert_eq!(listed.tags("Key"), ["a", "b"]);
+    assert!(
+        listed
+            .text()
+            .contains("<ContinuationToken></ContinuationToken>")
+            || listed.text().contains("<ContinuationToken/>")
+    );
+}
+
+#[tokio::test]
 async fn listing_starts_at_its_marker() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {

@@ -96,6 +96,9 @@ async fn parts_in_any_order_become_the_object() {
             (reply.tag("Bucket").as_deref(), reply.tag("Key").as_deref()),
             (Some(bucket), Some("deep/key"))
         );
+        // The host that the client named.
+        let url = format!("http://127.0.0.1{target}");
+        assert_eq!(reply.tag("Location"), Some(url));
         let read = server.get(&target, &[]).await.expect(200);
         assert!(read.body == body);
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use crate::http::pattern;
 use crate::server::{BUCKETS, Server};
+use crate::sign::{Signer, borrow, sha256_hex};
 
 #[tokio::test]
 async fn object_is_returned_as_stored() {
@@ -210,13 +211,60 @@ async fn response_headers_can_be_overridden() {
 }
 
 #[tokio::test]
+async fn headers_come_back_as_they_were_given() {
+    let headers = [
+        (
+            "Content-Disposition",
+            "attachment; filename=\"gr\u{fc}n.csv\"",
+        ),
+        ("Content-Encoding", "gzip, br"),
+        ("Cache-Control", "max-age=1, x=\u{e9}"),
+        ("x-amz-meta-name", "J\u{fc}rgen \u{2713}"),
+        ("x-amz-storage-class", "STANDARD_IA"),
+    ];
+    let open = Server::anonymous().await;
+    let closed = Server::signed().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        let body = b"body of an object";
+        let hash = sha256_hex(body);
+        let (signed, _) = Signer::default().headers("PUT", &target, "", &hash, &headers);
+        closed
+            .put(&target, &borrow(&signed), body)
+            .await
+            .expect(200);
+        let (query, _) = Signer::default().headers("GET", &target, "", &sha256_hex(b""), &[]);
+        open.put(&target, &headers, body).await.expect(200);
+        for reply in [
+            open.get(&target, &[]).await.expect(200),
+            closed.get(&target, &borrow(&query)).await.expect(200),
+        ] {
+            assert_eq!(reply.body, body);
+            for (name, value) in &headers[..4] {
+                assert_eq!(
+                    reply.header(&name.to_ascii_lowercase()),
+                    Some(*value),
+                    "{name}"
+                );
+            }
+            // One class serves for all.
+            assert_eq!(reply.header("x-amz-storage-class"), None);
+        }
+    }
+    // A header of this name is the server's own.
+    let forged = [("x-bywash-text-content-type", "text%2Fforged")];
+    open.put("/memory/forged", &forged, b"x").await.expect(200);
+    let reply = open.get("/memory/forged", &[]).await.expect(200);
+    assert_eq!(reply.header("content-type"), Some("binary/octet-stream"));
+}
+
+#[tokio::test]
 async fn unsupported_headers_are_rejected() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"x").await.expect(200);
     for header in [
         ("x-amz-server-side-encryption", "AES256"),
         ("x-amz-object-lock-mode", "GOVERNANCE"),
-        ("x-amz-acl", "public-read"),
         ("x-amz-grant-read", "id=x"),
         ("x-amz-website-redirect-location", "/x"),
     ] {
@@ -226,9 +274,19 @@ async fn unsupported_headers_are_rejected() {
             .expect_error(501, "NotImplemented");
     }
     server
-        .put("/memory/new", &[("x-amz-storage-class", "GLACIER")], b"x")
+        .put("/memory/new", &[("x-amz-storage-class", "MARBLE")], b"x")
         .await
         .expect_error(400, "InvalidStorageClass");
+    for acl in [
+        "public-read-write",
+        "authenticated-read",
+        "bucket-owner-read",
+    ] {
+        server
+            .put("/memory/new", &[("x-amz-acl", acl)], b"x")
+            .await
+            .expect_error(400, "AccessControlListNotSupported");
+    }
     server
         .put("/memory/new?partNumber=1", &[], b"x")
         .await

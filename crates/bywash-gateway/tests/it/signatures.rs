@@ -13,6 +13,26 @@ async fn with_secret() -> Server {
 }
 
 #[tokio::test]
+async fn region_of_an_old_client_is_refused_with_the_right_one() {
+    let server = with_secret().await;
+    let (mut headers, _) =
+        Signer::default().headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);
+    for region in ["US", "EU"] {
+        for (name, value) in &mut headers {
+            if name.eq_ignore_ascii_case("authorization") {
+                *value = value.replace("/us-east-1/", &format!("/{region}/"));
+            }
+        }
+        let reply = server.get("/folder/secret", &borrow(&headers)).await;
+        let reply = reply.expect_error(400, "AuthorizationHeaderMalformed");
+        assert_eq!(reply.tag("Region").as_deref(), Some("us-east-1"));
+        for (_, value) in &mut headers {
+            *value = value.replace(&format!("/{region}/"), "/us-east-1/");
+        }
+    }
+}
+
+#[tokio::test]
 async fn presigned_url_rejects_unsigned_headers() {
     let server = with_secret().await;
     let signer = Signer::default();

@@ -84,6 +84,28 @@ pub(super) fn check_bucket_name(name: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// As [`check_bucket_name`], for a bucket to create: S3 reserves more names, which existing folders may have.
+pub(super) fn check_new_bucket_name(name: &str) -> Result<(), EngineError> {
+    check_bucket_name(name)?;
+    let bad = |reason| {
+        Err(EngineError::InvalidBucketName {
+            name: name.to_owned(),
+            reason,
+        })
+    };
+    if name.parse::<std::net::Ipv4Addr>().is_ok() {
+        return bad("a name is no address");
+    }
+    let prefixes = ["xn--", "sthree-", "amzn-s3-demo-"];
+    let suffixes = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+    if prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || suffixes.iter().any(|suffix| name.ends_with(suffix))
+    {
+        return bad("its prefix or suffix is reserved in S3");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +129,19 @@ mod tests {
         ] {
             assert!(check_bucket_name(bad).is_err(), "{bad}");
         }
+        for reserved in [
+            "192.168.5.4",
+            "xn--a",
+            "sthree-a",
+            "amzn-s3-demo-a",
+            "a-s3alias",
+            "a--ol-s3",
+            "a.mrap",
+            "a--x-s3",
+        ] {
+            assert!(check_bucket_name(reserved).is_ok(), "a folder may have it");
+            assert!(check_new_bucket_name(reserved).is_err(), "{reserved}");
+        }
+        assert!(check_new_bucket_name("a-b.c").is_ok());
     }
 }

@@ -36,6 +36,7 @@ async fn gateway_with_object() -> (Gateway, Bucket, Path) {
         region: "here".into(),
         uploads: Arc::new(Uploads::new(1, engine)),
         etag: ETagStyle::Fast,
+        tls: false,
     };
     (gateway, bucket, path)
 }
