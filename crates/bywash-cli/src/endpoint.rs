@@ -120,7 +120,8 @@ impl Endpoint {
         Ok(self.buckets.lock().entry(key).or_insert(bucket).clone())
     }
 
-    fn engine(&self) -> Result<&Engine, Failure> {
+    /// Returns the engine of the buckets.
+    pub(crate) fn engine(&self) -> Result<&Engine, Failure> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }

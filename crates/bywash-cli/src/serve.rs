@@ -8,6 +8,7 @@ mod descriptors;
 mod file;
 mod open_uploads;
 mod refuse;
+mod series_bucket;
 mod settings;
 
 use std::net::SocketAddr;
@@ -148,6 +149,13 @@ pub(crate) struct Args {
     /// Max size of received values on disk; the oldest are dropped first [default: no limit]
     #[arg(long, value_name = "SIZE")]
     series_size: Option<String>,
+    /// Keep the files of received values and of the history in a bucket of this server, below NAME[/PREFIX], where a server on another
+    /// machine finds them; their logs stay in the data folder [default: the data folder]
+    ///
+    /// One server writes there at a time, the one that started last. With the store down, values are kept in memory and logs up to
+    /// their limits; then writes are refused.
+    #[arg(long, value_name = "NAME[/PREFIX]")]
+    series_bucket: Option<String>,
     /// Accept unsigned requests and any signature; loopback only
     #[arg(long)]
     anonymous: bool,
@@ -220,7 +228,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
-    let mut databases = Databases::open(&data, &engine, &settings.retention).await?;
+    let mut databases = Databases::open(&data, &engine, &settings).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
     let admin_addr = local_addr(&admin.admin)?;

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
-//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `origins` the errors by bucket |
+//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `series` those of the
+//! databases, as `origins` the errors by bucket |
 //! | `GET /cache`, `GET /cache/why` | what is in memory and on the disk tier, and why an object is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
 //! | `POST /cache/verify` | reads the disk tier and drops damaged blocks, with the key |
@@ -26,6 +27,7 @@ mod cache;
 mod charged;
 mod clock;
 mod csrf;
+mod databases;
 mod exporter;
 mod fetch;
 #[cfg(any(test, fuzzing))]
@@ -62,6 +64,7 @@ use tokio::sync::Semaphore;
 
 pub use access::Access;
 use access::Guard;
+use databases::DatabaseStates;
 pub use exporter::MetricsReader;
 pub use fetch::FetchedFile;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
@@ -258,6 +261,7 @@ fn metrics_text(shared: &Shared, sees: impl Fn(&str) -> bool) -> Response {
         origins: &origins,
         write_metrics: &shared.write_metrics,
         history: &shared.history_stats(),
+        databases: &shared.database_states(),
     });
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE], text).into_response()
 }
@@ -269,6 +273,7 @@ struct StatsResponse {
     engine: Stats,
     endpoint: TrafficStats,
     history: HistoryStats,
+    series: DatabaseStates,
     origins: BTreeMap<String, OriginStats>,
 }
 
@@ -277,6 +282,7 @@ async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
         engine: shared.engine.stats(),
         endpoint: shared.engine.traffic().stats(),
         history: shared.history_stats(),
+        series: shared.database_states(),
         origins: shared.engine.origins(),
     };
     ([NO_STORE], Json(counted))

@@ -6,6 +6,7 @@
 mod disk;
 mod histogram;
 mod process;
+mod series;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,6 +21,7 @@ use bywash::{
 };
 use process::Process;
 
+use crate::databases::DatabaseStates;
 use crate::history::HistoryStats;
 use crate::influx::WriteMetrics;
 
@@ -340,6 +342,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) origins: &'a BTreeMap<String, OriginStats>,
     pub(crate) write_metrics: &'a WriteMetrics,
     pub(crate) history: &'a HistoryStats,
+    pub(crate) databases: &'a DatabaseStates,
 }
 
 /// Renders all metrics in a fixed order. Reads `/proc`.
@@ -350,6 +353,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
         origins,
         write_metrics,
         history,
+        databases,
     } = sources;
     let mut text = String::new();
     head(
@@ -377,6 +381,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     endpoint(&mut text, traffic);
     counters(&mut text, &WRITES, write_metrics);
     counters(&mut text, &HISTORY, history);
+    series::write(&mut text, databases);
     counters(&mut text, &POOL_COUNTERS, &stats.pool);
     gauges(&mut text, &POOL, &stats.pool);
     memory(&mut text, &stats.memory);

@@ -111,7 +111,9 @@ async fn flush_loop(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
             }
         };
         let now = shared.first_open_partition();
+        shared.backpressure.flush_began();
         let outcome = flush(shared, scope).await;
+        shared.check_superseded(&outcome);
         shared.backpressure.flush_finished(&outcome);
         shared.counters.flush(outcome.is_ok());
         match &outcome {

@@ -7,7 +7,7 @@ use bywash_mem::Share;
 
 use crate::flush::blocking;
 use crate::manifest::FileEntry;
-use crate::manifest::{DataFile, DataFiles, Version};
+use crate::manifest::{DataFile, DataFiles, Version, epoch_of};
 use crate::memtable::SeriesColumns;
 use crate::parquet::FileWriter;
 use crate::parquet::ROW_GROUP_ROWS;
@@ -192,7 +192,7 @@ fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<Data
         let end = i128::from(day + 1) * i128::from(partitions_a_day) * i128::from(span);
         let over = end + i128::from(DAY_SETTLE_NANOS) <= i128::from(now);
         if over && is_worth_compacting(&files) {
-            groups.push(files);
+            groups.extend(mergeable(version, files));
             continue;
         }
         let mut partitions: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
@@ -202,13 +202,30 @@ fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<Data
                 partitions.entry(first).or_default().push(file);
             }
         }
-        groups.extend(
-            partitions
-                .into_values()
-                .filter(|files| is_worth_compacting(files)),
-        );
+        let worth = partitions
+            .into_values()
+            .filter(|files| is_worth_compacting(files));
+        groups.extend(worth.flat_map(|files| mergeable(version, files)));
     }
     groups
+}
+
+/// Splits a group where a log may still come back with rows between the generations of two files: a merged file counts by
+/// its newest generation, so it would win over them.
+fn mergeable(version: &Version, mut files: Vec<Arc<DataFile>>) -> Vec<Vec<Arc<DataFile>>> {
+    let newest = |file: &DataFile| file.entry().generations.1;
+    files.sort_by_key(|file| newest(file));
+    let outstanding: Vec<_> = version.manifest().outstanding().collect();
+    let together = |one: &Arc<DataFile>, next: &Arc<DataFile>| {
+        let (one, next) = (newest(one), newest(next));
+        // Rows of one log are flushed in the order of their generations.
+        epoch_of(one) == epoch_of(next)
+            || !outstanding
+                .iter()
+                .any(|unflushed| unflushed.start <= next && unflushed.end > one)
+    };
+    let groups = files.chunk_by(together).map(<[_]>::to_vec);
+    groups.filter(|files| is_worth_compacting(files)).collect()
 }
 
 fn is_worth_compacting(files: &[Arc<DataFile>]) -> bool {

@@ -1,29 +1,26 @@
-//! The database handle, the write path, and opening and closing.
+//! The database handle and the write path.
 
 use std::cell::RefCell;
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bywash_mem::{Budget, Gate};
-use object_store::ObjectStore;
+use bywash_mem::Gate;
 
 use crate::background::BackgroundWorker;
-use crate::backpressure::Backpressure;
+use crate::backpressure::{Backpressure, StoreFailure};
 use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
 use crate::grouping::{GROUPED_ROWS, Grouping, group_by_series};
 use crate::manifest::DataFiles;
-use crate::memtable::{MemoryReservation, Memtable, Series};
+use crate::memtable::{Memtable, Series};
 use crate::options::SeriesOptions;
-use crate::replay::{ReplayResult, recover};
 use crate::stats::{Counters, SeriesStats};
-use crate::wal::{
-    FileSystemStorage, Kind, LogFolder, LogStorage, Position, Wal, put_name_entry, put_rows,
-};
+use crate::wal::{Kind, Position, Wal, put_name_entry, put_rows};
 use crate::write_batch::WriteBatch;
 use crate::{Ack, Row, SeriesError};
+
+mod opening;
 
 /// Max rows of a log frame: some 100 KiB.
 const ROWS_PER_FRAME: usize = GROUPED_ROWS;
@@ -36,7 +33,8 @@ pub struct SeriesDb(pub(crate) Arc<Inner>);
 #[derive(Debug)]
 pub(crate) struct Inner {
     shared: Arc<Shared>,
-    worker: BackgroundWorker,
+    /// `None` of a database that is only read.
+    worker: Option<BackgroundWorker>,
 }
 
 impl Deref for Inner {
@@ -57,8 +55,10 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: Counters,
-    /// Whether writers must wait for a flush to free log space.
-    log_full: AtomicBool,
+    /// Whether writers must not write: the log has no space until a flush, or another process took the store over.
+    blocked: AtomicBool,
+    /// Whether another process took the store over.
+    superseded: AtomicBool,
     /// Whether the database is closed. Read inside a generation, set before that generation is closed.
     closed: AtomicBool,
     recovery: RecoveryStats,
@@ -73,76 +73,6 @@ struct RecoveryStats {
 }
 
 impl SeriesDb {
-    /// Opens the database with files in `store` and its log in the folder `wal_dir`, which is created if missing.
-    ///
-    /// # Errors
-    /// [`SeriesError`], see its variants.
-    pub async fn open(
-        store: Arc<dyn ObjectStore>,
-        wal_dir: impl Into<PathBuf>,
-        budget: Budget,
-        options: SeriesOptions,
-    ) -> Result<Self, SeriesError> {
-        Self::open_on(
-            Box::new(FileSystemStorage),
-            store,
-            wal_dir.into(),
-            budget,
-            options,
-        )
-        .await
-    }
-
-    /// As [`Self::open`], with log files created by `disk`.
-    async fn open_on(
-        disk: Box<dyn LogStorage>,
-        store: Arc<dyn ObjectStore>,
-        wal_dir: PathBuf,
-        budget: Budget,
-        options: SeriesOptions,
-    ) -> Result<Self, SeriesError> {
-        let width = options.validate()?;
-        let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
-        let files = DataFiles::open(store, budget.clone(), width, options.profile).await?;
-        let version = files.version();
-        let next_generation = version.next_generation();
-        let mut memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
-        let mut wal = None;
-        let mut replayed = ReplayResult::default();
-        if options.log {
-            let salvage = options.salvage;
-            let recovering = tokio::task::spawn_blocking(move || {
-                let folder = LogFolder::open(wal_dir, disk)?;
-                let (folder, replayed) = recover(folder, &memtable, &version, salvage)?;
-                Ok((folder, replayed, memtable))
-            });
-            let recovered: Result<_, SeriesError> =
-                recovering.await.expect("replay does not panic");
-            let folder;
-            (folder, replayed, memtable) = recovered?;
-            let segments = std::mem::take(&mut replayed.segments);
-            wal = Some(Wal::new(folder, options.segment_bytes, segments));
-        }
-        let shared = Arc::new(Shared {
-            memtable: Arc::new(memtable),
-            wal,
-            files,
-            gate: Gate::new(next_generation.max(replayed.newest + 1)),
-            backpressure: Backpressure::default(),
-            counters: Counters::default(),
-            log_full: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            recovery: RecoveryStats {
-                replayed_rows: replayed.rows,
-                unnamed_rows: replayed.unnamed_rows,
-                unclean: replayed.unclean,
-            },
-            options,
-        });
-        let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
-        Ok(Self(Arc::new(Inner { shared, worker })))
-    }
-
     /// Returns the handle of a series, and creates the series if it is new. Lookups of known names take no lock.
     ///
     /// # Errors
@@ -169,11 +99,12 @@ impl SeriesDb {
     /// the order in which they lock the series decides. Consecutive rows of one series are cheapest.
     ///
     /// Blocks the thread as [`SeriesOptions::ack`] requires, and up to [`SeriesOptions::write_timeout`] while memory
-    /// or log are full. Readers see rows before that. A batch is not atomic: after an error some of its rows may be
-    /// stored.
+    /// or log are full, as they become while the store is down. Readers see rows before that. A batch is not atomic:
+    /// after an error some of its rows may be stored.
     ///
     /// # Errors
-    /// [`SeriesError::UnknownHandle`]; [`SeriesError::WriteStalled`]; [`SeriesError::Closed`].
+    /// [`SeriesError::UnknownHandle`]; [`SeriesError::WriteStalled`]; [`SeriesError::AnotherWriter`];
+    /// [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let shared = &*self.0;
         let position = shared.write_rows(rows)?;
@@ -202,39 +133,16 @@ impl SeriesDb {
     /// [`SeriesError::Store`] and other errors of files; no row is lost, and a retry is safe.
     /// [`SeriesError::Closed`].
     pub async fn flush(&self) -> Result<(), SeriesError> {
-        self.0.worker.flush().await
+        match &self.0.worker {
+            Some(worker) => worker.flush().await,
+            None => Err(SeriesError::Closed),
+        }
     }
 
-    /// Closes the database. Later writes fail, all accepted rows are in the log (in files if there is no log), and
-    /// the background worker has ended. Closing twice is allowed. Open readers stay valid.
-    ///
-    /// Dropping the last handle without closing also ends the worker. The next open then recovers as after a crash
-    /// and finds all acknowledged rows.
-    ///
-    /// # Errors
-    /// [`SeriesError::LogFailed`]; without a log the errors of [`Self::flush`], after which the database is still
-    /// open.
-    pub async fn close(&self) -> Result<(), SeriesError> {
-        if self.0.wal.is_none() && !self.0.is_closed() {
-            self.flush().await?;
-        }
-        let inner = Arc::clone(&self.0);
-        let closing = tokio::task::spawn_blocking(move || {
-            // SeqCst: before the gate's accesses; `try_write` loads it after entering the gate.
-            if inner.closed.swap(true, Ordering::SeqCst) {
-                return Ok(());
-            }
-            let last = inner.gate.close();
-            inner.worker.stop();
-            match &inner.wal {
-                Some(wal) => {
-                    wal.append(Kind::Closed, last, &[])?;
-                    wal.write_all(true)
-                }
-                None => Ok(()),
-            }
-        });
-        closing.await.expect("closing does not panic")
+    /// Returns why rows do not leave memory and log, if flushes fail or one takes long.
+    #[must_use]
+    pub fn store_failure(&self) -> Option<StoreFailure> {
+        self.0.backpressure.store_failure()
     }
 
     /// Returns counters and sizes.
@@ -249,6 +157,7 @@ impl SeriesDb {
             memtable_bytes: memtable.memory.used(),
             memtable_limit: memtable.memory.limit(),
             wal_bytes: self.0.wal.as_ref().map_or(0, Wal::bytes),
+            wal_limit: self.0.options.wal_bytes,
             replayed_rows: self.0.recovery.replayed_rows,
             unnamed_rows: self.0.recovery.unnamed_rows,
             unclean_stop: self.0.recovery.unclean,
@@ -279,13 +188,35 @@ impl Shared {
             .partition(self.options.clock.now().saturating_sub(out_of_order_window))
     }
 
-    /// Updates `log_full` from the size of the log.
+    /// Blocks writers, or lets them write again, by the size of the log.
     pub(crate) fn update_log_full(&self, bytes: u64) {
-        let full = bytes >= self.options.wal_bytes;
         // Relaxed: see `write_rows`.
-        if full != self.log_full.load(Ordering::Relaxed) {
-            self.log_full.store(full, Ordering::Relaxed);
+        let blocked = bytes >= self.options.wal_bytes || self.superseded.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        if blocked != self.blocked.load(Ordering::Relaxed) {
+            // Relaxed: as above.
+            self.blocked.store(blocked, Ordering::Relaxed);
         }
+    }
+
+    /// Refuses all writes from now on if this outcome is that another process took the store over.
+    pub(crate) fn check_superseded(&self, outcome: &Result<(), SeriesError>) {
+        if matches!(outcome, Err(SeriesError::AnotherWriter)) {
+            // Relaxed: a writer that misses it writes one more batch to its log, as it did before.
+            self.superseded.store(true, Ordering::Relaxed);
+            // Relaxed: as above.
+            self.blocked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until a flush has ended, for a writer that found no space.
+    fn wait_for_space(&self, stored: usize, began: Instant) -> Result<(), SeriesError> {
+        // Relaxed: as in `check_superseded`.
+        if self.superseded.load(Ordering::Relaxed) {
+            return Err(SeriesError::AnotherWriter);
+        }
+        self.backpressure
+            .wait(stored, began, self.options.write_timeout)
     }
 
     /// Fails if a handle is not of this database.
@@ -315,16 +246,15 @@ impl Shared {
                 let mut rows = group_by_series(frame, grouping);
                 while !rows.is_empty() {
                     // Relaxed: a writer that misses an update writes one more batch.
-                    let full = self.log_full.load(Ordering::Relaxed);
-                    let (count, at) = if full {
+                    let blocked = self.blocked.load(Ordering::Relaxed);
+                    let (count, at) = if blocked {
                         (0, None)
                     } else {
                         self.try_write(rows)?
                     };
                     if count == 0 {
                         // Rows of this frame are stored by series, not from its first on.
-                        self.backpressure
-                            .wait(first, began, self.options.write_timeout)?;
+                        self.wait_for_space(first, began)?;
                     }
                     rows = &rows[count..];
                     position = at.or(position);

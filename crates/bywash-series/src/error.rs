@@ -132,12 +132,28 @@ pub enum SeriesError {
         /// What does not match.
         reason: String,
     },
-    /// Another process opened the store for writing. Rows that were not flushed are still in this process' log.
+    /// Another process opened the store for writing. Nothing more is written here. Rows that were not flushed are still in
+    /// this process' log, and are flushed when it opens the store again.
     #[error("another process writes to the series store; stop one of them, then open it again")]
     AnotherWriter,
-    /// The store has no conditional puts, so two writers could overwrite each other's manifests.
+    /// The log's rows are not in this store's files, as far as the store knows: they belong to another store, or to this one
+    /// more than eight writers ago. Nothing was changed.
     #[error(
-        "the series store has no conditional puts; use a folder of Bywash, S3, Google's store or Azure"
+        "the log {} has rows of another series store, or of this one long ago; open it with the store it was written beside, \
+         or move it away to go on without its rows",
+        path.display()
+    )]
+    ForeignLog {
+        /// The folder of the log.
+        path: PathBuf,
+    },
+    /// There is nothing to read: the store has no manifest.
+    #[error("there is no series database: the store has no manifest; check the place")]
+    NoDatabase,
+    /// The store has no conditional puts, or ignores their conditions, so two writers could overwrite each other's manifests.
+    #[error(
+        "the series store has no conditional puts, or ignores their conditions; use a folder of Bywash, S3, Google's store or \
+         Azure"
     )]
     NoConditionalPut,
     /// A newer program wrote the store.
@@ -160,6 +176,22 @@ pub enum SeriesError {
 }
 
 impl SeriesError {
+    /// Returns the text of the error with those of its causes.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            let of_cause = cause.to_string();
+            // Some errors repeat their cause.
+            if !text.contains(&of_cause) {
+                text = format!("{text}: {of_cause}");
+            }
+            source = cause.source();
+        }
+        text
+    }
+
     /// Counts rows that were stored before those that this error is of.
     pub(crate) fn after_rows(mut self, rows: usize) -> Self {
         if let Self::WriteStalled { stored, .. } = &mut self {

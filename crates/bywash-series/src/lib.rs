@@ -33,6 +33,7 @@ mod varint;
 mod wal;
 mod write_batch;
 
+pub use backpressure::StoreFailure;
 pub use catalog::SeriesHandle;
 pub use db::SeriesDb;
 pub use error::SeriesError;

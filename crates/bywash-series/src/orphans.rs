@@ -8,14 +8,15 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::SeriesError;
-use crate::manifest::{DataFiles, FILES, load};
+use crate::manifest::{DataFiles, FILES};
 
 impl DataFiles {
     /// Deletes objects among the data files that no manifest names and that are older than `grace` at `now`
     /// (nanoseconds since the Unix epoch). Returns their number.
     ///
     /// Skips files being uploaded and files that a snapshot reads. Fails with [`SeriesError::AnotherWriter`] if
-    /// another process took over the store, as its files would look like orphans.
+    /// another process took over the store, as its files would look like orphans. A read could miss that, so before
+    /// anything is deleted the manifest is replaced, on condition, by an equal one.
     pub(crate) async fn delete_orphans(
         &self,
         grace: Duration,
@@ -31,14 +32,12 @@ impl DataFiles {
             .try_collect()
             .await
             .map_err(failed("list files"))?;
-        // Read after listing: the manifest has all files that were named meanwhile.
-        let manifest = load(&**store).await?.map(|stored| stored.manifest);
-        let Some(manifest) = manifest.filter(|manifest| manifest.writer == self.0.writer) else {
-            return Err(SeriesError::AnotherWriter);
-        };
         let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
         let before = now.saturating_sub(grace);
-        let mut deleted = 0;
+        // After listing: the version has all files that were named meanwhile.
+        let manifest = self.version();
+        let manifest = manifest.manifest();
+        let mut orphans = Vec::new();
         for object in found {
             let name = object.location.filename().unwrap_or_default();
             let written = object
@@ -49,12 +48,15 @@ impl DataFiles {
             if named || written >= before || self.is_referenced(name) {
                 continue;
             }
-            store
-                .delete(&object.location)
-                .await
-                .map_err(failed("delete a file"))?;
-            deleted += 1;
+            orphans.push(object.location);
         }
-        Ok(deleted)
+        if !orphans.is_empty() {
+            self.renew().await?;
+        }
+        for orphan in &orphans {
+            let deleted = store.delete(orphan).await;
+            deleted.map_err(failed("delete a file"))?;
+        }
+        Ok(orphans.len() as u64)
     }
 }

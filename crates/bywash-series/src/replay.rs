@@ -5,7 +5,6 @@
 //! two frames in another order, the later rows are deferred.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -389,14 +388,14 @@ impl<'a> ReplayWriter<'a> {
     }
 }
 
-/// Opens the folder of a log and replays it into memory.
+/// Replays a log into memory and reports what was cut or skipped.
 pub(crate) fn recover(
-    folder: LogFolder,
+    folder: &LogFolder,
     memtable: &Memtable,
     version: &Version,
     salvage: bool,
-) -> Result<(Arc<LogFolder>, ReplayResult), SeriesError> {
-    let replayed = replay(&folder, memtable, version, salvage)?;
+) -> Result<ReplayResult, SeriesError> {
+    let replayed = replay(folder, memtable, version, salvage)?;
     if replayed.torn > 0 {
         tracing::warn!(bytes = replayed.torn, "cut a torn end of the log");
     }
@@ -407,5 +406,5 @@ pub(crate) fn recover(
             "skipped unreadable parts of the log"
         );
     }
-    Ok((Arc::new(folder), replayed))
+    Ok(replayed)
 }

@@ -1,4 +1,4 @@
-//! Schedule of the work on data files: retention, compaction, deletion of orphans.
+//! Schedule of the work on data files: the check of the writer, retention, compaction, deletion of orphans.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ const EVERY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SeriesDb {
-    /// Applies [`crate::SeriesOptions::retention`], compacts small files, and deletes orphans of crashes at least a
-    /// day old. Also runs every minute by itself; failed steps are repeated then.
+    /// Checks that no other process took the store over, applies [`crate::SeriesOptions::retention`], compacts small files,
+    /// and deletes orphans of crashes at least a day old. Also runs every minute by itself; failed steps are repeated then.
     ///
     /// # Errors
     /// [`SeriesError::Store`]; [`SeriesError::AnotherWriter`]; [`SeriesError::DamagedFile`].
@@ -25,6 +25,13 @@ impl SeriesDb {
 }
 
 async fn run_maintenance(shared: &Shared) -> Result<(), SeriesError> {
+    let outcome = run_steps(shared).await;
+    shared.check_superseded(&outcome);
+    outcome
+}
+
+async fn run_steps(shared: &Shared) -> Result<(), SeriesError> {
+    shared.files.check_writer().await?;
     let now = shared.options.clock.now();
     shared
         .files

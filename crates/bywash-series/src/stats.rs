@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Serialize;
+
 /// Counters since the database was opened, and its current sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SeriesStats {
     /// Series named since the database was opened.
@@ -16,6 +18,8 @@ pub struct SeriesStats {
     pub memtable_limit: u64,
     /// Bytes of log.
     pub wal_bytes: u64,
+    /// Bytes of log at which writers wait for a flush.
+    pub wal_limit: u64,
     /// Rows replayed from the log at open.
     pub replayed_rows: u64,
     /// Rows skipped at open because the names of their series were in skipped damage.

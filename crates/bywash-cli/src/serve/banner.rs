@@ -64,6 +64,9 @@ impl Banner<'_> {
         if let Some(folder) = &self.settings.fetch_folder {
             lines.push(format!("  fetch    files below {}", folder.display()));
         }
+        if let Some(bucket) = &self.settings.series_bucket {
+            lines.push(format!("  series   files in {bucket}"));
+        }
         self.access(&mut lines);
         lines.push(String::new());
         lines.push("Next, in another shell:".to_owned());

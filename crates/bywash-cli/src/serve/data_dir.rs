@@ -163,14 +163,9 @@ impl DataDir {
         self.dir.join(MULTIPART)
     }
 
-    /// The folder of series sent to the server.
-    pub(crate) fn series(&self) -> PathBuf {
-        self.dir.join("series")
-    }
-
-    /// The folder of the server's own history.
-    pub(crate) fn history(&self) -> PathBuf {
-        self.dir.join("history")
+    /// The folder of a series database.
+    pub(crate) fn database(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Returns the stored credentials, generated if there are none. Also returns whether they are new.

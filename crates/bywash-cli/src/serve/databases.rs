@@ -1,7 +1,7 @@
 //! The series databases of a server: its own history, and values sent to it.
 //!
 //! In the data folder, `history/` and `series/` each have `files/` with data files and `log/` with the write-ahead
-//! log.
+//! log. With `--series-bucket` the data files are in folders of these names there, and only the logs are in the data folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,15 +10,22 @@ use std::time::Duration;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, ReadOnly};
 use bywash::time::parse_duration;
-use bywash::{Consistency, Engine, EngineError};
+use bywash::{Consistency, Engine, EngineError, OriginUrl};
 use bywash_console::{HISTORY_EVERY, History};
-use bywash_series::{Ack, Retention, SeriesDb, SeriesOptions};
+use bywash_series::{Ack, Retention, SeriesDb, SeriesError, SeriesOptions};
+use object_store::ObjectStore;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::data_dir::DataDir;
+use super::origin;
+use super::settings::{BucketSettings, Settings};
 use crate::failure::Failure;
 use crate::size;
+
+/// Names of the databases: their folders, in the data folder and in a bucket.
+pub(crate) const SERIES: &str = "series";
+pub(crate) const HISTORY: &str = "history";
 
 /// Default max size of the server's own history on disk: years for a few buckets.
 const HISTORY_BYTES: u64 = 1 << 30;
@@ -31,6 +38,8 @@ const HISTORY_ONLY_READ: &str =
     "it is the server's own history, which the server alone writes; write to another bucket";
 /// Max time for the databases to flush and close after the servers have ended.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
+/// Max time of that for a flush. Then the rows stay in the log.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Retention of both databases.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +109,8 @@ fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
 pub(super) struct Databases {
     pub(super) series: SeriesDb,
     pub(super) history: Option<History>,
+    /// Whether values are flushed at the end, for a server elsewhere.
+    in_bucket: bool,
     /// Records the history. Dropping the sender records the last point.
     recorder: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
@@ -109,22 +120,26 @@ impl Databases {
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
-        retention: &DatabaseRetention,
+        settings: &Settings,
     ) -> Result<Self, Failure> {
+        let retention = &settings.retention;
         let options = series_options(engine, retention.series);
-        let series = open(data.series(), engine, options).await?;
+        let place = Place::new(SERIES, data, settings);
+        let series = place.open(engine, options).await?;
         let history = match retention.history {
             None => None,
             Some(retention) => {
                 let options = history_options(engine, retention);
-                let db = open(data.history(), engine, options).await?;
-                mount(engine, &files(&data.history()))?;
+                let place = Place::new(HISTORY, data, settings);
+                let db = place.open(engine, options).await?;
+                mount(engine, place.origin()?)?;
                 Some(History::new(db))
             }
         };
         Ok(Self {
             series,
             history,
+            in_bucket: settings.series_bucket.is_some(),
             recorder: None,
         })
     }
@@ -146,8 +161,15 @@ impl Databases {
     }
 
     /// Closes the databases after the servers have ended and the last point of the history is recorded. The history
-    /// is flushed, so that its bucket is complete at the next start. Other values may stay in their log.
+    /// is flushed, so that its bucket is complete at the next start, and so are values whose files are in a bucket. Other
+    /// values may stay in their log.
     pub(super) async fn close(self) {
+        let close_series = async {
+            if self.in_bucket {
+                flushed("values", &self.series).await;
+            }
+            closed("series", &self.series).await;
+        };
         let close_history = async {
             if let Some((stop, recorder)) = self.recorder {
                 drop(stop);
@@ -156,18 +178,29 @@ impl Databases {
                 }
             }
             if let Some(history) = &self.history {
-                if let Err(error) = history.db().flush().await {
-                    tracing::warn!(%error, "the server's history was not sealed; it stays in its log");
-                }
+                flushed("server's history", history.db()).await;
                 closed("history", history.db()).await;
             }
         };
-        let close = async { tokio::join!(closed("series", &self.series), close_history) };
+        let close = async { tokio::join!(close_series, close_history) };
         if tokio::time::timeout(CLOSE_DEADLINE, close).await.is_err() {
             tracing::warn!(
                 "series were not closed within {CLOSE_DEADLINE:?}; the next start reads them from their logs"
             );
         }
+    }
+}
+
+async fn flushed(name: &str, db: &SeriesDb) {
+    match tokio::time::timeout(FLUSH_DEADLINE, db.flush()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            let error = error.with_causes();
+            tracing::warn!(error, "the {name} were not flushed; they stay in their log");
+        }
+        Err(_) => tracing::warn!(
+            "the {name} were not flushed within {FLUSH_DEADLINE:?}; they stay in their log"
+        ),
     }
 }
 
@@ -177,6 +210,61 @@ async fn closed(name: &str, db: &SeriesDb) {
     }
 }
 
+/// Where a database lies: its folder with the log, and its files beside that or in a bucket.
+struct Place<'a> {
+    name: &'static str,
+    folder: PathBuf,
+    root: PathBuf,
+    settings: &'a Settings,
+}
+
+impl<'a> Place<'a> {
+    fn new(name: &'static str, data: &DataDir, settings: &'a Settings) -> Self {
+        Self {
+            name,
+            folder: data.database(name),
+            root: data.buckets(),
+            settings,
+        }
+    }
+
+    async fn open(&self, engine: &Engine, options: SeriesOptions) -> Result<SeriesDb, Failure> {
+        let Some(bucket) = &self.settings.series_bucket else {
+            return open(self.folder.clone(), engine, options).await;
+        };
+        let store = bucket.store(bucket.open(engine)?, self.name);
+        let log = log(&self.folder);
+        let opened = SeriesDb::open(store, log, engine.budget().clone(), options).await;
+        opened.map_err(|error| {
+            let what = format!("cannot keep {} in --series-bucket {bucket}", self.name);
+            match error {
+                SeriesError::Store { ref source, .. } => Failure::store(what, source),
+                SeriesError::ForeignLog { .. } => Failure::failed(format!(
+                    "{what}: {error}; to go on in the bucket with what the data folder has, copy the files there first \
+                     (bywash sync {} ...)",
+                    files(&self.folder).display()
+                )),
+                error => Failure::failed(format!("{what}: {error}")),
+            }
+        })
+    }
+
+    /// Opens the origin of the data files alone.
+    fn origin(&self) -> Result<Arc<dyn Origin>, Failure> {
+        let settings = match &self.settings.series_bucket {
+            None => BucketSettings::new(self.name, OriginUrl::File(files(&self.folder))),
+            Some(bucket) => bucket.settings_of(self.name, &self.settings.buckets, &self.root),
+        };
+        if let OriginUrl::File(folder) = &settings.url {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                Failure::io(format!("cannot make {}", folder.display()), &error)
+            })?;
+        }
+        origin(&settings)
+    }
+}
+
+/// Opens a database in a folder.
 async fn open(
     folder: PathBuf,
     engine: &Engine,
@@ -187,24 +275,17 @@ async fn open(
         Failure::failed(format!("cannot use {}: {error}", folder.display()))
     };
     std::fs::create_dir_all(&files).map_err(|error| failed(&error))?;
-    let store = FolderStore::open(files).map_err(|error| failed(&error))?;
-    let opened = SeriesDb::open(
-        Arc::new(store),
-        log(&folder),
-        engine.budget().clone(),
-        options,
-    )
-    .await;
+    let store: Arc<dyn ObjectStore> =
+        Arc::new(FolderStore::open(files).map_err(|error| failed(&error))?);
+    let opened = SeriesDb::open(store, log(&folder), engine.budget().clone(), options).await;
     opened.map_err(|error| failed(&error))
 }
 
 /// Mounts the history's data files as a read-only bucket.
-fn mount(engine: &Engine, files: &Path) -> Result<(), Failure> {
-    let store = FolderStore::open(files).map_err(|error| Failure::failed(error.to_string()))?;
-    let store: Arc<dyn Origin> = Arc::new(store);
+fn mount(engine: &Engine, files: Arc<dyn Origin>) -> Result<(), Failure> {
     let mounted = engine.mount(
         HISTORY_BUCKET,
-        Arc::new(ReadOnly::because(HISTORY_ONLY_READ, store)),
+        Arc::new(ReadOnly::because(HISTORY_ONLY_READ, files)),
         Consistency::default(),
     );
     mounted.map(|_| ()).map_err(|error| match error {

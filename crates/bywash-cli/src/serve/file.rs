@@ -38,6 +38,7 @@ pub(super) struct FileSettings {
     pub(super) history_size: Option<String>,
     pub(super) series_age: Option<String>,
     pub(super) series_size: Option<String>,
+    pub(super) series_bucket: Option<String>,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) insecure_http: bool,

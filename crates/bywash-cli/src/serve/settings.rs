@@ -18,6 +18,7 @@ use super::Args;
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
+use super::series_bucket::SeriesBucket;
 use crate::failure::Failure;
 use crate::size::{self, Memory};
 
@@ -64,6 +65,8 @@ pub(super) struct Settings {
     pub(super) access_log: Option<(AccessLogTarget, AccessLogFormat)>,
     /// Retention of the series databases.
     pub(super) retention: DatabaseRetention,
+    /// Bucket of their files; `None`: the data folder.
+    pub(super) series_bucket: Option<SeriesBucket>,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -103,6 +106,20 @@ pub(super) struct BucketSettings {
     pub(super) read_only: bool,
     /// `None`: from the environment.
     pub(super) options: OriginOptions,
+}
+
+impl BucketSettings {
+    /// A bucket with default settings.
+    pub(super) fn new(name: &str, url: OriginUrl) -> Self {
+        Self {
+            name: name.to_owned(),
+            url,
+            consistency: Consistency::default(),
+            block_size: None,
+            read_only: false,
+            options: OriginOptions::default(),
+        }
+    }
 }
 
 impl Settings {
@@ -145,6 +162,8 @@ impl Settings {
         )?;
         let data_dir = args.data_dir.or(file.data_dir);
         let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
+        let series_bucket = args.series_bucket.or(file.series_bucket);
+        let series_bucket = series_bucket.map(|text| SeriesBucket::parse(&text, &buckets));
         let settings = Self {
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
@@ -182,6 +201,7 @@ impl Settings {
                 args.series_age.or(file.series_age),
                 args.series_size.or(file.series_size),
             )?,
+            series_bucket: series_bucket.transpose()?,
             buckets,
         };
         settings.refuse_exposure()?;
@@ -529,7 +549,7 @@ fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
     })
 }
 
-/// A bucket with default settings.
+/// A bucket with default settings, named as given or by its URL.
 fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Failure> {
     let url: OriginUrl = url
         .parse()
@@ -538,12 +558,5 @@ fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Fa
     let name = name.ok_or_else(|| {
         Failure::usage(format!("{url} has no name for a bucket; write NAME={url}"))
     })?;
-    Ok(BucketSettings {
-        name,
-        url,
-        consistency: Consistency::default(),
-        block_size: None,
-        read_only: false,
-        options: OriginOptions::default(),
-    })
+    Ok(BucketSettings::new(&name, url))
 }

@@ -631,3 +631,54 @@ fn domain_that_is_no_host_name_is_rejected() {
         assert!(failure.message.contains("--domain"), "{}", failure.message);
     }
 }
+
+#[test]
+fn series_bucket_is_one_that_stays_and_can_be_written() {
+    let merged = |bucket: &str, origins: &[&str], toml: &str| {
+        let args = Args {
+            series_bucket: text(bucket),
+            origins: origins.iter().map(|&origin| origin.to_owned()).collect(),
+            ..Args::default()
+        };
+        merge(args, toml)
+    };
+    let file = "series-bucket = 'data/of/file'";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.series_bucket.unwrap().to_string(), "data/of/file");
+    for (bucket, origins, shown) in [
+        ("data", &["s3://data"][..], "data"),
+        (
+            "data/a.b/c-1/",
+            &["s3://data", "https://h/x"],
+            "data/a.b/c-1",
+        ),
+        ("new", &[], "new"),
+    ] {
+        let settings = merged(bucket, origins, file).unwrap();
+        assert_eq!(settings.series_bucket.unwrap().to_string(), shown);
+    }
+    let bucket = |rest: &str| format!("[[bucket]]\nname = 'data'\nurl = 's3://data'\n{rest}");
+    for (wrong, origins, toml, reason) in [
+        ("", &[][..], String::new(), "missing"),
+        ("/p", &[], String::new(), "missing"),
+        ("data//p", &[], String::new(), "letters"),
+        ("data/..", &[], String::new(), "letters"),
+        ("data/.bywash", &[], String::new(), "letters"),
+        ("data/a b", &[], String::new(), "letters"),
+        ("other", &["s3://data"], String::new(), "not served"),
+        ("web", &["web=https://h/x"], String::new(), "read-only"),
+        ("memory", &["memory://"], String::new(), "lost"),
+        ("data", &[], bucket("read-only = true"), "read-only"),
+        (
+            "data",
+            &[],
+            bucket("consistency = 'immutable'"),
+            "revalidate",
+        ),
+        ("data", &[], bucket("consistency = 'ttl=2m'"), "revalidate"),
+    ] {
+        let failure = merged(wrong, origins, &toml).unwrap_err();
+        assert_eq!(failure.kind, Kind::Usage, "{wrong}");
+        assert!(failure.message.contains(reason), "{}", failure.message);
+    }
+}

@@ -230,3 +230,100 @@ fn write_to_the_history_is_rejected_with_its_reason_and_no_hint_at_keys() {
     assert!(message.contains("the server's own history"), "{message}");
     assert!(!message.contains("AWS_"), "{message}");
 }
+
+/// Two servers on two machines, one after the other and at once, over one bucket: rows that a killed one has in its log only
+/// come back with it.
+#[test]
+fn server_elsewhere_reads_values_in_a_bucket_and_rows_of_a_killed_one_come_back_with_it() {
+    let (home, data) = data_dir(&[]);
+    let (elsewhere, bucket) = (home.path().join("elsewhere"), home.path().join("bucket"));
+    fs::create_dir(&bucket).unwrap();
+    let url = format!("file://{}", bucket.display());
+    let origin = format!("metrics={url}");
+    let options = [&*origin, "--series-bucket", "metrics/all"];
+    let run = |args: &[&str], data: &Path| {
+        let at = ["--data-dir", data.to_str().unwrap()];
+        series(args, &at, true).0
+    };
+    let write = |lines: &str, data: &Path| {
+        let file = home.path().join("lines");
+        fs::write(&file, lines).unwrap();
+        run(&["write", file.to_str().unwrap()], data);
+    };
+    let first = Server::start(&data, &options);
+    assert!(first.startup_output.contains("metrics/all"));
+    write("m v=1 1\n", &data);
+    first.signal(Signal::TERM);
+    assert!(first.wait().success());
+    let first = Server::start(&data, &options);
+    write("m v=2 2\n", &data);
+    first.signal(Signal::KILL);
+    first.wait();
+
+    let values = |text: String| -> Vec<f64> {
+        let value = |row: &str| row.rsplit("  ").next().unwrap().parse().unwrap();
+        text.lines().map(value).collect()
+    };
+    let query = ["query", "m", "v"];
+    let second = Server::start(&elsewhere, &options);
+    assert_eq!(values(run(&query, &elsewhere)), [1.0]);
+    write("m v=3 3\n", &elsewhere);
+    second.signal(Signal::TERM);
+    assert!(second.wait().success());
+
+    let first = Server::start(&data, &options);
+    assert_eq!(values(run(&query, &data)), [1.0, 2.0, 3.0]);
+    let history = run(&["ls", "bywash"], &data);
+    assert!(history.contains("bywash  starts"), "{history}");
+    first.signal(Signal::TERM);
+    assert!(first.wait().success());
+
+    // What is in the bucket is read without a server, and only read.
+    let place = format!("{url}/all");
+    let at = ["--at", &*place];
+    assert_eq!(values(series(&query, &at, true).0), [1.0, 2.0, 3.0]);
+    let listed = series(&["ls"], &at, true).0;
+    assert!(listed.contains("m  v\n") && listed.contains("bywash  starts\n"));
+    let csv = series(&["export", "m"], &at, true).0;
+    assert_eq!(rows_of_csv(&csv).len(), 3);
+    let file = home.path().join("lines");
+    let (_, message) = series(&["write", file.to_str().unwrap()], &at, false);
+    assert!(message.contains("read only"), "{message}");
+    let (_, message) = series(&["ls"], &["--at", &*url], false);
+    assert!(message.contains("no database"), "{message}");
+    assert!(bucket.join("all/series/manifest").is_file());
+    assert!(!data.join("series/files").exists());
+}
+
+#[test]
+fn values_of_a_data_folder_go_on_in_a_bucket_once_their_files_are_copied() {
+    let (home, data) = data_dir(&[]);
+    let bucket = home.path().join("bucket");
+    fs::create_dir(&bucket).unwrap();
+    let lines = home.path().join("lines");
+    fs::write(&lines, "m v=1 1\n").unwrap();
+    let at_server = ["--data-dir", data.to_str().unwrap()];
+    let server = Server::start(&data, &["--no-history"]);
+    series(&["write", lines.to_str().unwrap()], &at_server, true);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+
+    let origin = format!("metrics=file://{}", bucket.display());
+    let options = [&*origin, "--series-bucket", "metrics", "--no-history"];
+    let free = ["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"];
+    let start = [&["serve"], &at_server[..], &free[..], &options[..]].concat();
+    let refused = bywash(&start).output().unwrap();
+    let message = stderr(&refused);
+    assert!(
+        !refused.status.success() && message.contains("copy the files"),
+        "{message}"
+    );
+    let from = format!("{}/", data.join("series/files").display());
+    let to = format!("file://{}/series/", bucket.display());
+    let copied = bywash(&["sync", &from, &to]).output().unwrap();
+    assert!(copied.status.success(), "{}", stderr(&copied));
+    let server = Server::start(&data, &options);
+    let rows = series(&["query", "m"], &at_server, true).0;
+    assert_eq!(rows.lines().count(), 1, "{rows}");
+    drop(server);
+}

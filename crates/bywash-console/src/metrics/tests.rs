@@ -5,8 +5,10 @@ use std::time::Duration;
 use bywash::origin::OriginErrorKind;
 use bywash::traffic::{RequestKind, RequestSummary};
 use bywash::{BucketMemory, KindStats};
+use bywash_series::SeriesStats;
 
 use super::*;
+use crate::databases::{DatabaseState, FailingStore};
 
 fn rendered(stats: &Stats) -> String {
     let history = HistoryStats {
@@ -24,16 +26,29 @@ fn rendered(stats: &Stats) -> String {
         sent: 1,
         object: None,
     });
-    let failing = OriginStats {
+    let origin = OriginStats {
         errors: vec![(OriginErrorKind::Denied, 3)],
         ..OriginStats::default()
+    };
+    let mut values = SeriesStats::default();
+    values.failed_flushes = 21;
+    values.wal_limit = 22;
+    let failing = FailingStore {
+        failures: 21,
+        seconds: 23,
+        reason: "it is down".to_owned(),
+    };
+    let values = DatabaseState {
+        stats: values,
+        store_failure: Some(failing),
     };
     render(&Sources {
         stats,
         traffic: &traffic,
-        origins: &[("data".to_owned(), failing)].into(),
+        origins: &[("data".to_owned(), origin)].into(),
         write_metrics: &write_metrics,
         history: &history,
+        databases: &[("values", values)].into(),
     })
 }
 
@@ -95,6 +110,9 @@ fn writes_each_counter_under_its_name() {
         "bywash_origin_errors_total{bucket=\"data\",kind=\"denied\"} 3",
         "bywash_history_points_total 12",
         "bywash_history_dropped_points_total 13",
+        "bywash_series_failed_flushes_total{database=\"values\"} 21",
+        "bywash_series_log_limit_bytes{database=\"values\"} 22",
+        "bywash_series_store_failing_seconds{database=\"values\"} 23",
         "# TYPE bywash_requests_total counter",
         "# TYPE bywash_budget_limit_bytes gauge",
     ] {

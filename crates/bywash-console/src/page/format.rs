@@ -126,7 +126,7 @@ pub(super) fn latency(value: Duration) -> String {
 }
 
 /// Returns a duration in its two largest units.
-pub(super) fn lasted(time: Duration) -> String {
+pub(crate) fn lasted(time: Duration) -> String {
     let seconds = time.as_secs();
     let parts = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let first = parts.iter().position(|(unit, _)| seconds >= *unit);

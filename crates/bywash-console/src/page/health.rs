@@ -33,6 +33,8 @@ pub(super) struct Signals {
     pub(super) stuck_uploads: usize,
     /// Why the disk tier does not do all of its work.
     pub(super) disk: Option<String>,
+    /// Why rows of series do not come into their store, or cannot be read from it.
+    pub(super) series: Vec<String>,
 }
 
 /// Returns the reasons for which the server is degraded; none if it is healthy.
@@ -72,6 +74,7 @@ pub(super) fn reasons(signals: &Signals) -> Vec<String> {
         ),
     );
     reasons.extend(signals.disk.clone());
+    reasons.extend_from_slice(&signals.series);
     reasons
 }
 
@@ -152,6 +155,7 @@ mod tests {
             waiting: 7,
             dropped_points: 1,
             stuck_uploads: 2,
+            series: vec!["the store of series is down".to_owned()],
             ..requests(10)
         });
         let parts = [
@@ -159,6 +163,7 @@ mod tests {
             "10 of 1000 requests",
             "history were dropped",
             "2 open uploads",
+            "series is down",
         ];
         assert_eq!(found.len(), parts.len());
         for (reason, part) in found.iter().zip(parts) {

@@ -25,6 +25,7 @@ use serde::Deserialize;
 
 use crate::Shared;
 
+pub(crate) use format::lasted;
 #[cfg(test)]
 pub(crate) use view::NAMES;
 

@@ -28,6 +28,9 @@ pub(super) const ROWS: usize = 20;
 /// Max names of series listed.
 pub(crate) const NAMES: usize = 200;
 
+/// Time after which the page is shown without charts and names of series.
+const READ_DEADLINE: Duration = Duration::from_secs(10);
+
 /// Query of the page's address.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct PageQuery {
@@ -94,9 +97,13 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let only = query.series.filter(|name| !name.is_empty());
     let bucket = query.bucket.filter(|name| !name.is_empty());
     let drawing = Drawing::new(range, now());
-    let charts = charts(&shared, range, &drawing, only.as_deref(), bucket.as_deref()).await?;
-    let everything = i64::MIN..=i64::MAX;
-    let names = shared.series.list_first(NAMES + 1, everything).await?;
+    let reading = async {
+        let charts = charts(&shared, range, &drawing, only.as_deref(), bucket.as_deref()).await?;
+        let everything = i64::MIN..=i64::MAX;
+        let names = shared.series.list_first(NAMES + 1, everything).await?;
+        Ok((charts, names))
+    };
+    let ((charts, names), unread) = unless_down(reading).await?;
     let list = shared.uploads.clone();
     let uploads = tokio::task::spawn_blocking(move || (list.list)(ROWS))
         .await
@@ -104,7 +111,16 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let counted = CounterSnapshot::now(&shared.engine, shared.history.as_ref());
     let minute = shared.recent.minute(&counted.total());
     let origins = shared.engine.origins();
-    let reasons = reasons(&signals(&counted, &minute, &origins, uploads.stuck));
+    let databases = shared.database_states();
+    let databases = databases
+        .iter()
+        .filter_map(|(name, state)| state.reason(name));
+    let signals = Signals {
+        stuck_uploads: uploads.stuck,
+        series: databases.chain(unread).collect(),
+        ..signals(&counted, &minute, &origins)
+    };
+    let reasons = reasons(&signals);
     let traffic = shared.engine.traffic();
     let mut hottest = traffic.hottest(usize::MAX);
     hottest.retain(|hot| bucket.as_ref().is_none_or(|name| *name == hot.bucket));
@@ -186,7 +202,6 @@ fn signals(
     counted: &CounterSnapshot,
     minute: &Minute,
     origins: &BTreeMap<String, OriginStats>,
-    stuck_uploads: usize,
 ) -> Signals {
     let (now, before) = (counted, &minute.before.counted);
     let since = |now: u64, before: u64| now.saturating_sub(before);
@@ -198,9 +213,25 @@ fn signals(
         requests: since(now.traffic.requests, before.traffic.requests),
         failed: since(now.traffic.failed, before.traffic.failed),
         dropped_points: since(now.history.dropped_points, before.history.dropped_points),
-        stuck_uploads,
         disk: now.stats.disk.as_ref().and_then(disk::reason),
+        ..Signals::default()
     }
+}
+
+/// Returns what was read of series; without it, and with the reason, if their store is down. The page is needed most then.
+async fn unless_down<T: Default>(
+    reading: impl Future<Output = Result<T, SeriesError>>,
+) -> Result<(T, Option<String>), SeriesError> {
+    let reason = match tokio::time::timeout(READ_DEADLINE, reading).await {
+        Ok(Ok(read)) => return Ok((read, None)),
+        Ok(Err(error @ SeriesError::Store { .. })) => error.with_causes(),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => format!("no response in {} s", READ_DEADLINE.as_secs()),
+    };
+    let reason = format!(
+        "charts and names of series are missing, because their store cannot be read: {reason}"
+    );
+    Ok((T::default(), Some(reason)))
 }
 
 impl View {

@@ -6,13 +6,17 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bywash_mem::{BlockPool, PoolConfig};
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 use super::*;
 use crate::MAX_NAME;
+use crate::wal::{FileSystemStorage, LogFolder, LogStorage};
 
 mod log;
+mod machines;
 mod model;
+mod store;
 mod writers;
 
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;

@@ -1,6 +1,7 @@
 //! The manifest: the list of current files. One small object, replaced as a whole; `docs/formats.md` has the bytes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -16,6 +17,12 @@ pub(crate) const FILES: &str = "files";
 
 const MAGIC: &str = "BYWASHTS";
 const FORMAT: u32 = 1;
+
+/// Generations of an epoch have this many bits.
+const EPOCH_BITS: u32 = 32;
+
+/// Number of epochs whose generations fit in 64 bits.
+const EPOCHS: u64 = 1 << EPOCH_BITS;
 
 /// Manifest entry of a data file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +87,58 @@ pub(crate) struct Manifest {
     /// Partitions and generations flushed above that.
     #[serde(rename = "sealed")]
     pub(crate) flushed: BTreeSet<(i64, u64)>,
+    /// Number of times that a writer with another log took over. Generations of an epoch begin at [`Self::first_generation`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) epoch: u64,
+    /// Whether the writer has a log, so that rows may exist that no file has.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub(crate) logged: bool,
+    /// Logs of earlier writers, the oldest first. Their rows may not all be in files.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) earlier: Vec<EarlierLog>,
     pub(crate) files: Vec<FileEntry>,
+}
+
+/// Log of a writer that another one followed: which of its rows are in files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EarlierLog {
+    /// Id of the last process that wrote it.
+    pub(crate) writer: String,
+    /// Epoch of its last generations.
+    pub(crate) epoch: u64,
+    #[serde(rename = "sealed_below")]
+    pub(crate) flushed_below: u64,
+    #[serde(rename = "sealed")]
+    pub(crate) flushed: BTreeSet<(i64, u64)>,
+}
+
+impl EarlierLog {
+    /// Generations whose rows may not be in files.
+    pub(crate) fn unflushed(&self) -> Range<u64> {
+        self.flushed_below..first_generation(self.epoch + 1)
+    }
+}
+
+/// First generation of an epoch: above any that a log of an earlier one reaches, as a process closes a few a second.
+pub(crate) fn first_generation(epoch: u64) -> u64 {
+    epoch << EPOCH_BITS
+}
+
+/// Epoch of a generation.
+pub(crate) fn epoch_of(generation: u64) -> u64 {
+    generation >> EPOCH_BITS
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Why bytes are not a manifest.
@@ -99,8 +157,18 @@ impl Manifest {
             span,
             flushed_below: 0,
             flushed: BTreeSet::new(),
+            epoch: 0,
+            logged: false,
+            earlier: Vec::new(),
             files: Vec::new(),
         }
+    }
+
+    /// Generations whose rows an earlier log may have, or that of the writer itself has from before it came back, and no file.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Range<u64>> {
+        let own = self.flushed_below..first_generation(self.epoch);
+        let earlier = self.earlier.iter().map(EarlierLog::unflushed);
+        earlier.chain([own]).filter(|range| !range.is_empty())
     }
 
     pub(crate) fn encode(&self) -> Bytes {
@@ -132,10 +200,13 @@ impl Manifest {
         let manifest: Self =
             serde_json::from_slice(body).map_err(|failed| wrong(&failed.to_string()))?;
         let sane = |file: &FileEntry| file.tail <= file.bytes && file.range.0 <= file.range.1;
-        if manifest.files.iter().all(sane) {
-            Ok(manifest)
-        } else {
-            Err(wrong("a file contradicts itself"))
+        if !manifest.files.iter().all(sane) {
+            return Err(wrong("a file contradicts itself"));
         }
+        let mut epochs = manifest.earlier.iter().map(|log| log.epoch);
+        if manifest.epoch >= EPOCHS || epochs.any(|epoch| epoch > manifest.epoch) {
+            return Err(wrong("its epochs are no count of writers"));
+        }
+        Ok(manifest)
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Objects are never changed in place. A data file is written whole under a unique name and becomes part of the
 //! database once a manifest names it. The manifest is one object, replaced by a conditional put. A process that loses
-//! this race stops: a store has one writing process.
+//! this race stops: a store has one writing process, the one that opened it last.
 
 mod format;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod swap;
+mod takeover;
 mod version;
 
 #[cfg(test)]
@@ -15,21 +16,28 @@ mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bywash_mem::Budget;
 use object_store::{ObjectStore, ObjectStoreExt, UpdateVersion};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-pub(crate) use format::{FILES, FileEntry, Manifest, path_of};
-pub(crate) use swap::load;
+pub(crate) use format::{FILES, FileEntry, Manifest, epoch_of, path_of};
+pub(crate) use takeover::new_writer;
 pub(crate) use version::{DataFile, Version};
 
-use swap::{StoredManifest, SwapError, swap};
+use swap::{StoredManifest, SwapError, load, require_conditions, swap};
+use takeover::{OwnLog, taken_over};
 
+use crate::flush::blocking;
 use crate::parquet::LayoutCache;
 use crate::partition::PartitionWidth;
+use crate::wal::{LogFolder, list};
 use crate::{Profile, SeriesError};
+
+/// Writer of the manifests that are only read: no process has it as its id.
+const READER: &str = "";
 
 /// The data files of one store, written by this process. A cheap handle.
 #[derive(Debug, Clone)]
@@ -62,36 +70,95 @@ struct VersionState {
     superseded: bool,
 }
 
+/// Returns the manifest with which a writer takes the store over, and whether its log names the writer already.
+///
+/// A log that the manifest knows names it before the manifest does, beside the writer before: after a crash it has the id
+/// that the manifest has, whichever that is. Any other log names it afterwards: without an id it counts as new.
+fn prepare(
+    found: Option<Manifest>,
+    width: PartitionWidth,
+    writer: &str,
+    log: Option<&LogFolder>,
+) -> Result<(Manifest, bool), SeriesError> {
+    let Some(folder) = log else {
+        return Ok((taken_over(found, width.nanos(), writer, None)?, true));
+    };
+    let writers = folder.writers()?;
+    let own = OwnLog {
+        folder: &folder.path,
+        writers: &writers,
+        is_empty: list(&folder.path)?.is_empty(),
+    };
+    let known = found.as_ref().and_then(|found| own.known_as(found));
+    let known = known.map(str::to_owned);
+    let manifest = taken_over(found, width.nanos(), writer, Some(own))?;
+    if let Some(known) = &known {
+        folder.record_writer(Some(known), writer)?;
+    }
+    Ok((manifest, known.is_some()))
+}
+
 impl DataFiles {
     /// Opens a store as its only writer: a process that has it open fails at its next change.
     ///
-    /// Costs a read and a conditional put of the manifest. Fails with [`SeriesError::NoConditionalPut`] if the store
-    /// has no conditional puts, and with [`SeriesError::PartitionWidthMismatch`] if its partitions have another
-    /// width.
+    /// `writer` is the id of this process in its manifests, and `log` its log, if it has one. Costs a read and two conditional
+    /// puts of the manifest, of which the second must fail. Fails with [`SeriesError::NoConditionalPut`] if the store has no
+    /// conditional puts or ignores their conditions, with [`SeriesError::PartitionWidthMismatch`] if its partitions have
+    /// another width, and with [`SeriesError::ForeignLog`] if the log's rows are those of another store.
     pub(crate) async fn open(
         store: Arc<dyn ObjectStore>,
         budget: Budget,
-        width: PartitionWidth,
-        profile: Profile,
+        (width, profile): (PartitionWidth, Profile),
+        writer: String,
+        log: Option<Arc<LogFolder>>,
     ) -> Result<Self, SeriesError> {
-        let writer = format!("{:032x}", rand::random::<u128>());
         let found = load(&*store).await?;
-        let (mut manifest, at) = match found {
-            Some(StoredManifest { manifest, version }) => (manifest, Some(version)),
-            None => (Manifest::empty(width.nanos()), None),
+        let (found, at) = match found {
+            Some(StoredManifest { manifest, version }) => (Some(manifest), Some(version)),
+            None => (None, None),
         };
-        if manifest.span != width.nanos() {
-            return Err(SeriesError::PartitionWidthMismatch {
-                stored: manifest.span,
-            });
-        }
-        manifest.number += 1;
-        manifest.writer.clone_from(&writer);
+        let (opening, own) = (writer.clone(), log.clone());
+        let prepared = blocking(move || prepare(found, width, &opening, own.as_deref()));
+        let (manifest, recorded) = prepared.await?;
         let stored = match swap(&*store, at.as_ref(), manifest).await {
             Ok(stored) => stored,
             Err(SwapError::Conflict(_)) => return Err(SeriesError::AnotherWriter),
             Err(SwapError::Failed(failed)) => return Err(failed),
         };
+        require_conditions(&*store, at.as_ref(), &stored.manifest).await?;
+        if let Some(log) = log.filter(|_| !recorded) {
+            let writer = writer.clone();
+            blocking(move || log.record_writer(None, &writer)).await?;
+        }
+        Ok(Self::new(store, budget, (width, profile), (writer, stored)))
+    }
+
+    /// Opens a store to read its files as they are now. Changes nothing, so that a writer goes on; its later changes are not
+    /// seen, and files that it deletes cannot be read.
+    ///
+    /// Fails with [`SeriesError::NoDatabase`] if the store has no manifest.
+    pub(crate) async fn open_to_read(
+        store: Arc<dyn ObjectStore>,
+        budget: Budget,
+    ) -> Result<Self, SeriesError> {
+        let stored = load(&*store).await?.ok_or(SeriesError::NoDatabase)?;
+        let span = u64::try_from(stored.manifest.span).unwrap_or(0);
+        let width = PartitionWidth::new(Duration::from_nanos(span));
+        let width = width.ok_or(SeriesError::PartitionWidthMismatch {
+            stored: stored.manifest.span,
+        })?;
+        let opened = (READER.to_owned(), stored);
+        let files = Self::new(store, budget, (width, Profile::default()), opened);
+        files.0.state.lock().superseded = true;
+        Ok(files)
+    }
+
+    fn new(
+        store: Arc<dyn ObjectStore>,
+        budget: Budget,
+        (width, profile): (PartitionWidth, Profile),
+        (writer, stored): (String, StoredManifest),
+    ) -> Self {
         let layouts = Arc::new(LayoutCache::new(Arc::clone(&store), budget.clone()));
         let state = VersionState {
             current: Version::new(stored.manifest, None, &layouts),
@@ -100,7 +167,7 @@ impl DataFiles {
             pending_files: HashSet::new(),
             superseded: false,
         };
-        Ok(Self(Arc::new(FilesInner {
+        Self(Arc::new(FilesInner {
             store,
             budget,
             width,
@@ -109,7 +176,26 @@ impl DataFiles {
             layouts,
             state: Mutex::new(state),
             edit_permit: Semaphore::new(1),
-        })))
+        }))
+    }
+
+    /// Fails with [`SeriesError::AnotherWriter`] if another process has taken the store over.
+    ///
+    /// Reads the manifest. A store that answers with an older one hides another writer until the next change.
+    pub(crate) async fn check_writer(&self) -> Result<(), SeriesError> {
+        let manifest = load(&*self.0.store).await?.map(|stored| stored.manifest);
+        let is_own = manifest.is_some_and(|manifest| manifest.writer == self.0.writer);
+        let mut state = self.0.state.lock();
+        state.superseded |= !is_own;
+        match state.superseded {
+            true => Err(SeriesError::AnotherWriter),
+            false => Ok(()),
+        }
+    }
+
+    /// Replaces the manifest by an equal one, which proves that no other process has taken the store over.
+    pub(crate) async fn renew(&self) -> Result<(), SeriesError> {
+        self.edit(|version| Some(version.manifest().clone())).await
     }
 
     /// Returns the current version. Its files are not deleted while it is held.

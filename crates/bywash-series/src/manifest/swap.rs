@@ -1,7 +1,7 @@
 //! Conditional replacement of the manifest. After a lost response, reading it decides which manifest is current.
 
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
 
 use super::format::{Manifest, ManifestError, PATH};
 use crate::SeriesError;
@@ -71,20 +71,7 @@ pub(crate) async fn swap(
     old: Option<&UpdateVersion>,
     new: Manifest,
 ) -> Result<StoredManifest, SwapError> {
-    let mode = match old {
-        None => PutMode::Create,
-        Some(UpdateVersion {
-            e_tag: None,
-            version: None,
-        }) => {
-            return Err(SeriesError::NoConditionalPut.into());
-        }
-        Some(old) => PutMode::Update(old.clone()),
-    };
-    let put = store
-        .put_opts(&Path::from(PATH), new.encode().into(), mode.into())
-        .await;
-    let failure = match put {
+    let failure = match put_if(store, old, &new).await? {
         Ok(put) => {
             let version = put.into();
             return Ok(StoredManifest {
@@ -94,13 +81,52 @@ pub(crate) async fn swap(
         }
         Err(source) => source,
     };
-    let conflict = matches!(
-        failure,
-        Error::Precondition { .. } | Error::AlreadyExists { .. }
-    );
+    let conflict = is_conflict(&failure);
     match load(store).await? {
         Some(found) if found.manifest == new => Ok(found),
         Some(found) if conflict => Err(SwapError::Conflict(Box::new(found))),
         _ => Err(failed("replace", failure).into()),
+    }
+}
+
+/// Puts the manifest if the stored one is `old`, or if there is none.
+async fn put_if(
+    store: &dyn ObjectStore,
+    old: Option<&UpdateVersion>,
+    new: &Manifest,
+) -> Result<object_store::Result<PutResult>, SeriesError> {
+    let mode = match old {
+        None => PutMode::Create,
+        Some(UpdateVersion {
+            e_tag: None,
+            version: None,
+        }) => {
+            return Err(SeriesError::NoConditionalPut);
+        }
+        Some(old) => PutMode::Update(old.clone()),
+    };
+    let path = Path::from(PATH);
+    let put = store.put_opts(&path, new.encode().into(), mode.into());
+    Ok(put.await)
+}
+
+fn is_conflict(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Precondition { .. } | Error::AlreadyExists { .. }
+    )
+}
+
+/// Fails with [`SeriesError::NoConditionalPut`] if the store ignores conditions: puts the manifest `current` once more, on the
+/// condition of `old`, which it has replaced. Some servers of the S3 protocol accept such a put.
+pub(crate) async fn require_conditions(
+    store: &dyn ObjectStore,
+    old: Option<&UpdateVersion>,
+    current: &Manifest,
+) -> Result<(), SeriesError> {
+    match put_if(store, old, current).await? {
+        Ok(_) => Err(SeriesError::NoConditionalPut),
+        Err(error) if is_conflict(&error) => Ok(()),
+        Err(error) => Err(failed("replace", error)),
     }
 }

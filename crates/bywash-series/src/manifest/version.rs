@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::format::{FileEntry, Manifest};
+use super::format::{FileEntry, Manifest, first_generation};
 use crate::SeriesError;
 use crate::parquet::FileReader;
 use crate::parquet::LayoutCache;
@@ -75,7 +75,7 @@ impl Version {
             .any(|known| known.entry.name == file.entry.name)
     }
 
-    /// Whether these rows were flushed, even if retention has dropped them: replay skips them.
+    /// Whether these rows of the writer's log were flushed, even if retention has dropped them: replay skips them.
     pub(crate) fn is_flushed(&self, partition: i64, generation: u64) -> bool {
         generation < self.manifest.flushed_below
             || self.manifest.flushed.contains(&(partition, generation))
@@ -86,14 +86,15 @@ impl Version {
         self.manifest.flushed_below
     }
 
-    /// A generation above all flushed ones.
+    /// A generation above all flushed ones, of this log and of others.
     pub(crate) fn next_generation(&self) -> u64 {
         let listed = self
             .manifest
             .flushed
             .iter()
             .map(|(_, generation)| generation + 1);
-        listed.max().unwrap_or(0).max(self.manifest.flushed_below)
+        let next = listed.max().unwrap_or(0).max(self.manifest.flushed_below);
+        next.max(first_generation(self.manifest.epoch))
     }
 
     /// Bytes of all files.

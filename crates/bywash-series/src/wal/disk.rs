@@ -11,8 +11,11 @@ use super::segment::path_of;
 use super::{Segment, log_error};
 use crate::SeriesError;
 
-/// File locked while a database has the log open.
+/// File locked while a database has the log open. Its lines are ids of the writers that used the log last.
 const LOCK: &str = "lock";
+
+/// Hexadecimal digits of the id of a writer.
+const WRITER_DIGITS: usize = 32;
 
 /// Creates log files. Tests substitute one that fails.
 pub(crate) trait LogStorage: Send + Sync + std::fmt::Debug {
@@ -68,7 +71,7 @@ pub(crate) struct LogFolder {
     pub(crate) path: PathBuf,
     pub(crate) disk: Box<dyn LogStorage>,
     /// Dropping it releases the lock.
-    _lock: File,
+    lock: File,
 }
 
 impl LogFolder {
@@ -78,6 +81,7 @@ impl LogFolder {
         made.map_err(log_error("make", &path))?;
         let lock = path.join(LOCK);
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -88,11 +92,46 @@ impl LogFolder {
             Ok(()) => Ok(Self {
                 path,
                 disk,
-                _lock: file,
+                lock: file,
             }),
             Err(TryLockError::WouldBlock) => Err(SeriesError::Locked { path }),
             Err(TryLockError::Error(error)) => Err(log_error("lock", &lock)(error)),
         }
+    }
+
+    /// Returns the ids of the writers that used the log last, as manifests name them; none of a new log.
+    pub(crate) fn writers(&self) -> Result<Vec<String>, SeriesError> {
+        let mut bytes = [0; 2 * (WRITER_DIGITS + 1)];
+        let length = self.lock.read_at(&mut bytes, 0);
+        let length = length.map_err(log_error("read", &self.path.join(LOCK)))?;
+        let is_writer = |line: &&str| {
+            let digits = line.bytes().filter(u8::is_ascii_hexdigit).count();
+            line.len() == WRITER_DIGITS && digits == WRITER_DIGITS
+        };
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        Ok(text.lines().filter(is_writer).map(str::to_owned).collect())
+    }
+
+    /// Records durably that `writer` uses the log from now on, and `before` used it last. Both stay: a crash may keep the
+    /// manifest from naming the new one.
+    ///
+    /// In place: the open of a log must not need space on a full disk.
+    pub(crate) fn record_writer(
+        &self,
+        before: Option<&str>,
+        writer: &str,
+    ) -> Result<(), SeriesError> {
+        let lines: String = [before, Some(writer)]
+            .into_iter()
+            .flatten()
+            .map(|writer| format!("{writer}\n"))
+            .collect();
+        let record = || {
+            self.lock.write_all_at(lines.as_bytes(), 0)?;
+            self.lock.set_len(lines.len() as u64)?;
+            self.lock.sync_all()
+        };
+        record().map_err(log_error("write", &self.path.join(LOCK)))
     }
 
     /// Truncates a segment durably, to remove a torn end.

@@ -94,6 +94,22 @@ impl OriginUrl {
         })
     }
 
+    /// Returns the part of this origin below a path: a folder of a folder, a longer prefix. The whole origin for a web server
+    /// and for memory.
+    #[must_use]
+    pub fn below(&self, path: &Path) -> Self {
+        let joined = |prefix: &Path| prefix.parts().chain(path.parts()).collect();
+        let mut part = self.clone();
+        match &mut part {
+            Self::File(folder) => folder.push(path.as_ref()),
+            Self::S3 { prefix, .. } | Self::Gcs { prefix, .. } | Self::Azure { prefix, .. } => {
+                *prefix = joined(prefix);
+            }
+            Self::Http(_) | Self::Memory => {}
+        }
+        part
+    }
+
     /// Returns whether the URL itself contains secrets.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
@@ -257,6 +273,22 @@ mod tests {
         assert_eq!(url.to_string().parse(), Ok(url));
         let missing = format!("{}/missing/../new", place.display());
         assert!(missing.parse::<OriginUrl>().is_err());
+    }
+
+    #[test]
+    fn part_of_an_origin_has_a_longer_prefix() {
+        let below = Path::from("x/y");
+        for (whole, part) in [
+            ("file:///a", "file:///a/x/y"),
+            ("s3://b", "s3://b/x/y"),
+            ("gs://b/p", "gs://b/p/x/y"),
+            ("az://c/p", "az://c/p/x/y"),
+            ("memory://", "memory://"),
+        ] {
+            let url: OriginUrl = whole.parse().unwrap();
+            assert_eq!(url.below(&below).to_string(), part);
+            assert_eq!(url.below(&Path::ROOT), url);
+        }
     }
 
     #[test]

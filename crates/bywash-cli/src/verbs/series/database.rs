@@ -1,21 +1,25 @@
-//! Source of series: a running server, or a database folder without a server.
+//! Source of series: a running server, a database folder without a server, or the files that a server keeps in a bucket.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bywash::Engine;
 use bywash::origin::folder::FolderStore;
-use bywash_console::{InsertError, SeriesRequest, insert_lines};
-use bywash_series::{SeriesDb, SeriesError, SeriesOptions};
+use bywash::{Bucket, Engine, OriginUrl};
+use bywash_console::{InsertError, SeriesRequest, SeriesRequestError, insert_lines};
+use bywash_series::{SeriesDb, SeriesError, SeriesNames, SeriesOptions, SeriesPoints};
+use object_store::prefix::PrefixStore;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
 use super::{Name, Row};
 use crate::admin::AdminClient;
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::serve::databases;
 
+/// Max manifests read for one result: each time a file is gone, its server has written another.
+const SNAPSHOTS: u32 = 5;
 /// Memory for opening a folder: more than a server's log needs.
 const FOLDER_MEMORY: u64 = 1 << 30;
 
@@ -27,25 +31,33 @@ pub(crate) struct DatabaseArgs {
     /// Not a server but a database's own folder, as DATA-DIR/series or DATA-DIR/history; no server may use it
     #[arg(long, global = true, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Not a server but its files in a bucket, where --series-bucket keeps them: s3://bucket/prefix, gs://, az:// or a folder. Read only,
+    /// also beside a running server; values that it has not flushed yet are missing
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "folder")]
+    at: Option<String>,
+    #[command(flatten)]
+    remote: Remote,
 }
 
 pub(super) enum Database {
     Server(AdminClient),
     Folder(SeriesDb),
+    Files(Files),
 }
 
 impl Database {
     pub(super) async fn open(args: &DatabaseArgs) -> Result<Self, Failure> {
-        match &args.folder {
-            Some(folder) => Ok(Self::Folder(open_folder(folder).await?)),
-            None => Ok(Self::Server(AdminClient::find(&args.data_dir, None)?)),
+        match (&args.at, &args.folder) {
+            (Some(url), _) => Ok(Self::Files(Files::new(url, &args.remote)?)),
+            (None, Some(folder)) => Ok(Self::Folder(open_folder(folder).await?)),
+            (None, None) => Ok(Self::Server(AdminClient::find(&args.data_dir, None)?)),
         }
     }
 
     /// Closes the database: rows written to a folder are in its log or files.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self {
-            Self::Server(_) => Ok(()),
+            Self::Server(_) | Self::Files(_) => Ok(()),
             Self::Folder(db) => db.close().await.map_err(|error| failed(&error)),
         }
     }
@@ -57,6 +69,10 @@ impl Database {
                 let request = server.request(Method::POST, "/write", &query)?;
                 server.send(request.body(lines)).await.map(|_| ())
             }
+            Self::Files(files) => Err(Failure::usage(format!(
+                "{} is read only here: its server alone writes to it; write to the server, or to --folder",
+                files.url
+            ))),
             Self::Folder(db) => {
                 let (db, precision) = (db.clone(), precision.to_owned());
                 let inserted =
@@ -78,15 +94,13 @@ impl Database {
         match self {
             Self::Server(server) => rows_of(server, "/series/list", request).await,
             Self::Folder(db) => {
-                let names = request
-                    .list(db)
+                let names = request.list(db).await;
+                Ok(names_of(&names.map_err(|error| refused(&error))?))
+            }
+            Self::Files(files) => {
+                files
+                    .read(async |db| Ok(names_of(&request.list(db).await?)))
                     .await
-                    .map_err(|error| Failure::usage(error.to_string()))?;
-                let name = |(source, metric): (&str, &str)| Name {
-                    source: source.to_owned(),
-                    metric: metric.to_owned(),
-                };
-                Ok(names.iter().map(name).collect())
             }
         }
     }
@@ -95,22 +109,125 @@ impl Database {
         match self {
             Self::Server(server) => rows_of(server, "/series/query", request).await,
             Self::Folder(db) => {
-                let found = request
-                    .query(db)
+                let found = request.query(db).await;
+                Ok(points_of(&found.map_err(|error| refused(&error))?))
+            }
+            Self::Files(files) => {
+                files
+                    .read(async |db| Ok(points_of(&request.query(db).await?)))
                     .await
-                    .map_err(|error| Failure::usage(error.to_string()))?;
-                let rows = found.iter().flat_map(|series| {
-                    series.points.iter().map(|point| Row {
-                        source: series.source.to_string(),
-                        metric: series.metric.to_string(),
-                        timestamp: point.timestamp,
-                        value: point.value,
-                    })
-                });
-                Ok(rows.collect())
             }
         }
     }
+}
+
+fn names_of(names: &SeriesNames) -> Vec<Name> {
+    let name = |(source, metric): (&str, &str)| Name {
+        source: source.to_owned(),
+        metric: metric.to_owned(),
+    };
+    names.iter().map(name).collect()
+}
+
+fn points_of(found: &[SeriesPoints]) -> Vec<Row> {
+    let rows = found.iter().flat_map(|series| {
+        series.points.iter().map(|point| Row {
+            source: series.source.to_string(),
+            metric: series.metric.to_string(),
+            timestamp: point.timestamp,
+            value: point.value,
+        })
+    });
+    rows.collect()
+}
+
+fn refused(error: &SeriesRequestError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// Files of a server's databases in a bucket.
+pub(super) struct Files {
+    url: OriginUrl,
+    bucket: Bucket,
+    engine: Engine,
+}
+
+impl Files {
+    fn new(url: &str, remote: &Remote) -> Result<Self, Failure> {
+        let url: OriginUrl = url
+            .parse()
+            .map_err(|error: bywash::OriginUrlError| Failure::usage(format!("--at: {error}")))?;
+        let endpoint = Endpoint::with_short_deadline(remote);
+        Ok(Self {
+            bucket: endpoint.bucket(&url)?,
+            engine: endpoint.engine()?.clone(),
+            url,
+        })
+    }
+
+    /// Returns the results of `read` for the databases of values and of history, as they are now.
+    async fn read<T>(
+        &self,
+        read: impl AsyncFn(&SeriesDb) -> Result<Vec<T>, SeriesRequestError>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut attempts = 1;
+        loop {
+            let result = self.read_once(&read).await;
+            match result {
+                // The server has merged or dropped a file meanwhile: the next manifest names others.
+                Err(error) if is_gone(&error) && attempts < SNAPSHOTS => attempts += 1,
+                Err(error) => return Err(self.failure(error)),
+                Ok(found) => return found.ok_or_else(|| self.failure(missing())),
+            }
+        }
+    }
+
+    /// Returns `None` if there is no database.
+    async fn read_once<T>(
+        &self,
+        read: &impl AsyncFn(&SeriesDb) -> Result<Vec<T>, SeriesRequestError>,
+    ) -> Result<Option<Vec<T>>, SeriesRequestError> {
+        let mut found = None;
+        for name in [databases::SERIES, databases::HISTORY] {
+            let store = Arc::new(PrefixStore::new(self.bucket.clone(), name));
+            match SeriesDb::open_to_read(store, self.engine.budget().clone()).await {
+                Err(SeriesError::NoDatabase) => {}
+                Err(error) => return Err(error.into()),
+                Ok(db) => found.get_or_insert_with(Vec::new).extend(read(&db).await?),
+            }
+        }
+        Ok(found)
+    }
+
+    fn failure(&self, error: SeriesRequestError) -> Failure {
+        let what = format!("cannot read series at {}", self.url);
+        match error {
+            SeriesRequestError::Request(reason) => Failure::usage(reason),
+            SeriesRequestError::Database(SeriesError::NoDatabase) => Failure::new(
+                Kind::NotFound,
+                format!("{what}: there is no database; give the place of --series-bucket"),
+            ),
+            SeriesRequestError::Database(SeriesError::Store { source, .. }) => {
+                Failure::store(what, &source)
+            }
+            error => Failure::failed(format!("{what}: {error}")),
+        }
+    }
+}
+
+fn missing() -> SeriesRequestError {
+    SeriesError::NoDatabase.into()
+}
+
+/// Whether a file is gone that the manifest named when it was read.
+fn is_gone(error: &SeriesRequestError) -> bool {
+    matches!(
+        error,
+        SeriesRequestError::Database(SeriesError::Store {
+            source: object_store::Error::NotFound { .. },
+            ..
+        })
+    )
 }
 
 async fn open_folder(folder: &Path) -> Result<SeriesDb, Failure> {

@@ -36,9 +36,15 @@ async fn open(store: &Arc<dyn ObjectStore>) -> DataFiles {
 }
 
 async fn open_as(store: &Arc<dyn ObjectStore>, profile: Profile) -> DataFiles {
-    DataFiles::open(Arc::clone(store), budget(), span(), profile)
-        .await
-        .unwrap()
+    DataFiles::open(
+        Arc::clone(store),
+        budget(),
+        (span(), profile),
+        new_writer(),
+        None,
+    )
+    .await
+    .unwrap()
 }
 
 fn series(source: &str, metric: &str, points: &[(i64, f64)]) -> SeriesColumns {
@@ -278,7 +284,13 @@ async fn compacted_files_have_the_same_rows_and_the_newest_generation_wins() {
 async fn compactions_are_charged_to_the_budget_and_deferred_without_memory() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let budget = budget();
-    let opened = DataFiles::open(store, budget.clone(), span(), Profile::Portable);
+    let opened = DataFiles::open(
+        store,
+        budget.clone(),
+        (span(), Profile::Portable),
+        new_writer(),
+        None,
+    );
     let files = opened.await.unwrap();
     let points: Vec<_> = (0..1000).map(|n| (at(0, 0) + n, n as f64)).collect();
     for generation in 1..4 {

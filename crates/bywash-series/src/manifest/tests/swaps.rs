@@ -193,7 +193,11 @@ async fn manifest_that_is_damaged_newer_or_of_another_width_is_rejected() {
     files.flush(one_row(0, 1), 1).await.unwrap();
     let path = Path::from(format::PATH);
     let good = shared.get(&path).await.unwrap().bytes().await.unwrap();
-    let reopen = || DataFiles::open(Arc::clone(&shared), budget(), span(), Profile::Portable);
+    let open_with = |width| {
+        let format = (width, Profile::Portable);
+        DataFiles::open(Arc::clone(&shared), budget(), format, new_writer(), None)
+    };
+    let reopen = || open_with(span());
     for at in 0..good.len() {
         let mut bad = good.to_vec();
         bad[at] ^= 1;
@@ -213,7 +217,7 @@ async fn manifest_that_is_damaged_newer_or_of_another_width_is_rejected() {
     ));
     shared.put(&path, good.into()).await.unwrap();
     let hour = PartitionWidth::new(Duration::from_secs(3600)).unwrap();
-    let other = DataFiles::open(Arc::clone(&shared), budget(), hour, Profile::Portable).await;
+    let other = open_with(hour).await;
     assert!(matches!(
         other,
         Err(SeriesError::PartitionWidthMismatch { .. })

@@ -1,0 +1,171 @@
+//! Opening a database, and closing it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bywash_mem::{Budget, Gate};
+use object_store::ObjectStore;
+
+use super::{Inner, RecoveryStats, SeriesDb, Shared};
+use crate::SeriesError;
+use crate::background::BackgroundWorker;
+use crate::backpressure::Backpressure;
+use crate::flush::blocking;
+use crate::manifest::{DataFiles, new_writer};
+use crate::memtable::{MemoryReservation, Memtable};
+use crate::options::SeriesOptions;
+use crate::replay::{ReplayResult, recover};
+use crate::stats::Counters;
+use crate::wal::{FileSystemStorage, Kind, LogFolder, LogStorage, Wal};
+
+impl SeriesDb {
+    /// Opens the database with files in `store` and its log in the folder `wal_dir`, which is created if missing.
+    ///
+    /// # Errors
+    /// [`SeriesError`], see its variants.
+    pub async fn open(
+        store: Arc<dyn ObjectStore>,
+        wal_dir: impl Into<PathBuf>,
+        budget: Budget,
+        options: SeriesOptions,
+    ) -> Result<Self, SeriesError> {
+        Self::open_on(
+            Box::new(FileSystemStorage),
+            store,
+            wal_dir.into(),
+            budget,
+            options,
+        )
+        .await
+    }
+
+    /// As [`Self::open`], with log files created by `disk`.
+    pub(super) async fn open_on(
+        disk: Box<dyn LogStorage>,
+        store: Arc<dyn ObjectStore>,
+        wal_dir: PathBuf,
+        budget: Budget,
+        options: SeriesOptions,
+    ) -> Result<Self, SeriesError> {
+        let width = options.validate()?;
+        let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
+        // The lock of the log comes first: a process that does not get it must not take the store from the one that has it.
+        let mut folder = None;
+        if options.log {
+            let opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
+            folder = Some(Arc::new(opened));
+        }
+        let format = (width, options.profile);
+        let files = DataFiles::open(store, budget.clone(), format, new_writer(), folder.clone());
+        let files = files.await?;
+        let memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
+        let memtable = Arc::new(memtable);
+        let mut wal = None;
+        let mut replayed = ReplayResult::default();
+        if let Some(folder) = folder {
+            let recovering = (Arc::clone(&folder), Arc::clone(&memtable), files.version());
+            let salvage = options.salvage;
+            replayed = blocking(move || {
+                let (folder, memtable, version) = recovering;
+                recover(&folder, &memtable, &version, salvage)
+            })
+            .await?;
+            let segments = std::mem::take(&mut replayed.segments);
+            wal = Some(Wal::new(folder, options.segment_bytes, segments));
+        }
+        let shared = Shared::new(options, memtable, (wal, files), &replayed);
+        let shared = Arc::new(shared);
+        let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
+        let worker = Some(worker);
+        Ok(Self(Arc::new(Inner { shared, worker })))
+    }
+
+    /// Opens the files in `store` to read them, beside a process that writes them. Rows that are not flushed yet are not
+    /// seen, nor are later files. Writes fail with [`SeriesError::Closed`].
+    ///
+    /// The writer may delete a file that was compacted or has expired; reads of it then fail with
+    /// [`SeriesError::Store`], and a database opened again has its rows.
+    ///
+    /// # Errors
+    /// [`SeriesError::NoDatabase`], and others, see [`SeriesError`].
+    pub async fn open_to_read(
+        store: Arc<dyn ObjectStore>,
+        budget: Budget,
+    ) -> Result<Self, SeriesError> {
+        let files = DataFiles::open_to_read(store, budget.clone()).await?;
+        let memtable = Memtable::new(files.0.width, MemoryReservation::new(budget, 0));
+        let options = SeriesOptions {
+            log: false,
+            ..SeriesOptions::default()
+        };
+        let replayed = ReplayResult::default();
+        let shared = Shared::new(options, Arc::new(memtable), (None, files), &replayed);
+        // SeqCst: as in `close`.
+        shared.closed.store(true, Ordering::SeqCst);
+        let (shared, worker) = (Arc::new(shared), None);
+        Ok(Self(Arc::new(Inner { shared, worker })))
+    }
+
+    /// Closes the database. Later writes fail, all accepted rows are in the log (in files if there is no log), and
+    /// the background worker has ended. Closing twice is allowed. Open readers stay valid.
+    ///
+    /// Dropping the last handle without closing also ends the worker. The next open then recovers as after a crash
+    /// and finds all acknowledged rows.
+    ///
+    /// # Errors
+    /// [`SeriesError::LogFailed`]; without a log the errors of [`Self::flush`], after which the database is still
+    /// open.
+    pub async fn close(&self) -> Result<(), SeriesError> {
+        if self.0.wal.is_none() && !self.0.is_closed() {
+            self.flush().await?;
+        }
+        let inner = Arc::clone(&self.0);
+        let closing = tokio::task::spawn_blocking(move || {
+            // SeqCst: before the gate's accesses; `try_write` loads it after entering the gate.
+            if inner.closed.swap(true, Ordering::SeqCst) {
+                return Ok(());
+            }
+            let last = inner.gate.close();
+            if let Some(worker) = &inner.worker {
+                worker.stop();
+            }
+            match &inner.wal {
+                Some(wal) => {
+                    wal.append(Kind::Closed, last, &[])?;
+                    wal.write_all(true)
+                }
+                None => Ok(()),
+            }
+        });
+        closing.await.expect("closing does not panic")
+    }
+}
+
+impl Shared {
+    fn new(
+        options: SeriesOptions,
+        memtable: Arc<Memtable>,
+        (wal, files): (Option<Wal>, DataFiles),
+        replayed: &ReplayResult,
+    ) -> Self {
+        let next_generation = files.version().next_generation();
+        Self {
+            memtable,
+            wal,
+            files,
+            gate: Gate::new(next_generation.max(replayed.newest + 1)),
+            backpressure: Backpressure::default(),
+            counters: Counters::default(),
+            blocked: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            recovery: RecoveryStats {
+                replayed_rows: replayed.rows,
+                unnamed_rows: replayed.unnamed_rows,
+                unclean: replayed.unclean,
+            },
+            options,
+        }
+    }
+}
