@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use bywash::StatusError;
 use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 use serde::Deserialize;
@@ -20,6 +21,16 @@ const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (
 /// In a message of Bywash's server when a bucket is read-only: other keys would not help, and the message explains
 /// itself.
 const READ_ONLY: &str = "the bucket is read-only";
+
+/// Codes of S3 and Azure for credentials that are not accepted, whatever the status.
+const DENIED_CODES: [&str; 6] = [
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "ExpiredToken",
+    "InvalidToken",
+    "AuthorizationFailure",
+    "AuthenticationFailed",
+];
 
 /// Kinds of failures that scripts distinguish; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,15 +106,13 @@ impl Failure {
             (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _)
             | (_, "AccessDenied") => Kind::Denied,
             // Listings and bulk deletes return errors without a status.
-            (
-                _,
-                "SignatureDoesNotMatch"
-                | "InvalidAccessKeyId"
-                | "ExpiredToken"
-                | "InvalidToken"
-                | "AuthorizationFailure"
-                | "AuthenticationFailed",
-            ) => Kind::Denied,
+            (_, code) if DENIED_CODES.contains(&code) => Kind::Denied,
+            _ if DENIED_CODES
+                .iter()
+                .any(|code| text.contains(&format!(" {code}: "))) =>
+            {
+                Kind::Denied
+            }
             _ if text.contains(METADATA_REQUEST) => Kind::Denied,
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
@@ -114,7 +123,9 @@ impl Failure {
                 "it exists already; leave --create-only out to replace it".to_owned()
             }
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
-            StoreError::NotFound { .. } => stated().unwrap_or_else(|| "it does not exist".to_owned()),
+            StoreError::NotFound { .. } => stated()
+                .or_else(|| stated_absence(error))
+                .unwrap_or_else(|| "it does not exist".to_owned()),
             // The text of these variants repeats their cause: show the store's own message.
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => stated()
                 .or_else(|| root_cause(error))
@@ -161,6 +172,13 @@ impl Failure {
         }
         ExitCode::from(self.kind as u8)
     }
+}
+
+/// Returns the store's own words of what does not exist: a bucket, for instance.
+fn stated_absence(error: &StoreError) -> Option<String> {
+    let detail = &StatusError::find(error)?.detail;
+    let at = detail.find("NoSuch")?;
+    Some(detail[at..].to_owned())
 }
 
 /// Returns a hint for the kind of address in `what`; `text` is the store's message.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
@@ -41,6 +42,13 @@ impl ContentDigest {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
         }
         Ok(Self::Sha256(digest))
+    }
+
+    /// Returns the digest of these pieces, one after another, of the same algorithm as this one.
+    pub(crate) fn same_of(&self, pieces: &[Bytes]) -> Self {
+        let mut digest = RunningDigest::like(self);
+        pieces.iter().for_each(|piece| digest.update(piece));
+        digest.finish()
     }
 }
 

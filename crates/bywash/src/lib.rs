@@ -71,7 +71,9 @@ pub use stats::{
     BucketMemory, BucketStats, BudgetStats, DiskStats, FileDownloadStats, HEDGED_PERCENT,
     KindStats, MemoryStats, ObjectStats, PoolStats, Stats,
 };
-pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
+pub use upload::{
+    BlockingUploadWriter, Upload, UploadOptions, UploadResult, UploadToken, UploadWriter,
+};
 pub use verify::Verify;
 pub use write::PutStreamOptions;
 pub use write_cache::WriteCache;

@@ -257,6 +257,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "options",
             "http_client",
             "multipart_xml",
+            "put_digest",
             "cloud",
             "memory",
             "folder",

@@ -50,10 +50,10 @@ impl Home {
         let log = self.store.take_log();
         assert!(!log.is_empty());
         for one in log {
-            // Requests about parts are signed in the URL.
+            // Writes are signed in the URL.
             let header = one.headers.get("authorization");
             let header = header.map(|text| text.to_str().unwrap().to_owned());
-            let signature = header.unwrap_or_else(|| one.line.replace("%2F", "/"));
+            let signature = header.or(one.signed_by).unwrap();
             assert!(signature.contains(scope), "{scope}: {signature}");
         }
     }

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{Error, Result};
 use parking_lot::Mutex;
@@ -276,9 +277,17 @@ fn connection_error(store: &'static str, error: reqwest::Error) -> Error {
         text.push_str(&cause.to_string());
         next = cause.source();
     }
+    // As object_store's own errors, which say whether a connection was made.
+    let kind = if error.is_connect() {
+        HttpErrorKind::Connect
+    } else if error.is_timeout() {
+        HttpErrorKind::Timeout
+    } else {
+        HttpErrorKind::Unknown
+    };
     Error::Generic {
         store,
-        source: text.into(),
+        source: Box::new(HttpError::new(kind, io::Error::other(text))),
     }
 }
 

@@ -140,6 +140,11 @@ pub trait Origin: ObjectStore {
         false
     }
 
+    /// Returns whether the smallest object too goes through a session, because nothing can be put by one request.
+    fn needs_session(&self) -> bool {
+        false
+    }
+
     /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
     ///
     /// `length` is the exact number of bytes that `body` yields. If the body fails or ends early, no part is stored

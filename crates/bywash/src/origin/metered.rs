@@ -271,6 +271,10 @@ impl Origin for Metered {
         self.meter.measure(OriginRequest::Delete, sent).await
     }
 
+    fn needs_session(&self) -> bool {
+        self.origin.needs_session()
+    }
+
     async fn put_part(
         &self,
         path: &Path,
@@ -354,6 +358,14 @@ impl UploadSession for MeteredSession {
 
     fn token_now(&self) -> SessionToken {
         self.session.token_now()
+    }
+
+    fn can_be_continued(&self) -> bool {
+        self.session.can_be_continued()
+    }
+
+    fn may_have_chunks(&self) -> bool {
+        self.session.may_have_chunks()
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {

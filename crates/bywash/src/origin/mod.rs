@@ -20,6 +20,7 @@ pub(crate) mod network;
 mod options;
 pub(crate) mod page;
 mod part_stream;
+mod put_digest;
 mod read_only;
 pub(crate) mod response;
 pub mod s3;

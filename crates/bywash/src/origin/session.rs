@@ -208,6 +208,17 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
         self.token()
     }
 
+    /// Returns whether it can be continued by another process, or after a failure. One that cannot is not journaled.
+    fn can_be_continued(&self) -> bool {
+        true
+    }
+
+    /// Returns whether the store may have chunks of an earlier process, though the session was just opened. The writer
+    /// then requests the status before it sends anything.
+    fn may_have_chunks(&self) -> bool {
+        false
+    }
+
     /// Sends one chunk. Returns the offset below which the store has all of this chunk's bytes: its end, or less
     /// where the store may keep a prefix.
     ///

@@ -47,6 +47,17 @@ pub(crate) fn stated_digest(
         .or_else(|| amazon_e_tag(host, headers))
 }
 
+/// Returns the digest that the response to a PUT of a whole object states; `None` if there is none that counts.
+///
+/// An object that one request stored has no digest of digests, whether or not S3 says so, and Google decompresses
+/// nothing here.
+pub(crate) fn stated_by_put(host: &str, headers: &HeaderMap) -> Option<ContentDigest> {
+    s3_value(headers)
+        .or_else(|| google_value(headers))
+        .or_else(|| azure_md5(headers, "content-md5"))
+        .or_else(|| amazon_e_tag(host, headers))
+}
+
 /// Returns the value of a header that appears once.
 fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut all = headers.get_all(name).into_iter();
@@ -62,6 +73,10 @@ fn s3_checksum(headers: &HeaderMap) -> Option<ContentDigest> {
     if value(headers, "x-amz-checksum-type") != Some("FULL_OBJECT") {
         return None;
     }
+    s3_value(headers)
+}
+
+fn s3_value(headers: &HeaderMap) -> Option<ContentDigest> {
     let value = |name| value(headers, name);
     let crc64 = value("x-amz-checksum-crc64nvme").and_then(decode);
     let crc32c = || value("x-amz-checksum-crc32c").and_then(decode);
@@ -85,6 +100,10 @@ fn google_hash(headers: &HeaderMap, size: Option<u64>) -> Option<ContentDigest> 
     if stored != sent && headers.contains_key("x-goog-stored-content-encoding") {
         return None;
     }
+    google_value(headers)
+}
+
+fn google_value(headers: &HeaderMap) -> Option<ContentDigest> {
     let hash = |kind: &str| {
         let values = headers.get_all("x-goog-hash").into_iter();
         values
@@ -277,6 +296,35 @@ mod tests {
         ] {
             assert_eq!(stated(other, &[E_TAG, SSE]), None, "{other}");
         }
+    }
+
+    #[test]
+    fn response_to_a_put_states_a_digest_of_all_its_bytes() {
+        let stated = |headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                );
+            }
+            stated_by_put(S3, &map).map(|digest| digest.to_string())
+        };
+        let crc = Some("CRC32C e3069283".to_owned());
+        let md5 = Some("MD5 25f9e794323b453885f5181f1b624d0b".to_owned());
+        assert_eq!(stated(&[("x-amz-checksum-crc32c", "4waSgw==")]), crc);
+        let empty_body = ("content-length", "0");
+        let google = [
+            ("x-goog-hash", "crc32c=4waSgw=="),
+            ("x-goog-stored-content-length", "9"),
+            ("x-goog-stored-content-encoding", "gzip"),
+            empty_body,
+        ];
+        assert_eq!(stated(&google), crc);
+        assert_eq!(stated(&[("content-md5", MD5), empty_body]), md5);
+        assert_eq!(stated(&[E_TAG, SSE]), md5);
+        assert_eq!(stated(&[E_TAG]), None);
+        assert_eq!(stated(&[("x-amz-checksum-crc32c", "4waSgw==-2")]), None);
     }
 
     #[test]

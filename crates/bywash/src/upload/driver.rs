@@ -42,11 +42,11 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(client: SessionClient) -> Self {
         Self {
+            in_doubt: client.session().may_have_chunks(),
             client,
             acknowledged: 0,
             crc32c: 0,
             stats: TransferStats::default(),
-            in_doubt: false,
             taken_over: false,
             skipped: false,
             verify_only: false,

@@ -8,6 +8,7 @@
 //! * `journal/` is the record that a process leaves on disk, written by `journal_writer.rs`; `resume.rs` takes such
 //!   uploads over.
 
+mod blocking;
 mod buffer;
 mod checksum;
 mod driver;
@@ -25,6 +26,7 @@ mod token;
 mod window;
 mod writer;
 
+pub use blocking::BlockingUploadWriter;
 pub use options::{JournalOptions, UploadOptions, UploadResult};
 pub(crate) use ordered::Ordered;
 pub(crate) use plan::ChunkPlan;

@@ -17,11 +17,12 @@ pub struct UploadOptions {
     pub length: Option<u64>,
     /// CRC32C of all bytes to come, if known. Any other value is an error, and nothing is completed.
     pub crc32c: Option<u32>,
-    /// Bytes of a chunk. Default: the engine's, rounded to the store's rule. A length that breaks the rule is an
-    /// error.
+    /// Bytes of a chunk, rounded down to the store's unit, but not below its minimum. Default: the engine's, rounded
+    /// up to the store's rule. [`crate::Upload::set_chunk`] changes it between chunks.
     pub chunk: Option<u64>,
     /// Journals the upload, if the engine has a journal, so that another process can continue it after a crash. Not
-    /// for stores without sessions, and not for an upload of at most one chunk.
+    /// for stores without sessions or with sessions that cannot be continued, and not for an upload of at most one
+    /// chunk that is one put.
     pub journal: Option<JournalOptions>,
     /// Chunks in flight, where the store accepts them in parallel. Default 1. With more, each chunk in flight keeps a
     /// chunk of memory, besides the one being filled.

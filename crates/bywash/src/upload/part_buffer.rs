@@ -45,7 +45,7 @@ impl PartBuffer {
     }
 
     /// Sets the end by the plan, or to the object's end.
-    fn fit(&mut self, plan: &ChunkPlan) {
+    pub(super) fn fit(&mut self, plan: &ChunkPlan) {
         let end = plan.start_of(self.index) + plan.length_of(self.index);
         self.end = self.object.map_or(end, |object| end.min(object));
     }

@@ -4,6 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::origin::session::ChunkRule;
 
+/// Chunk from which a plan applies, and its offset: not the first one if the length of chunks was changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct PlanStart {
+    index: u64,
+    offset: u64,
+}
+
+impl PlanStart {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Doublings of the chunk length within a store's maximum number of chunks. Twelve take S3's 10,000 parts from 5 MiB
 /// past 5 TiB.
 const GROWTH_STEPS: u64 = 12;
@@ -23,11 +36,15 @@ pub(crate) struct ChunkPlan {
     step: Option<u64>,
     /// Maximum number of chunks, if the store limits it.
     chunks: Option<u64>,
+    /// Nothing is known of chunks before this one.
+    #[serde(default, skip_serializing_if = "PlanStart::is_zero")]
+    start: PlanStart,
 }
 
 impl ChunkPlan {
-    /// Fits `chunk` bytes to a store's rule. `exact`: the user chose this length, so it is not rounded, and only made
-    /// longer if the object's length requires it.
+    /// Fits `chunk` bytes to a store's rule. `exact`: the user chose this length, so an odd one is rounded down to the
+    /// store's unit, as in Google's writer; any other is rounded up. Neither is below the store's minimum, and both are
+    /// made longer if the object's length requires it.
     ///
     /// # Errors
     /// A sentence that states the rule.
@@ -40,13 +57,16 @@ impl ChunkPlan {
         let granule = rule.granule.max(1);
         let min = rule.min.max(1).next_multiple_of(granule);
         let max = rule.max / granule * granule;
-        let broken = chunk == 0 || !chunk.is_multiple_of(granule) || !(min..=max).contains(&chunk);
-        if exact && broken {
+        let rounded = match exact {
+            true => chunk / granule * granule,
+            false => chunk.max(min).next_multiple_of(granule),
+        };
+        if exact && (chunk == 0 || rounded > max) {
             return Err(format!(
                 "{chunk} bytes do not fit the store: its chunks are multiples of {granule} bytes, from {min} to {max}"
             ));
         }
-        let mut first = chunk.max(min).next_multiple_of(granule).min(max);
+        let mut first = rounded.max(min).min(max);
         let mut step = None;
         match (rule.max_chunks, length) {
             (Some(chunks), Some(length)) => {
@@ -66,7 +86,41 @@ impl ChunkPlan {
             max: if step.is_some() { max } else { first },
             step,
             chunks: rule.max_chunks,
+            start: PlanStart::default(),
         })
+    }
+
+    /// Returns the plan with chunks of another length from chunk `index` on, which begins at `offset`. `length` is the
+    /// object's, if known.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn changed_from(
+        rule: &ChunkRule,
+        (index, offset): (u64, u64),
+        chunk: u64,
+        length: Option<u64>,
+    ) -> Result<Self, String> {
+        let left = ChunkRule {
+            max_chunks: rule.max_chunks.map(|max| max.saturating_sub(index)),
+            ..*rule
+        };
+        let length = length.map(|length| length.saturating_sub(offset));
+        Ok(Self {
+            chunks: rule.max_chunks,
+            start: PlanStart { index, offset },
+            ..Self::new(&left, chunk, true, length)?
+        })
+    }
+
+    /// Returns whether the length of chunks was changed after the first one.
+    pub(crate) fn was_changed(&self) -> bool {
+        !self.start.is_zero()
+    }
+
+    /// Returns the offset before which nothing is known of chunks.
+    pub(crate) fn known_from(&self) -> u64 {
+        self.start.offset
     }
 
     /// Returns whether the plan is valid; one read from a journal or token may not be.
@@ -81,6 +135,7 @@ impl ChunkPlan {
 
     /// Returns the bytes of the chunk `index`.
     pub(crate) fn length_of(&self, index: u64) -> u64 {
+        let index = index.saturating_sub(self.start.index);
         let doublings = self.step.map_or(0, |step| index / step);
         let factor = u32::try_from(doublings)
             .ok()
@@ -92,10 +147,15 @@ impl ChunkPlan {
 
     /// Returns the offset of the chunk `index`.
     pub(crate) fn start_of(&self, index: u64) -> u64 {
+        let PlanStart {
+            index: first,
+            offset,
+        } = self.start;
         let Some(step) = self.step else {
-            return index.saturating_mul(self.first);
+            let length = index.saturating_sub(first).saturating_mul(self.first);
+            return offset.saturating_add(length);
         };
-        let (mut start, mut at) = (0_u64, 0);
+        let (mut start, mut at) = (offset, first);
         while at < index {
             let length = self.length_of(at);
             let last = length == self.max;
@@ -112,18 +172,19 @@ impl ChunkPlan {
 
     /// Returns the index of the chunk that contains `offset`.
     pub(crate) fn index_at(&self, offset: u64) -> u64 {
+        let mut offset = offset.saturating_sub(self.start.offset);
+        let mut at = self.start.index;
         let Some(step) = self.step else {
-            return offset / self.first;
+            return at.saturating_add(offset / self.first);
         };
-        let (mut start, mut at) = (0_u64, 0);
         loop {
             let length = self.length_of(at);
-            let within = (offset - start) / length;
+            let within = offset / length;
             if length == self.max || within < step {
-                return at + within;
+                return at.saturating_add(within);
             }
-            start += step * length;
-            at += step;
+            offset -= step * length;
+            at = at.saturating_add(step);
         }
     }
 }
@@ -153,11 +214,23 @@ mod tests {
     };
 
     #[test]
-    fn exact_chunk_length_that_breaks_the_rule_is_refused_with_the_rule() {
-        let odd = ChunkPlan::new(&GCS, 300_000, true, None).unwrap_err();
-        assert!(odd.contains("multiples of 262144"), "{odd}");
-        let small = ChunkPlan::new(&S3, MIB, true, None).unwrap_err();
-        assert!(small.contains("from 5242880"), "{small}");
+    fn exact_chunk_length_is_rounded_down_to_the_unit_and_raised_to_the_minimum() {
+        for (chunk, fitted) in [
+            (1, 256),
+            (256 << 10, 256),
+            (300_000, 256),
+            ((512 << 10) - 1, 256),
+            (512 << 10, 512),
+        ] {
+            let plan = ChunkPlan::new(&GCS, chunk, true, None).unwrap();
+            assert_eq!(plan.length_of(0), fitted << 10, "{chunk}");
+        }
+        let small = ChunkPlan::new(&S3, MIB, true, None).unwrap();
+        assert_eq!(small.length_of(0), 5 * MIB);
+        let none = ChunkPlan::new(&GCS, 0, true, None).unwrap_err();
+        assert!(none.contains("multiples of 262144"), "{none}");
+        let long = ChunkPlan::new(&S3, 6 << 30, true, None).unwrap_err();
+        assert!(long.contains("to 5368709120"), "{long}");
         let fitted = ChunkPlan::new(&GCS, 300_000, false, None).unwrap();
         assert_eq!(fitted.length_of(0), 512 << 10);
         let fitted = ChunkPlan::new(&S3, MIB, false, Some(7 * MIB)).unwrap();
@@ -166,6 +239,29 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn changed_plan_goes_on_at_its_chunk(
+            chunk in 5 * MIB..64 * MIB,
+            first in 0_u64..9_000,
+            offset in 0..TIB,
+            known in proptest::option::of(0..4 * TIB),
+            index in 0_u64..1_000,
+            within in any::<u64>(),
+        ) {
+            let known = known.map(|left| offset + left);
+            let plan = ChunkPlan::changed_from(&S3, (first, offset), chunk, known).unwrap();
+            prop_assert_eq!(plan.start_of(first), offset);
+            prop_assert_eq!(plan.index_at(offset), first);
+            prop_assert_eq!(plan.chunks(), Some(10_000));
+            let index = first + index;
+            let length = plan.length_of(index);
+            prop_assert_eq!(plan.start_of(index + 1), plan.start_of(index) + length);
+            prop_assert_eq!(plan.index_at(plan.start_of(index) + within % length), index);
+            if let Some(known) = known {
+                prop_assert!(plan.start_of(10_000) >= known);
+            }
+        }
+
         #[test]
         fn plan_satisfies_the_rule_and_finds_every_offset(
             chunk in 1..64 * MIB,

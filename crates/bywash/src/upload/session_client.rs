@@ -8,7 +8,7 @@ use object_store::{Error, Result};
 
 use crate::RetryPolicy;
 use crate::bucket::Bucket;
-use crate::content_digest::{ContentDigest, RunningDigest};
+use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::origin::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, SessionStatus, StoredRange, UploadSession,
@@ -186,11 +186,7 @@ pub(super) fn matches(stored: &StoredRange, chunk: &Chunk) -> bool {
     stored.range == chunk.range()
         && match stored.digest {
             Some(ContentDigest::Crc32c(crc)) => crc == chunk.crc32c,
-            Some(stored) => {
-                let mut digest = RunningDigest::like(&stored);
-                chunk.pieces.iter().for_each(|piece| digest.update(piece));
-                digest.finish() == stored
-            }
+            Some(stored) => stored.same_of(&chunk.pieces) == stored,
             None => false,
         }
 }

@@ -22,6 +22,7 @@ use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::origin::session::ChunkRule;
 use crate::written_blocks::WrittenBlocks;
 use end::UploadState;
 
@@ -41,6 +42,8 @@ pub struct Upload {
     /// Attributes that became known after the session was opened.
     late: Attributes,
     plan: ChunkPlan,
+    /// Bytes of the chunks after the one being filled, if they are to have another length.
+    next_chunk: Option<u64>,
     driver: Option<Driver>,
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
@@ -76,7 +79,7 @@ impl Bucket {
     /// Begins an upload. Sends a request only if `options` announce more than one chunk.
     ///
     /// # Errors
-    /// [`EngineError::InvalidSetting`] if chunk or length break the store's rule; otherwise as any request.
+    /// [`EngineError::InvalidSetting`] if the store takes no chunk or object of this length; otherwise as any request.
     pub async fn upload(&self, path: &Path, options: UploadOptions) -> Result<Upload> {
         self.shared().counters.request();
         let plan = self.chunk_plan(&options)?;
@@ -90,20 +93,19 @@ impl Bucket {
 
     /// Returns the plan of an upload with these options.
     fn chunk_plan(&self, options: &UploadOptions) -> Result<ChunkPlan> {
-        let shared = self.shared();
+        let rule = self.chunk_rule(options);
+        let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
+        ChunkPlan::new(&rule, chunk, options.chunk.is_some(), options.length).map_err(wrong_chunk)
+    }
+
+    /// Returns the store's rule for the chunks of an upload with these options.
+    fn chunk_rule(&self, options: &UploadOptions) -> ChunkRule {
+        let origin = &self.shared().origin;
         // An upload with tags goes by parts.
-        let rule = match options.tags.encoded().is_empty() {
-            true => shared.origin.chunk_rule(),
-            false => shared.origin.part_rule(),
-        };
-        let chunk = options.chunk.unwrap_or(shared.engine.chunk_size);
-        ChunkPlan::new(&rule, chunk, options.chunk.is_some(), options.length).map_err(|reason| {
-            EngineError::InvalidSetting {
-                setting: "chunk",
-                reason,
-            }
-            .into()
-        })
+        match options.tags.encoded().is_empty() {
+            true => origin.chunk_rule(),
+            false => origin.part_rule(),
+        }
     }
 
     /// Continues an upload captured by [`Upload::capture`], here or in another process. Continue writing at
@@ -145,6 +147,14 @@ impl Bucket {
     }
 }
 
+fn wrong_chunk(reason: String) -> Error {
+    EngineError::InvalidSetting {
+        setting: "chunk",
+        reason,
+    }
+    .into()
+}
+
 impl Upload {
     fn new(bucket: &Bucket, path: &Path, options: UploadOptions, plan: ChunkPlan) -> Self {
         Self {
@@ -155,6 +165,7 @@ impl Upload {
             late: Attributes::new(),
             window: Window::default(),
             plan,
+            next_chunk: None,
             driver: None,
             parts: None,
             pending: VecDeque::new(),
@@ -218,6 +229,9 @@ impl Upload {
         if !matches!(self.state, UploadState::Completing(_)) {
             self.check_open()?;
             self.drive().await?;
+            if self.bucket.shared().origin.needs_session() {
+                self.open().await?;
+            }
             if let Some(driver) = &mut self.driver {
                 self.window.drain(driver).await?;
             }
@@ -311,6 +325,32 @@ impl Upload {
         for (name, value) in late {
             attributes.insert(name.clone(), value.clone());
         }
+    }
+
+    /// Changes the length of the chunks that follow, as memory or line change. A chunk that has bytes keeps its
+    /// length, and so does one that another process had begun. An odd length is rounded down to the store's unit, but
+    /// not below its minimum.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidSetting`] if the store takes no such chunk, or if the upload goes by parts and is journaled:
+    /// another process finds stored parts by their length.
+    pub fn set_chunk(&mut self, bytes: u64) -> Result<()> {
+        self.check_open()?;
+        let rule = self.bucket.chunk_rule(&self.options);
+        if rule.parallel && self.options.journal.is_some() {
+            return Err(wrong_chunk(
+                "an upload in parts that is in the journal keeps their length; begin it without a journal".to_owned(),
+            ));
+        }
+        let next = match self.part.length {
+            0 => (self.part.index, self.part.offset),
+            _ => (self.part.index + 1, self.part.end),
+        };
+        ChunkPlan::changed_from(&rule, next, bytes, self.options.length).map_err(wrong_chunk)?;
+        self.options.chunk = Some(bytes);
+        self.next_chunk = Some(bytes);
+        self.change_chunk();
+        Ok(())
     }
 
     fn ended_error(&self, how: &'static str) -> Error {

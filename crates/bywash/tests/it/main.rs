@@ -20,6 +20,7 @@ mod folder_uploads;
 mod late_responses;
 mod lying_origin;
 mod origin_options;
+mod put_checksums;
 mod resumes;
 mod s3_checksums;
 mod scratch;

@@ -53,6 +53,8 @@ pub struct LoggedRequest {
     pub line: String,
     /// Content-Range of the request, if any.
     pub content_range: Option<String>,
+    /// Whose credentials signed it by its query, as `KEY/DATE/REGION/s3/aws4_request`.
+    pub signed_by: Option<String>,
     /// All headers of the request.
     pub headers: http::HeaderMap,
     /// Bytes of the body that the server read.
@@ -230,6 +232,7 @@ async fn respond(
         line: request.line(),
         content_range: request.header("content-range").map(str::to_owned),
         received: request.body.len() as u64,
+        signed_by: request.query("X-Amz-Credential").map(str::to_owned),
         headers: request.headers,
         status: None,
         fault,

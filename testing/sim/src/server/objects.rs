@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
@@ -11,7 +13,7 @@ use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 
 use super::request::decode;
-use super::{HttpRequest, HttpResponse};
+use super::{HttpRequest, HttpResponse, ServerFault};
 
 /// Headers stored with an object, besides user metadata.
 const CONTENT_HEADERS: [&str; 5] = [
@@ -164,7 +166,8 @@ impl Objects {
         let (bytes, headers) = match source {
             Some(None) => return error_response(404, "NoSuchKey"),
             Some(Some(source)) => (source.bytes, source.headers),
-            None => (request.body.clone(), stored_headers(request, dialect)),
+            None if !digests_match(request) => return error_response(400, "BadDigest"),
+            None => (stored_bytes(request), stored_headers(request, dialect)),
         };
         let put = self.put(bucket, key, bytes, headers, |current| {
             preconditions_hold(request, current)
@@ -176,10 +179,19 @@ impl Objects {
             "<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>",
             stored.e_tag
         );
-        HttpResponse::status(200)
+        let response = HttpResponse::status(200)
             .with("etag", &stored.e_tag)
             .with(dialect.version, &stored.generation.to_string())
-            .body(if copied { text } else { String::new() })
+            .body(if copied { text } else { String::new() });
+        let crc = BASE64_STANDARD.encode(stored.crc32c.to_be_bytes());
+        match dialect.version {
+            "x-amz-version-id" if request.header("x-amz-checksum-crc32c").is_some() => response
+                .with("x-amz-checksum-crc32c", &crc)
+                .with("x-amz-checksum-type", "FULL_OBJECT"),
+            "x-goog-generation" => response.with("x-goog-hash", &format!("crc32c={crc}")),
+            "x-ms-version-id" => response.with("content-md5", &BASE64_STANDARD.encode(stored.md5)),
+            _ => response,
+        }
     }
 
     fn read(
@@ -309,10 +321,33 @@ impl Objects {
     }
 }
 
+/// Returns whether the digests sent with a body, of S3, Google or Azure, are those of the body.
+fn digests_match(request: &HttpRequest) -> bool {
+    let crc = BASE64_STANDARD.encode(crc32c(&request.body).to_be_bytes());
+    let md5 = BASE64_STANDARD.encode(Md5::digest(&request.body));
+    let is = |name, expected: &str| request.header(name).is_none_or(|value| value == expected);
+    is("x-amz-checksum-crc32c", &crc)
+        && is("x-goog-hash", &format!("crc32c={crc}"))
+        && is("content-md5", &md5)
+}
+
+/// Returns the bytes that a PUT stores: other ones if the fault says so, although they are acknowledged.
+fn stored_bytes(request: &HttpRequest) -> Bytes {
+    let mut bytes = request.body.to_vec();
+    if request.fault == Some(ServerFault::FlipBit)
+        && let Some(byte) = bytes.first_mut()
+    {
+        *byte ^= 0x10;
+    }
+    bytes.into()
+}
+
 fn stored_headers(request: &HttpRequest, dialect: Dialect) -> BTreeMap<String, String> {
     let mut stored = BTreeMap::new();
     for (name, value) in &request.headers {
+        // Azure's content headers are those of the blob, not of the request.
         let name = name.as_str();
+        let name = name.strip_prefix("x-ms-blob-").unwrap_or(name);
         if (CONTENT_HEADERS.contains(&name) || name.starts_with(dialect.metadata_prefix))
             && let Ok(value) = value.to_str()
         {

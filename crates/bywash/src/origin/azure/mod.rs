@@ -10,6 +10,7 @@ mod connection;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod names;
+mod put;
 mod session;
 mod upload;
 
@@ -26,7 +27,7 @@ use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, 
 use url::Url;
 
 use self::address::Address;
-use self::names::AnyNames;
+use self::put::CheckedPuts;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
@@ -78,6 +79,7 @@ impl AzureStore {
     ) -> Result<Self> {
         let http = HttpClient::new(STORE)?;
         let address = Address::of(&builder, container).map_err(|text| http.generic(text));
+        let special = put::is_special(&builder);
         let objects = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -87,11 +89,11 @@ impl AzureStore {
         let address = address?;
         let endpoint = address.container.to_string();
         let client = AzureClient {
-            objects: objects.clone(),
+            objects,
             http,
             address,
         };
-        let objects: Arc<dyn ObjectStore> = Arc::new(AnyNames { objects });
+        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client, special));
         Ok(Self::new(
             &format!("az://{container}"),
             endpoint,
@@ -101,8 +103,7 @@ impl AzureStore {
         ))
     }
 
-    /// Returns a request for a blob, authorized as the settings allow. `length` is the body's, in bytes; the body is
-    /// yet to be set.
+    /// See [`AzureClient::request`].
     async fn request(
         &self,
         method: Method,
@@ -111,8 +112,30 @@ impl AzureStore {
         headers: &[(HeaderName, String)],
         length: u64,
     ) -> Result<Request> {
-        let client = &self.client;
-        let url = client.address.blob(&self.full_path(path), query);
+        let key = self.full_path(path);
+        self.client
+            .request(method, &key, query, headers, length)
+            .await
+    }
+
+    /// See [`AzureClient::refused`].
+    fn refused(&self, operation: &str, path: &Path, response: &Response, is_create: bool) -> Error {
+        self.client.refused(operation, path, response, is_create)
+    }
+}
+
+impl AzureClient {
+    /// Returns a request for a blob, authorized as the settings allow. `length` is the body's, in bytes; the body is
+    /// yet to be set.
+    async fn request(
+        &self,
+        method: Method,
+        key: &Path,
+        query: &[(&str, &str)],
+        headers: &[(HeaderName, String)],
+        length: u64,
+    ) -> Result<Request> {
+        let url = self.address.blob(key, query);
         let mut unsigned = http::Request::builder().method(method).uri(url.as_str());
         for (name, value) in headers {
             unsigned = unsigned.header(name, value);
@@ -120,21 +143,19 @@ impl AzureStore {
         let mut signed: HttpRequest = unsigned
             .header(CONTENT_LENGTH, length)
             .body(HttpRequestBody::empty())
-            .map_err(|error| client.http.generic(error))?;
-        if client.address.anonymous {
+            .map_err(|error| self.http.generic(error))?;
+        if self.address.anonymous {
             address::add_version(&mut signed);
         } else {
-            let credential = client.objects.credentials().get_credential().await?;
-            AzureAuthorizer::new(&credential, &client.address.account)
-                .try_authorize(&mut signed)?;
+            let credential = self.objects.credentials().get_credential().await?;
+            AzureAuthorizer::new(&credential, &self.address.account).try_authorize(&mut signed)?;
         }
         let (mut signed, _) = signed.into_parts();
         if length > 0 {
             // The client sets it from the body; a second header would be a bad request.
             signed.headers.remove(CONTENT_LENGTH);
         }
-        let url =
-            Url::parse(&signed.uri.to_string()).map_err(|error| client.http.generic(error))?;
+        let url = Url::parse(&signed.uri.to_string()).map_err(|error| self.http.generic(error))?;
         Ok(Request::new(signed.method, url).headers(signed.headers))
     }
 
@@ -150,7 +171,7 @@ impl AzureStore {
             // The bytes were damaged in transit, and are sent again.
             ("Md5Mismatch", _) => {
                 let text = format!("{operation} {object}: {code}");
-                self.client.http.generic(text)
+                self.http.generic(text)
             }
             (_, Error::Precondition { path, source }) if is_create => {
                 Error::AlreadyExists { path, source }

@@ -1,47 +1,10 @@
 //! Names of metadata. Azure accepts only identifiers, other stores also hyphens and dots, so other characters are
 //! encoded as `_x2d_`.
 
-use std::fmt;
+use object_store::{Attribute, Attributes};
 
-use object_store::azure::MicrosoftAzure;
-use object_store::path::Path;
-use object_store::{
-    Attribute, Attributes, GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result,
-};
-
-/// A client that accepts any name.
-#[derive(Debug)]
-pub(super) struct AnyNames {
-    pub(super) objects: MicrosoftAzure,
-}
-
-impl fmt::Display for AnyNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
-}
-
-crate::forward_object_store! {
-    impl[] ObjectStore for AnyNames => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            mut options: PutOptions,
-        ) -> Result<PutResult> {
-            options.attributes = renamed(&options.attributes, encoded);
-            self.objects.put_opts(path, payload, options).await
-        }
-
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            let mut found = self.objects.get_opts(path, options).await?;
-            found.attributes = renamed(&found.attributes, decoded);
-            Ok(found)
-        }
-    }
-}
-
-fn renamed(attributes: &Attributes, rename: impl Fn(&str) -> String) -> Attributes {
+/// Returns the attributes with other names of metadata.
+pub(super) fn renamed(attributes: &Attributes, rename: impl Fn(&str) -> String) -> Attributes {
     let renamed = attributes.iter().map(|(attribute, value)| {
         let attribute = match attribute {
             Attribute::Metadata(name) => Attribute::Metadata(rename(name).into()),
@@ -68,7 +31,7 @@ pub(super) fn encoded(name: &str) -> String {
 }
 
 /// Decodes an identifier. Identifiers of other programs stay as they are.
-fn decoded(identifier: &str) -> String {
+pub(super) fn decoded(identifier: &str) -> String {
     let (mut name, mut rest) = (Vec::with_capacity(identifier.len()), identifier);
     while let Some(at) = rest.find("_x") {
         let (before, from) = rest.split_at(at);

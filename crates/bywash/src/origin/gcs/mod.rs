@@ -1,12 +1,12 @@
 //! The `gs://` origin: object_store's client, which uses Google's XML API, plus that API's multipart uploads.
 
 mod client;
+mod put;
 mod session;
 #[cfg(any(test, fuzzing))]
 pub(crate) use session::fuzz;
 mod sessions;
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -17,13 +17,11 @@ use object_store::gcp::{
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
-};
+use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
+use self::put::CheckedPuts;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
@@ -90,8 +88,7 @@ impl GcsStore {
         bucket: &str,
         prefix: &Path,
     ) -> Result<Self> {
-        let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
-        let endpoint = endpoint.unwrap_or_else(|| GOOGLE.to_owned());
+        let endpoint = base_url(&builder).unwrap_or_else(|| GOOGLE.to_owned());
         let anonymous = builder.get_config_value(&GoogleConfigKey::SkipSignature);
         let anonymous = anonymous.as_deref() == Some("true");
         let builder = if anonymous {
@@ -110,7 +107,7 @@ impl GcsStore {
             .build()?;
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let client = GcsClient {
-            objects: objects.clone(),
+            objects,
             http,
             bucket: bucket.to_owned(),
             endpoint: endpoint.clone(),
@@ -120,7 +117,7 @@ impl GcsStore {
         Ok(Self::new(
             &address,
             endpoint,
-            Arc::new(ByGeneration { objects }),
+            Arc::new(CheckedPuts::new(&client)),
             prefix,
             client,
         ))
@@ -133,15 +130,45 @@ impl GcsStore {
         path: &Path,
         query: &[(&str, &str)],
     ) -> Result<Request> {
-        let client = &self.client;
+        self.client
+            .request(method, &self.full_path(path), query)
+            .await
+    }
+}
+
+impl GcsClient {
+    /// Returns `None` where no credentials are needed.
+    async fn bearer(&self) -> Result<Option<String>> {
+        if self.anonymous {
+            return Ok(None);
+        }
+        let credential = self.objects.credentials().get_credential().await?;
+        Ok(Some(credential.bearer.clone()).filter(|bearer| !bearer.is_empty()))
+    }
+
+    /// Returns a request of the XML API for `key` in the bucket.
+    async fn request(&self, method: Method, key: &Path, query: &[(&str, &str)]) -> Result<Request> {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let full_path = self.full_path(path);
-        let (bucket, key) = (encoded(&client.bucket), encoded(full_path.as_ref()));
-        let address = format!("{}/{bucket}/{key}", client.endpoint);
-        let mut url = Url::parse(&address).map_err(|error| client.http.generic(error))?;
-        url.query_pairs_mut().extend_pairs(query);
+        let (bucket, key) = (encoded(&self.bucket), encoded(key.as_ref()));
+        let address = format!("{}/{bucket}/{key}", self.endpoint);
+        let mut url = Url::parse(&address).map_err(|error| self.http.generic(error))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
         client::authorised(Request::new(method, url), self.bearer().await?.as_deref())
     }
+}
+
+/// Returns the endpoint of the settings, or of the service account, as object_store finds it.
+fn base_url(builder: &GoogleCloudStorageBuilder) -> Option<String> {
+    let value = |key| builder.get_config_value(&key);
+    let account = || {
+        let file = || std::fs::read_to_string(value(GoogleConfigKey::ServiceAccount)?).ok();
+        let account = value(GoogleConfigKey::ServiceAccountKey).or_else(file)?;
+        let account: serde_json::Value = serde_json::from_str(&account).ok()?;
+        account["gcs_base_url"].as_str().map(str::to_owned)
+    };
+    value(GoogleConfigKey::BaseUrl).or_else(account)
 }
 
 /// Returns the URL in `STORAGE_EMULATOR_HOST`, which may lack a scheme.
@@ -149,38 +176,6 @@ fn emulator(host: &str) -> String {
     match host.split_once("://") {
         Some(_) => host.trim_end_matches('/').to_owned(),
         None => format!("http://{host}"),
-    }
-}
-
-/// Maps conditions on ETags to generations, as Google's conditions require.
-#[derive(Debug)]
-struct ByGeneration {
-    objects: GoogleCloudStorage,
-}
-
-impl fmt::Display for ByGeneration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
-}
-
-crate::forward_object_store! {
-    impl[] ObjectStore for ByGeneration => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            mut options: PutOptions,
-        ) -> Result<PutResult> {
-            if let PutMode::Update(version) = &mut options.mode {
-                version.version = Some(sessions::generation(&self.objects, path, version).await?);
-            }
-            self.objects.put_opts(path, payload, options).await
-        }
-
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.objects.get_opts(path, options).await
-        }
     }
 }
 

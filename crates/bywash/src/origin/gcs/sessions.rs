@@ -21,19 +21,10 @@ impl GcsStore {
         url.map_err(|error| generic(format!("the endpoint {endpoint}: {error}")))
     }
 
-    /// Returns `None` where no credentials are needed.
-    pub(super) async fn bearer(&self) -> Result<Option<String>> {
-        if self.client.anonymous {
-            return Ok(None);
-        }
-        let credential = self.client.objects.credentials().get_credential().await?;
-        Ok(Some(credential.bearer.clone()).filter(|bearer| !bearer.is_empty()))
-    }
-
     /// Returns length and checksum of an object, which object_store's HEAD by the XML API leaves out.
     pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
         let key = self.full_path(path);
-        let bearer = self.bearer().await?;
+        let bearer = self.client.bearer().await?;
         let place = (&self.endpoint()?, self.client.bucket.as_str(), key.as_ref());
         client::head_object(&self.client.http, place, bearer.as_deref()).await
     }
@@ -41,7 +32,7 @@ impl GcsStore {
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<GcsSession> {
         let client = &self.client;
         let key = self.full_path(path);
-        let bearer = self.bearer().await?;
+        let bearer = self.client.bearer().await?;
         let if_generation = match &options.mode {
             PutMode::Overwrite => None,
             PutMode::Create => Some("0".to_owned()),

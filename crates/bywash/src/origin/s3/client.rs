@@ -143,7 +143,8 @@ impl S3Store {
                 .map(|(name, value)| (*name, &**value))
                 .collect();
             let url = self
-                .presign_key(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
+                .client
+                .presign(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
                 .await?;
             let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
             let response = self.client.http.send(request).await?;

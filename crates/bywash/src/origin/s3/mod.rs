@@ -6,6 +6,7 @@
 mod client;
 mod multipart;
 mod profile;
+mod put;
 #[cfg(any(test, fuzzing))]
 pub(crate) use multipart::fuzz;
 
@@ -23,6 +24,7 @@ use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, 
 use self::client::STORE;
 use self::multipart::Checksums;
 use self::profile::Profile;
+use self::put::{CheckedPuts, is_special};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
@@ -100,7 +102,7 @@ impl S3Store {
         let skips = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
         let unsigned = skips.as_deref() == Some("true");
         let builder = match unsigned {
-            // A URL is made by signing it: `presign_key` takes the signature out.
+            // A URL is made by signing it: `presign` takes the signature out.
             true => builder
                 .with_access_key_id("none")
                 .with_secret_access_key("none"),
@@ -108,6 +110,7 @@ impl S3Store {
         };
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+        let special = is_special(&builder);
         let endpoint = endpoint.or(region).unwrap_or_default();
         let client = builder
             .with_client_options(client_options())
@@ -116,7 +119,6 @@ impl S3Store {
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .build()?;
         let client = Arc::new(client);
-        let objects: Arc<dyn ObjectStore> = Arc::<AmazonS3>::clone(&client);
         let client = S3Client {
             client,
             http,
@@ -124,6 +126,7 @@ impl S3Store {
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
+        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client, special));
         Ok(Self::new(
             &format!("s3://{bucket}"),
             endpoint,
@@ -141,11 +144,13 @@ impl S3Store {
         headers: &HeaderMap,
     ) -> Result<reqwest::Url> {
         let key = self.full_path(path);
-        self.presign_key(method, &key, query, headers).await
+        self.client.presign(method, &key, query, headers).await
     }
+}
 
-    /// As [`Self::presign`], for `key` in the bucket; the root is the bucket itself.
-    async fn presign_key(
+impl S3Client {
+    /// Signs a request for `key` in the bucket; the root is the bucket itself.
+    async fn presign(
         &self,
         method: Method,
         key: &Path,
@@ -154,10 +159,11 @@ impl S3Store {
     ) -> Result<reqwest::Url> {
         let mut options = SignedUrlOptions::new().with_query(query.iter().copied());
         options.signed_headers.clone_from(headers);
-        let client = &self.client.client;
-        let signed = client.signed_url_opts(method, key, PRESIGN_VALIDITY, &options);
+        let signed = self
+            .client
+            .signed_url_opts(method, key, PRESIGN_VALIDITY, &options);
         let mut url = signed.await?;
-        if self.client.unsigned {
+        if self.unsigned {
             let pairs = url.query().unwrap_or_default().split('&');
             let unsigned: Vec<_> = pairs.filter(|pair| !pair.starts_with("X-Amz-")).collect();
             let query = unsigned.join("&");

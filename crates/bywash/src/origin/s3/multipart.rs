@@ -116,6 +116,19 @@ pub(super) fn same_upload(one: &str, other: &str) -> bool {
 
 /// Returns the headers of a request that starts an upload.
 pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
+    let mut headers = attribute_headers(attributes);
+    for (name, value) in [
+        ("x-amz-checksum-algorithm", "CRC32C"),
+        ("x-amz-checksum-type", "FULL_OBJECT"),
+    ] {
+        let name = HeaderName::from_static(name);
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers
+}
+
+/// Returns content headers and user metadata as headers of a request.
+pub(in crate::origin) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut set = |name: &str, value: &str| {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
@@ -135,8 +148,6 @@ pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
             _ => {}
         }
     }
-    set("x-amz-checksum-algorithm", "CRC32C");
-    set("x-amz-checksum-type", "FULL_OBJECT");
     headers
 }
 

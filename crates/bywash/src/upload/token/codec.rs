@@ -17,7 +17,10 @@ use crate::upload::parts::StoredPart;
 use crate::upload::{ChunkPlan, UploadOptions};
 
 const MAGIC: &[u8; 8] = b"BYWTOKEN";
+/// Version of most tokens.
 const VERSION: u32 = 1;
+/// Version of tokens of uploads whose chunks changed their length, which earlier programs would cut at other offsets.
+const VERSION_CHANGED_CHUNKS: u32 = 2;
 /// Magic, version, and the length of the header.
 const PREAMBLE_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
@@ -75,7 +78,11 @@ impl UploadToken {
         let size = PREAMBLE_BYTES + header.len() + self.waiting.len() + CRC_BYTES;
         let mut bytes = Vec::with_capacity(size);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = match self.plan.was_changed() {
+            true => VERSION_CHANGED_CHUNKS,
+            false => VERSION,
+        };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&header);
         let crc = crc32c(&[Bytes::copy_from_slice(&bytes)]);
@@ -95,9 +102,9 @@ impl UploadToken {
             return Err(invalid("it is none, or cut"));
         }
         let version = number(&bytes[8..12]);
-        if version != VERSION {
+        if !(VERSION..=VERSION_CHANGED_CHUNKS).contains(&version) {
             return Err(invalid(format!(
-                "it is of format {version}, this is {VERSION}"
+                "it is of format {version}, and this program reads {VERSION} to {VERSION_CHANGED_CHUNKS}"
             )));
         }
         let end = bytes.len() - CRC_BYTES;
@@ -110,7 +117,7 @@ impl UploadToken {
         let header: TokenHeader = serde_json::from_slice(&bytes[PREAMBLE_BYTES..header_end])
             .map_err(|error| invalid(error.to_string()))?;
         let plan = header.plan;
-        if !plan.is_sound() {
+        if !plan.is_sound() || plan.known_from() > header.acknowledged {
             return Err(invalid("its chunks cannot be"));
         }
         Ok(Self {

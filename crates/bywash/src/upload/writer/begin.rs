@@ -54,6 +54,9 @@ impl Upload {
         else {
             return Ok(());
         };
+        if !client.session().can_be_continued() {
+            return Ok(());
+        }
         let header = Header {
             url: journaling.url.clone(),
             endpoint: journaling.endpoint.clone(),

@@ -7,6 +7,7 @@ use object_store::{Error, Result};
 use super::Upload;
 use crate::error::EngineError;
 use crate::origin::interface::body_length_error;
+use crate::upload::ChunkPlan;
 use crate::upload::buffer::{FrameBuffer, frames_for};
 
 impl Upload {
@@ -17,6 +18,7 @@ impl Upload {
         {
             return Err(body_length_error(&self.path, length, self.accepted));
         }
+        self.change_chunk();
         loop {
             let room = self.part.room();
             let more = self.pending.iter().any(|bytes| !bytes.is_empty());
@@ -74,6 +76,10 @@ impl Upload {
             let next = self.part.next(&self.plan, self.window.spare());
             let full = std::mem::replace(&mut self.part, next);
             self.window.send(full, driver);
+            if self.next_chunk.is_some() {
+                // A captured upload is cut by one plan from its acknowledged offset on.
+                self.window.drain(driver).await?;
+            }
         } else {
             let pieces = std::mem::take(&mut self.pieces);
             let mut chunk = self.part.chunk(driver.acknowledged, pieces);
@@ -89,7 +95,27 @@ impl Upload {
                 .acknowledged(driver.acknowledged, driver.crc32c)
                 .await?;
         }
+        self.change_chunk();
         Ok(())
+    }
+
+    /// Gives the chunk about to be filled, and those after it, the length of [`Self::set_chunk`]. Waits for the next
+    /// chunk while this one has bytes, also at the store, and while chunks are in flight.
+    pub(super) fn change_chunk(&mut self) {
+        let at = (self.part.index, self.part.offset);
+        let begins = self.part.length == 0 && at.1 == self.plan.start_of(at.0);
+        if !begins || self.window.len() > 0 {
+            return;
+        }
+        let Some(bytes) = self.next_chunk.take() else {
+            return;
+        };
+        let rule = self.bucket.chunk_rule(&self.options);
+        // Checked when it was set: a chunk that is filled meanwhile leaves less to come.
+        if let Ok(plan) = ChunkPlan::changed_from(&rule, at, bytes, self.options.length) {
+            self.plan = plan;
+            self.part.fit(&plan);
+        }
     }
 
     /// Copies the chunk into blocks, if they are kept and it was not copied before.

@@ -20,7 +20,9 @@ use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::Objects;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{FaultPlan, LoggedRequest, Protocol, Server, ServerFaultKind};
+use bywash_sim::server::{
+    FaultPlan, LoggedRequest, Protocol, Server, ServerFault, ServerFaultKind,
+};
 use bywash_support::pattern;
 use bywash_support::settings::seeds;
 use object_store::aws::AmazonS3Builder;
@@ -346,7 +348,19 @@ fn judge(
         None => !plan.conflict,
         Some(stored) => plan.conflict && stored.bytes == pattern(!plan.seed, 10),
     };
-    ensure(new || old, "an object exists that was never uploaded")?;
+    let damaged = outcome.as_ref().is_err_and(|error| {
+        let found = EngineError::find(error);
+        matches!(found, Some(EngineError::UploadDamaged { .. }))
+    });
+    // What a store has that corrupts a whole object is there; the checksum in its response makes it an error.
+    let corrupt = log.iter().any(|one| {
+        let whole = one.line.starts_with("PUT") && !one.line.contains("upload");
+        whole && one.fault == Some(ServerFault::FlipBit)
+    });
+    ensure(
+        new || old || (damaged && corrupt),
+        "an object exists that was never uploaded",
+    )?;
     let name = match outcome {
         Ok(done) => {
             ensure(!plan.conflict, "an object was replaced that must not be")?;

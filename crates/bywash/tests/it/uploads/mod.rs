@@ -3,10 +3,14 @@
 
 mod adversarial;
 mod allocations;
+mod ancestor;
+mod blocking;
 mod buffering;
 mod capture;
+mod chunks;
 mod ends;
 mod fake;
+mod golden;
 mod journal;
 mod origins;
 mod parallel;

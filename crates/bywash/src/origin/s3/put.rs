@@ -1,0 +1,140 @@
+//! Whole objects by one request, with their CRC32C: object_store's client sends none that all stores know.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result};
+
+use super::S3Client;
+use super::client::STORE;
+use super::multipart::{Checksums, attribute_headers, complete_headers};
+use crate::origin::http_client::{Request, Response};
+use crate::origin::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
+
+/// A client that stores objects with a checksum.
+#[derive(Debug)]
+pub(super) struct CheckedPuts {
+    objects: Arc<AmazonS3>,
+    client: S3Client,
+    /// Settings of the builder that only object_store's own request has: encryption, a payer, another checksum.
+    special: bool,
+    /// The store refused the header of the checksum, so that the MD5 is sent. A stale value costs a request, hence
+    /// relaxed.
+    md5_only: AtomicBool,
+}
+
+/// Returns whether the builder has settings that only object_store's own request has.
+pub(super) fn is_special(builder: &AmazonS3Builder) -> bool {
+    let value = |name: &str| {
+        let key = name.parse::<AmazonS3ConfigKey>().ok()?;
+        builder.get_config_value(&key)
+    };
+    let given = [
+        "aws_server_side_encryption",
+        "aws_sse_kms_key_id",
+        "aws_sse_customer_key_base64",
+        "aws_checksum_algorithm",
+    ];
+    let set = ["aws_request_payer", "aws_disable_tagging"];
+    given.iter().any(|name| value(name).is_some())
+        || set
+            .iter()
+            .any(|name| value(name).as_deref() == Some("true"))
+        || value("aws_conditional_put").as_deref() == Some("disabled")
+}
+
+impl fmt::Display for CheckedPuts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+impl CheckedPuts {
+    pub(super) fn new(client: &S3Client, special: bool) -> Self {
+        Self {
+            objects: Arc::clone(&client.client),
+            client: client.clone(),
+            special,
+            md5_only: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends all bytes; returns the host and its response.
+    async fn send(
+        &self,
+        key: &Path,
+        pieces: &[Bytes],
+        options: &PutOptions,
+        md5_only: bool,
+    ) -> Result<(String, Response)> {
+        let generic = |text: String| self.client.http.generic(text);
+        let mut headers = attribute_headers(&options.attributes);
+        headers.extend(complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?);
+        let (name, value) = match md5_only {
+            true => ("content-md5", md5_text(pieces)),
+            false => ("x-amz-checksum-crc32c", crc32c_text(pieces)),
+        };
+        let tags = options.tags.encoded();
+        let tagging = Some(("x-amz-tagging", tags.to_owned())).filter(|_| !tags.is_empty());
+        for (name, value) in [Some((name, value)), tagging].into_iter().flatten() {
+            let value =
+                HeaderValue::from_str(&value).map_err(|error| generic(error.to_string()))?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        let url = self.client.presign(Method::PUT, key, &[], &headers).await?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let request = Request::new(Method::PUT, url).headers(headers);
+        let sent = self.client.http.send(request.body(pieces.to_vec()));
+        Ok((host, sent.await?))
+    }
+
+    async fn put(
+        &self,
+        key: &Path,
+        payload: PutPayload,
+        options: &PutOptions,
+    ) -> Result<PutResult> {
+        let pieces: Vec<Bytes> = payload.into_iter().collect();
+        let md5_only = self.md5_only.load(Relaxed);
+        let (mut host, mut response) = self.send(key, &pieces, options, md5_only).await?;
+        if is_unknown_header(&response) && !md5_only {
+            self.md5_only.store(true, Relaxed);
+            (host, response) = self.send(key, &pieces, options, true).await?;
+        }
+        if !response.status.is_success() {
+            return Err(refused(STORE, key, &response, &options.mode));
+        }
+        compare(&host, key, &response, &pieces)?;
+        let header = |name| response.header(name).map(str::to_owned);
+        Ok(PutResult {
+            e_tag: header("etag"),
+            version: header("x-amz-version-id"),
+            extensions: Default::default(),
+        })
+    }
+}
+
+crate::forward_object_store! {
+    impl[] ObjectStore for CheckedPuts => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            match self.special {
+                true => self.objects.put_opts(path, payload, options).await,
+                false => self.put(path, payload, &options).await,
+            }
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
+    }
+}
