@@ -8,9 +8,10 @@ mod signer;
 
 use std::collections::HashMap;
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bywash::origin::signed::{SignedStore, SignedTarget};
 use bywash::upload::journal::{Header, Journal};
 use bywash::{Bucket, Consistency, ContentDigest, Engine, OriginUrl};
 use object_store::PutMode;
@@ -104,6 +105,42 @@ impl Endpoint {
         self.mount(origin, &self.remote)
     }
 
+    /// Returns an object to upload by what was signed for it, in chunks of about `chunk` bytes. `length`: its bytes, if
+    /// known. Sends no request.
+    pub(crate) fn signed_target(
+        &self,
+        signed: &SignedTarget,
+        chunk: u64,
+        length: Option<u64>,
+        mode: PutMode,
+    ) -> Result<Target, Failure> {
+        let store = SignedStore::open(signed)
+            .map_err(|error| Failure::store(format!("cannot write {signed}"), &error))?;
+        // As long as the signed parts must be.
+        let chunk = match (signed, length) {
+            (SignedTarget::Parts(urls), Some(length)) => {
+                chunk.max(length.div_ceil(urls.parts.len() as u64))
+            }
+            _ => chunk,
+        };
+        self.make_room(chunk)?;
+        Ok(Target {
+            bucket: self.mount_signed(store)?,
+            path: signed.object(),
+            url: signed.to_string(),
+            endpoint: None,
+            chunk,
+            mode,
+        })
+    }
+
+    fn mount_signed(&self, store: SignedStore) -> Result<Bucket, Failure> {
+        let name = format!("signed-{:016x}", rand::random::<u64>());
+        let consistency = Consistency::Revalidate(Duration::ZERO);
+        let mounted = self.engine()?.mount(&name, Arc::new(store), consistency);
+        mounted.map_err(|error| Failure::failed(format!("cannot open a signed address: {error}")))
+    }
+
     fn mount(&self, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
         let key = (url.clone(), remote.endpoint());
         if let Some(bucket) = self.buckets.lock().get(&key) {
@@ -193,6 +230,11 @@ impl Endpoint {
 
     /// Returns the bucket of a journaled upload. The S3 endpoint defaults to the recorded one.
     pub(crate) fn of_upload(&self, header: &Header) -> Result<Bucket, Failure> {
+        if let Some(store) = SignedStore::recorded(&header.session) {
+            let failed = |error| Failure::store(format!("cannot write {}", header.url), &error);
+            self.make_room(header.chunk)?;
+            return self.mount_signed(store.map_err(failed)?);
+        }
         let url = Url::destination(&header.url);
         let url = url.map_err(|error| Failure::failed(format!("{}: {error}", header.url)))?;
         let origin = match (&url, &header.endpoint) {
@@ -211,8 +253,6 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 
     use super::*;

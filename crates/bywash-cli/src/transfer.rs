@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use bywash::OriginUrl;
 use bywash::origin::folder::FolderStore;
+use bywash::origin::signed::SignedTarget;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -53,6 +54,8 @@ pub(crate) struct Pair {
     pub(crate) listed: Option<Listed>,
     /// Tree of files that contains the destination.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// What was signed for the destination, if that is the way to write it.
+    pub(crate) signed: Option<SignedTarget>,
 }
 
 /// Returns the location of a name below a destination.

@@ -72,7 +72,10 @@ impl Url {
     pub(crate) fn destination(text: &str) -> Result<Self, String> {
         Ok(match text.parse()? {
             Self::Object(address) if !address.scheme.is_writable() => {
-                return Err(format!("{text:?} can be read only"));
+                return Err(format!(
+                    "{address} can be read only; to write there, give an address that was signed for it, as by bywash presign \
+                     --method PUT"
+                ));
             }
             // Special files such as pipes are written directly.
             Self::File(path) if text.starts_with("file://") && !is_special(&path) => {

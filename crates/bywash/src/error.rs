@@ -121,6 +121,14 @@ pub enum EngineError {
         /// The object.
         object: String,
     },
+    /// A signed address does not allow what the upload needs, or one request that cannot be repeated has failed.
+    #[error("upload of {object}: {reason}")]
+    SignedAddress {
+        /// The object.
+        object: String,
+        /// The reason, and what to do.
+        reason: String,
+    },
     /// The bucket is read-only.
     #[error("{operation} {object}: the bucket is read-only: {reason}")]
     ReadOnly {

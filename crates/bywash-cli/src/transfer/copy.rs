@@ -126,7 +126,7 @@ impl Copier {
             ..
         } = pair;
         let listed = pair.listed.as_ref();
-        if same_location(source, destination) {
+        if pair.signed.is_none() && same_location(source, destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));
@@ -140,7 +140,11 @@ impl Copier {
         })
         .await?;
         let start = Instant::now();
-        let stored = match self.server_copy(source, destination, listed).await? {
+        let by_the_store = match &pair.signed {
+            Some(_) => None,
+            None => self.server_copy(source, destination, listed).await?,
+        };
+        let stored = match by_the_store {
             Some(stored) => {
                 bar.inc(listed.map_or(0, |listed| listed.bytes));
                 stored
@@ -269,12 +273,26 @@ impl Copier {
         bar: &ProgressBar,
     ) -> Result<Stored, Failure> {
         let Pair {
-            destination, tree, ..
+            destination,
+            tree,
+            signed,
+            ..
         } = pair;
         let plain = |bytes| Stored {
             bytes: Some(bytes),
             ..Stored::default()
         };
+        if let Some(signed) = signed {
+            let (mode, bytes) = (self.mode.clone(), opened.bytes);
+            let target = self
+                .endpoint
+                .signed_target(signed, opened.part_bytes, bytes, mode)?;
+            let result = upload::new_object(opened, &target, bar).await?;
+            return Ok(Stored {
+                e_tag: result.put.e_tag,
+                ..plain(result.length)
+            });
+        }
         match destination {
             Url::File(path) => {
                 let written = file::write(opened, (path, tree.as_deref()), &self.mode, bar);

@@ -134,6 +134,7 @@ impl Roots {
             destination: below(&self.destination, &name)?,
             listed: Some(Listed { bytes, e_tag }),
             tree: self.tree.clone(),
+            signed: None,
         })
     }
 }

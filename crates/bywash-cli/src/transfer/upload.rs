@@ -29,7 +29,7 @@ pub(crate) async fn new_object(
         length: source.bytes,
         chunk: Some(target.chunk),
         // Parts are uploaded without a copy.
-        parallel: ahead(source.part_bytes),
+        parallel: ahead(target.chunk.max(source.part_bytes)),
         journal: Some(JournalOptions {
             url: target.url.clone(),
             endpoint: target.endpoint.clone(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bywash::ContentDigest;
+use http::{HeaderName, HeaderValue};
 use object_store::{PutMode, UpdateVersion};
 
 use crate::endpoint::{Endpoint, Remote};
@@ -20,14 +21,25 @@ use crate::transfer::run::{all, one};
 use crate::transfer::{After, Pair, below, is_own_marker, root_store, tree, tree_of};
 use crate::url::Url;
 
+use self::signed::{Ends, parse_header};
+
+mod signed;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Transfer {
     /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path, a file path, or - for standard input
-    #[arg(value_name = "SRC", required = true)]
+    #[arg(value_name = "SRC", required = true, conflicts_with = "parts")]
     sources: Vec<Url>,
-    /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output
-    #[arg(value_name = "DST", value_parser = Url::destination)]
-    destination: Url,
+    /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output; or an
+    /// https:// address that was signed for writing one object. With --parts, this is the source
+    #[arg(value_name = "DST")]
+    destination: String,
+    /// File with signed addresses of the parts of one object, as `bywash presign --parts` prints them: the destination
+    #[arg(long, value_name = "FILE", conflicts_with = "recursive")]
+    parts: Option<PathBuf>,
+    /// Header that a signed destination was signed for; may be repeated
+    #[arg(long = "header", value_name = "NAME:VALUE", value_parser = parse_header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// Copy everything below a source, a folder or prefix, under the same names below the destination
     #[arg(long, short)]
     recursive: bool,
@@ -66,7 +78,8 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
         None => PutMode::Overwrite,
     };
     let endpoint = Endpoint::new(&args.remote, &args.data_dir);
-    let is_object = matches!(&args.sources[..], [Url::Object(_)]);
+    let ends = Ends::of(&args)?;
+    let is_object = matches!(&ends.sources[..], [Url::Object(_)]);
     if args.sha256.is_some() && !is_object {
         return Err(Failure::usage(
             "--sha256 is of one object; name one, as s3://bucket/key",
@@ -75,10 +88,10 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
     let copier = Copier::new(endpoint, mode, args.output).comparing(args.sha256);
     let copier = Arc::new(copier);
     if args.recursive {
-        let copies = or_interrupt(trees(&args, &copier.endpoint)).await?;
+        let copies = or_interrupt(trees(&args, ends, &copier.endpoint)).await?;
         return all(&copier, copies, args.jobs, args.output, after).await;
     }
-    let mut pairs = singles(&args)?;
+    let mut pairs = singles(&ends)?;
     if pairs.len() > 1 {
         return all(&copier, pairs.into(), args.jobs, args.output, after).await;
     }
@@ -89,15 +102,15 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
 }
 
 /// Plans a copy of each source. Below a destination that is a folder, copies get the names of their sources.
-fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
-    if args.sources.len() > 1 && !args.destination.is_folder() {
+fn singles(ends: &Ends) -> Result<Vec<Pair>, Failure> {
+    if ends.sources.len() > 1 && !ends.destination.is_folder() {
         return Err(Failure::usage(format!(
             "{} sources need a folder to go to; end {} with a slash if it is one",
-            args.sources.len(),
-            args.destination
+            ends.sources.len(),
+            ends.destination
         )));
     }
-    let pairs = args.sources.iter().map(|source| {
+    let pairs = ends.sources.iter().map(|source| {
         if let Url::File(path) = source
             && path.is_dir()
         {
@@ -107,9 +120,10 @@ fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
         }
         Ok(Pair {
             source: source.clone(),
-            destination: resolve(&args.destination, source)?,
+            destination: resolve(&ends.destination, source)?,
             listed: None,
             tree: None,
+            signed: ends.signed.clone(),
         })
     });
     pairs.collect()
@@ -129,21 +143,21 @@ fn resolve(destination: &Url, source: &Url) -> Result<Url, Failure> {
 }
 
 /// Plans the copies of everything below the sources.
-async fn trees(args: &Transfer, endpoint: &Endpoint) -> Result<Copies, Failure> {
-    for source in &args.sources {
-        if same_location(source, &args.destination) {
+async fn trees(args: &Transfer, ends: Ends, endpoint: &Endpoint) -> Result<Copies, Failure> {
+    for source in &ends.sources {
+        if same_location(source, &ends.destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));
         }
     }
     let roots = Arc::new(Roots {
-        sources: args.sources.clone(),
-        destination: args.destination.clone(),
-        tree: tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
+        tree: tree_of(&ends.destination, &args.data_dir, args.keep_dirlinks),
+        sources: ends.sources,
+        destination: ends.destination,
     });
     let plan = planned(|sort| plan_trees(args, endpoint, &roots, sort)).await?;
-    root_store(&args.destination, endpoint)?;
+    root_store(&roots.destination, endpoint)?;
     plan.copies(roots)
 }
 

@@ -18,6 +18,7 @@ mod rm;
 mod series;
 mod serve;
 mod shell;
+mod signed;
 mod sync;
 mod trees;
 mod uploads;

@@ -25,8 +25,10 @@ mod read_only;
 pub(crate) mod response;
 pub mod s3;
 pub(crate) mod session;
+pub mod signed;
 pub(crate) mod stated_digest;
 mod url;
+mod write_only;
 
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 pub use cloud::Cloud;
@@ -41,3 +43,4 @@ pub use session::{
     SessionToken, StoredRange, UploadSession,
 };
 pub use url::OriginUrl;
+pub use write_only::{Writable, WriteOnly};

@@ -26,7 +26,7 @@ use crate::origin::session::{
 };
 
 /// An upload by blocks. Azure knows only the blocks, not the upload.
-pub(super) struct AzureSession {
+pub(in crate::origin) struct AzureSession {
     store: AzureStore,
     path: Path,
     upload: BlockUpload,
@@ -52,25 +52,31 @@ fn generic(text: String) -> Error {
 
 impl AzureStore {
     /// Opens a session. Sends no request: Azure needs none before the first block.
-    pub(super) fn open(&self, path: &Path, options: &SessionOptions) -> Result<AzureSession> {
+    pub(in crate::origin) fn open(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<AzureSession> {
         // Fails before the first byte is sent rather than after the last.
         condition(&options.mode)?;
         Ok(self.session(path, options, BlockUpload::begin(&options.attributes)))
     }
 
-    pub(super) fn take_over(
+    pub(in crate::origin) fn take_over(
         &self,
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<AzureSession> {
-        let name = session::name_of(&token.0).ok_or_else(|| {
+        let (name, blocks) = session::parse_token(&token.0).ok_or_else(|| {
             generic(format!(
                 "resume upload of {path}: the recorded session is not valid; upload it again"
             ))
         })?;
         let upload = BlockUpload::named(name, &options.attributes);
-        Ok(self.session(path, options, upload))
+        let session = self.session(path, options, upload);
+        *session.blocks.lock() = blocks;
+        Ok(session)
     }
 
     fn session(&self, path: &Path, options: &SessionOptions, upload: BlockUpload) -> AzureSession {
@@ -169,7 +175,11 @@ impl AzureSession {
 #[async_trait]
 impl UploadSession for AzureSession {
     fn token(&self) -> SessionToken {
-        SessionToken(session::token_of(self.upload.name()))
+        SessionToken(session::token_of(self.upload.name(), &Blocks::new()))
+    }
+
+    fn token_now(&self) -> SessionToken {
+        SessionToken(session::token_of(self.upload.name(), &self.blocks.lock()))
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
@@ -190,8 +200,18 @@ impl UploadSession for AzureSession {
     }
 
     async fn status(&self) -> Result<SessionStatus> {
+        let listed = match self.list().await {
+            // A signature may allow writing and not listing: then only acknowledged blocks are known.
+            Err(Error::PermissionDenied { .. }) => {
+                let known = self.blocks.lock();
+                return Ok(SessionStatus::Open(
+                    known.values().map(Block::stored).collect(),
+                ));
+            }
+            listed => listed?,
+        };
         // An upload without blocks is open all the same: Azure does not know that it was opened.
-        let Some((lists, e_tag)) = self.list().await? else {
+        let Some((lists, e_tag)) = listed else {
             return Ok(SessionStatus::Open(Vec::new()));
         };
         if let Some(finished) = self.finished(&lists, e_tag) {

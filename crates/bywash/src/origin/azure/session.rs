@@ -4,6 +4,7 @@
 //! arrival. So a list of blocks contains all that a takeover needs, before the commit and after it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use base64::Engine as _;
@@ -131,14 +132,32 @@ impl BlockLists {
     }
 }
 
-/// Returns the name of the upload of a token.
-pub(super) fn name_of(token: &str) -> Option<&str> {
-    token.strip_prefix("blocks ").filter(|name| is_hex(name))
+/// Parses a token: the name of the upload, and the blocks that its process knew.
+pub(super) fn parse_token(token: &str) -> Option<(&str, Blocks)> {
+    let mut lines = token.split('\n');
+    let name = lines.next()?.strip_prefix("blocks ");
+    let name = name.filter(|name| is_hex(name))?;
+    let blocks = lines.map(|line| {
+        let (id, size) = line.split_once(' ')?;
+        let listed = Listed {
+            name: id.to_owned(),
+            size: size.parse().ok()?,
+        };
+        let block = Block::listed(name, &listed)?;
+        Some((block.range.start, block))
+    });
+    Some((name, blocks.collect::<Option<_>>()?))
 }
 
-/// Returns the token of the upload `name`.
-pub(super) fn token_of(name: &str) -> String {
-    format!("blocks {name}")
+/// Returns the token of the upload `name`: a line for the upload, and one for each of its blocks, of use to a process that
+/// may write and not list.
+pub(super) fn token_of(name: &str, blocks: &Blocks) -> String {
+    let mut token = format!("blocks {name}");
+    for block in blocks.values() {
+        let size = block.range.end - block.range.start;
+        let _ = write!(token, "\n{} {size}", block.id);
+    }
+    token
 }
 
 #[cfg(test)]
@@ -234,10 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn token_contains_its_upload() {
-        assert_eq!(name_of(&token_of(NAME)), Some(NAME));
-        for bad in ["", "blocks ", "blocks xyz", "md5 id"] {
-            assert_eq!(name_of(bad), None, "{bad}");
+    fn token_contains_its_upload_and_the_known_blocks() {
+        let blocks =
+            [chunk(0, 0, b"12345"), chunk(1, 5, b"678")].map(|chunk| Block::of(NAME, &chunk));
+        let blocks: Blocks = blocks.map(|block| (block.range.start, block)).into();
+        for known in [Blocks::new(), blocks] {
+            let token = token_of(NAME, &known);
+            assert_eq!(parse_token(&token), Some((NAME, known)));
+        }
+        let foreign = Block::of("fedcba9876543210", &chunk(0, 0, b"12345"));
+        let foreign = format!("blocks {NAME}\n{} 5", foreign.id);
+        for bad in ["", "blocks ", "blocks xyz", "md5 id", &foreign] {
+            assert_eq!(parse_token(bad), None, "{bad}");
         }
     }
 }

@@ -14,15 +14,14 @@ use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start};
 use crate::EngineError;
 use crate::origin::http_client::{HttpClient, Request, Response};
 use crate::origin::session::{
-    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
+    Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 
 /// Name of this kind of store in errors.
 pub(super) const STORE: &str = "GCS";
 
 /// A resumable session. Its URL alone allows writing to it, so it is never displayed.
-pub(super) struct GcsSession {
+pub(in crate::origin) struct GcsSession {
     http: HttpClient,
     url: Url,
     /// The object, for messages.
@@ -71,10 +70,11 @@ impl GcsSession {
     }
 
     /// Opens a session by a signed URL.
-    pub(super) async fn open_signed(
+    pub(in crate::origin) async fn open_signed(
         http: &HttpClient,
         url: &Url,
         start: SignedStart,
+        stall: Duration,
     ) -> Result<Self> {
         let object = url.path().to_owned();
         let condition = start.headers.get("x-goog-if-generation-match");
@@ -88,12 +88,12 @@ impl GcsSession {
             url: session,
             object,
             create,
-            stall: SessionOptions::default().stall,
+            stall,
         })
     }
 
     /// Takes over a session.
-    pub(super) fn resume(
+    pub(in crate::origin) fn resume(
         http: &HttpClient,
         token: &SessionToken,
         object: &str,

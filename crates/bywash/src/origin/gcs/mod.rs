@@ -30,6 +30,9 @@ use super::options::OriginOptions;
 use super::page::ListPage;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
+pub(in crate::origin) use client::GcsSession;
+pub(in crate::origin) use put::attribute_headers;
+pub(in crate::origin) use session::{RULE, SignedStart};
 pub use sessions::open_signed_session;
 
 /// Endpoint of Google's API.

@@ -22,7 +22,7 @@ const GRANULE: u64 = 256 * 1024;
 const LONGEST: u64 = 5 << 40;
 
 /// The store's rule for chunks.
-pub(super) const RULE: ChunkRule = ChunkRule {
+pub(in crate::origin) const RULE: ChunkRule = ChunkRule {
     granule: GRANULE,
     min: GRANULE,
     max: LONGEST,
@@ -119,7 +119,7 @@ pub(super) fn started(response: &Response, status: u16, endpoint: &Url) -> Optio
 
 /// A start by a signed URL.
 #[derive(Debug)]
-pub(super) struct SignedStart {
+pub(in crate::origin) struct SignedStart {
     pub(super) headers: HeaderMap,
 }
 
@@ -129,7 +129,7 @@ impl SignedStart {
     ///
     /// A header that was signed and not sent, a precondition for instance, is refused by the store with an error that
     /// does not name it. So is one of the store's own headers that was sent and not signed. `Err` names them.
-    pub(super) fn new(url: &Url, mut headers: HeaderMap) -> Result<Self, String> {
+    pub(in crate::origin) fn new(url: &Url, mut headers: HeaderMap) -> Result<Self, String> {
         headers.insert(
             HeaderName::from_static("x-goog-resumable"),
             HeaderValue::from_static("start"),

@@ -100,7 +100,8 @@ pub async fn open_signed_session(url: &Url, headers: HeaderMap) -> Result<Box<dy
     let start = SignedStart::new(url, headers)
         .map_err(|text| generic(format!("start upload of {}: {text}", url.path())))?;
     let http = HttpClient::new(STORE)?;
-    let session = GcsSession::open_signed(&http, url, start).await?;
+    let session =
+        GcsSession::open_signed(&http, url, start, SessionOptions::default().stall).await?;
     Ok(Box::new(session))
 }
 

@@ -14,10 +14,11 @@ use parking_lot::Mutex;
 
 use super::S3Store;
 use super::multipart::{self, Checksums, Part, Parts, PartsPage, S3Upload, UploadsPage};
+use super::part_urls::PartUrls;
 use crate::EngineError;
 use crate::content_digest::ContentDigest;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
-use crate::origin::http_client::{Request, Response};
+use crate::origin::http_client::{HttpClient, Request, Response};
 use crate::origin::multipart_xml::MultipartOutcome;
 use crate::origin::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
@@ -30,9 +31,18 @@ pub(super) const STORE: &str = "S3";
 /// Time for which S3 may join parts without sending a byte.
 pub(super) const JOINING: Duration = Duration::from_secs(600);
 
+/// Source of the addresses of a session's requests.
+#[derive(Clone)]
+enum Signing {
+    /// Signed one by one, with the store's credentials.
+    Store(S3Store),
+    /// Signed ahead.
+    Ahead(Arc<PartUrls>, HttpClient),
+}
+
 /// A multipart upload.
-pub(super) struct S3Session {
-    store: S3Store,
+pub(in crate::origin) struct S3Session {
+    signing: Signing,
     path: Path,
     upload: S3Upload,
     mode: PutMode,
@@ -51,7 +61,10 @@ struct S3SessionState {
 
 impl fmt::Debug for S3Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "S3Session({}/{} <redacted>)", self.store, self.path)
+        match &self.signing {
+            Signing::Store(store) => write!(f, "S3Session({store}/{} <redacted>)", self.path),
+            Signing::Ahead(urls, _) => write!(f, "S3Session({} <redacted>)", urls.object),
+        }
     }
 }
 
@@ -118,17 +131,7 @@ impl S3Store {
         upload: S3Upload,
         parts: Parts,
     ) -> S3Session {
-        S3Session {
-            store: self.clone(),
-            path: path.clone(),
-            upload,
-            mode: options.mode.clone(),
-            stall: options.stall,
-            state: Arc::new(Mutex::new(S3SessionState {
-                parts,
-                completing: None,
-            })),
-        }
+        S3Session::new(Signing::Store(self.clone()), path, options, upload, parts)
     }
 
     /// Returns the open uploads below the prefix, of any program. Skips keys that no path of this origin writes.
@@ -189,28 +192,74 @@ impl S3Store {
 
     /// Returns an object's metadata, with its checksum if the store has one of the whole object.
     pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
-        let response = self.head_with_checksum(path).await?;
-        if response.status == http::StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
-        if !response.status.is_success() {
-            return Err(response.error(STORE, "look for", path.as_ref(), ""));
-        }
-        let header = |name| response.header(name).map(str::to_owned);
-        // Required: a server that omits the type may return the checksum of the parts' checksums.
-        let whole = response.header("x-amz-checksum-type") == Some("FULL_OBJECT");
-        Ok(Some(Finished {
-            e_tag: header("etag"),
-            version: header("x-amz-version-id"),
-            length: header("content-length").and_then(|length| length.parse().ok()),
-            crc32c: header("x-amz-checksum-crc32c")
-                .filter(|_| whole)
-                .and_then(|crc| multipart::crc_of(&crc)),
-        }))
+        found_object(path, &self.head_with_checksum(path).await?)
     }
 }
 
+/// Returns the object in the response to a HEAD.
+fn found_object(path: &Path, response: &Response) -> Result<Option<Finished>> {
+    if response.status == http::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    if !response.status.is_success() {
+        return Err(response.error(STORE, "look for", path.as_ref(), ""));
+    }
+    let header = |name| response.header(name).map(str::to_owned);
+    // Required: a server that omits the type may return the checksum of the parts' checksums.
+    let whole = response.header("x-amz-checksum-type") == Some("FULL_OBJECT");
+    Ok(Some(Finished {
+        e_tag: header("etag"),
+        version: header("x-amz-version-id"),
+        length: header("content-length").and_then(|length| length.parse().ok()),
+        crc32c: header("x-amz-checksum-crc32c")
+            .filter(|_| whole)
+            .and_then(|crc| multipart::crc_of(&crc)),
+    }))
+}
+
 impl S3Session {
+    fn new(
+        signing: Signing,
+        path: &Path,
+        options: &SessionOptions,
+        upload: S3Upload,
+        parts: Parts,
+    ) -> Self {
+        Self {
+            signing,
+            path: path.clone(),
+            upload,
+            mode: options.mode.clone(),
+            stall: options.stall,
+            state: Arc::new(Mutex::new(S3SessionState {
+                parts,
+                completing: None,
+            })),
+        }
+    }
+
+    /// Returns the session of an upload that was begun elsewhere, by addresses that were signed ahead. `token`: that of
+    /// an earlier process, which knew parts.
+    pub(in crate::origin) fn signed_ahead(
+        urls: &Arc<PartUrls>,
+        http: &HttpClient,
+        path: &Path,
+        options: &SessionOptions,
+        token: Option<&str>,
+    ) -> Self {
+        let known = token.and_then(S3Upload::parse);
+        let (upload, parts) = known.unwrap_or_else(|| {
+            let upload = S3Upload {
+                id: urls.upload_id.clone(),
+                // No header of a checksum was signed.
+                checksums: Checksums::Md5,
+            };
+            (upload, Parts::new())
+        });
+        let signing = Signing::Ahead(Arc::clone(urls), http.clone());
+        Self::new(signing, path, options, upload, parts)
+    }
+
     async fn send_request(
         &self,
         method: Method,
@@ -221,9 +270,30 @@ impl S3Session {
         let mut query = query.to_vec();
         query.push(("uploadId", &self.upload.id));
         let prepare = |request: Request| prepare(request.stall(self.stall));
-        self.store
-            .send_request(method, &self.path, &query, headers, prepare)
-            .await
+        match &self.signing {
+            Signing::Store(store) => {
+                store
+                    .send_request(method, &self.path, &query, headers, prepare)
+                    .await
+            }
+            Signing::Ahead(urls, http) => {
+                let url = urls.url(&method, &query).map_err(|reason| {
+                    Error::from(EngineError::SignedAddress {
+                        object: self.path.to_string(),
+                        reason,
+                    })
+                })?;
+                http.send(prepare(Request::new(method, url).headers(headers)))
+                    .await
+            }
+        }
+    }
+
+    fn joining(&self) -> Duration {
+        match &self.signing {
+            Signing::Store(store) => store.client.joining,
+            Signing::Ahead(..) => JOINING,
+        }
     }
 
     /// Returns the error for an unexpected response.
@@ -237,6 +307,11 @@ impl S3Session {
 
     /// Lists the parts; `None` if the store does not know the upload.
     async fn list(&self) -> Result<Option<Parts>> {
+        if let Signing::Ahead(urls, _) = &self.signing
+            && urls.list.is_empty()
+        {
+            return Ok(Some(self.state.lock().parts.clone()));
+        }
         let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
         loop {
             let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
@@ -253,10 +328,13 @@ impl S3Session {
             }
             let page = PartsPage::parse(&response.body)
                 .map_err(|error| generic(format!("list parts of {}: {error}", self.path)))?;
-            let next = page
-                .next()
-                .filter(|next| **next != *marker)
-                .map(str::to_owned);
+            let next = match &self.signing {
+                Signing::Store(_) => page
+                    .next()
+                    .filter(|next| **next != *marker)
+                    .map(str::to_owned),
+                Signing::Ahead(urls, _) => urls.marker_after(&marker),
+            };
             parts.extend(page.parts.into_iter().map(|part| (part.number, part)));
             match next {
                 Some(next) => marker = next,
@@ -337,12 +415,25 @@ impl S3Session {
         .into()
     }
 
+    /// Looks for the object; `None` also if no address was signed for that.
+    pub(in crate::origin) async fn stat(&self) -> Result<Option<Finished>> {
+        match &self.signing {
+            Signing::Store(store) => store.head_object(&self.path).await,
+            Signing::Ahead(urls, _) if urls.head.is_none() => Ok(None),
+            Signing::Ahead(..) => {
+                let sent =
+                    self.send_request(Method::HEAD, &[], HeaderMap::new(), |request| request);
+                found_object(&self.path, &sent.await?)
+            }
+        }
+    }
+
     /// Handles a lost upload: if the object has the ETag of our completion, the completion succeeded.
     async fn proven(&self) -> Result<Option<Finished>> {
         let Some(wanted) = self.state.lock().completing.clone() else {
             return Ok(None);
         };
-        let found = self.store.head_object(&self.path).await?;
+        let found = self.stat().await?;
         Ok(found.filter(|found| found.e_tag.as_ref() == Some(&wanted)))
     }
 }
@@ -355,6 +446,10 @@ impl UploadSession for S3Session {
 
     fn token_now(&self) -> SessionToken {
         SessionToken(self.upload.token(&self.state.lock().parts))
+    }
+
+    fn may_have_chunks(&self) -> bool {
+        matches!(&self.signing, Signing::Ahead(urls, _) if !urls.list.is_empty())
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
@@ -381,7 +476,7 @@ impl UploadSession for S3Session {
             .send_request(Method::POST, &[], headers, |request| {
                 request
                     .body(vec![Bytes::from(body)])
-                    .stall(self.stall + self.store.client.joining)
+                    .stall(self.stall + self.joining())
             })
             .await?;
         match MultipartOutcome::of_completion(&response) {

@@ -5,6 +5,7 @@
 
 mod client;
 mod multipart;
+mod part_urls;
 mod profile;
 mod put;
 #[cfg(any(test, fuzzing))]
@@ -21,8 +22,11 @@ use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
+pub(in crate::origin) use self::client::S3Session;
 use self::client::STORE;
 use self::multipart::Checksums;
+pub(in crate::origin) use self::multipart::attribute_headers;
+pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{CheckedPuts, is_special};
 use super::cloud::{Cloud, client_options, no_retries};

@@ -5,3 +5,4 @@ mod gcs;
 mod gcs_adversarial;
 mod gcs_credentials;
 mod seeded;
+mod signed;

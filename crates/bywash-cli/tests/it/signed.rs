@@ -1,0 +1,306 @@
+//! `bywash presign` and `bywash cp` to signed addresses, against Bywash's own endpoint, which verifies signatures, and
+//! against a store with Google's protocol.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::common::{Server, bywash, data_dir, json_lines, stderr, stdout, text};
+use bywash_sim::server::gcs::Gcs;
+use bywash_sim::server::{Server as Store, ServerFault};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const MIB: usize = 1 << 20;
+
+fn content(length: usize) -> Vec<u8> {
+    bywash_support::pattern(length as u64, length).to_vec()
+}
+
+/// A source file, and a data folder of copies.
+struct Home {
+    _folder: tempfile::TempDir,
+    source: String,
+    data: String,
+    content: Vec<u8>,
+}
+
+impl Home {
+    fn new(length: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let content = content(length);
+        std::fs::write(folder.path().join("source"), &content).unwrap();
+        let path = |name: &str| text(&folder.path().join(name)).to_owned();
+        Self {
+            source: path("source"),
+            data: path("copies"),
+            content,
+            _folder: folder,
+        }
+    }
+
+    fn write(&self, name: &str, content: &str) -> String {
+        let path = Path::new(&self.source).with_file_name(name);
+        std::fs::write(&path, content).unwrap();
+        text(&path).to_owned()
+    }
+
+    /// `bywash cp` without credentials.
+    fn cp(&self, args: &[&str]) -> Command {
+        let mut command = bywash(&[&["cp"], args].concat());
+        command.args(["--data-dir", &self.data]);
+        command
+    }
+
+    fn copied(&self, args: &[&str]) {
+        let done = self.cp(args).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+    }
+
+    /// Returns exit code and message of a copy that fails.
+    fn fails(&self, args: &[&str]) -> (i32, String) {
+        let done = self.cp(args).output().unwrap();
+        (done.status.code().unwrap(), stderr(&done))
+    }
+}
+
+fn presign(server: &Server, args: &[&str]) -> String {
+    let printed = server.run(&[&["presign"], args].concat());
+    String::from_utf8(printed).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn presigned_put_is_written_by_cp_whatever_the_length() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for length in [0, 100, 8 * MIB, 20 * MIB + 7] {
+        let home = Home::new(length);
+        let url = presign(&server, &["--method", "put", "s3://first/dir/a b+c"]);
+        home.copied(&[&home.source, &url]);
+        let stored = server.run(&["cat", "s3://first/dir/a b+c"]);
+        assert!(stored == home.content, "{length} bytes differ");
+    }
+    // From a pipe, up to a chunk; longer ones need their length.
+    let home = Home::new(33 * MIB);
+    let url = presign(&server, &["--method", "put", "s3://first/piped"]);
+    let pipe = |length: usize| {
+        let input = home.write("input", "");
+        std::fs::write(&input, &home.content[..length]).unwrap();
+        let mut cp = home.cp(&["-", &url]);
+        let input = std::fs::File::open(&input).unwrap();
+        let cat = Command::new("cat")
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut cat = cat.unwrap();
+        let done = cp.stdin(cat.stdout.take().unwrap()).output().unwrap();
+        cat.wait().unwrap();
+        done
+    };
+    assert!(pipe(3 * MIB).status.success());
+    assert_eq!(
+        server.run(&["cat", "s3://first/piped"]),
+        home.content[..3 * MIB]
+    );
+    let refused = stderr(&pipe(33 * MIB));
+    assert!(refused.contains("length, which is not known"), "{refused}");
+    assert!(!refused.contains("Signature"), "{refused}");
+}
+
+#[test]
+fn refused_addresses_name_the_reason_and_no_secret() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for length in [100, 20 * MIB] {
+        let home = Home::new(length);
+        let url = presign(&server, &["--method", "put", "s3://first/k"]);
+        // Signed for reading, and changed.
+        let reading = presign(&server, &["s3://first/k"]);
+        for (wrong, code, says) in [
+            (&*reading, 4, "SignatureDoesNotMatch"),
+            (
+                &*url.replace("/first/k", "/first/other"),
+                4,
+                "SignatureDoesNotMatch",
+            ),
+            (
+                &*url.replace("X-Amz-Date=20", "X-Amz-Date=19"),
+                4,
+                "was valid until 19",
+            ),
+            (
+                "https://127.0.0.1:9/first/k?token=hidden",
+                2,
+                "presign --method PUT",
+            ),
+        ] {
+            let (exit, message) = home.fails(&[&home.source, wrong]);
+            assert_eq!(exit, code, "{message}");
+            assert!(message.contains(says), "{says}: {message}");
+            assert!(!message.contains("X-Amz-Signature"), "{message}");
+            assert!(!message.contains("hidden"), "{message}");
+        }
+    }
+    let home = Home::new(100);
+    let url = presign(&server, &["--method", "put", "s3://first/k"]);
+    for (args, says) in [
+        (&[&*home.source, &home.source, &url][..], "name one source"),
+        (&["-r", &home.source, &url], "name one source"),
+        (
+            &[
+                "--header",
+                "content-type:text/plain",
+                &home.source,
+                "s3://first/k",
+            ],
+            "presign --method PUT",
+        ),
+        (&["--header", "plain", &home.source, &url], "NAME:VALUE"),
+    ] {
+        let (exit, message) = home.fails(args);
+        assert_eq!(exit, 2, "{message}");
+        assert!(message.contains(says), "{says}: {message}");
+    }
+    assert!(server.run(&["ls", "s3://first/"]).is_empty());
+}
+
+#[test]
+fn presigned_parts_are_written_by_cp_and_continued_by_another_run() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for length in [0, 100, 40 * MIB + 7] {
+        let home = Home::new(length);
+        let printed = presign(&server, &["--parts", "12", "s3://first/dir/object"]);
+        let urls: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(urls["parts"].as_array().unwrap().len(), 12);
+        assert!(urls["upload_id"].is_string() && urls["expires"].is_string());
+        let file = home.write("urls.json", &printed);
+        let done = home
+            .cp(&[&home.source, "--parts", &file, "--json"])
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        let line = &json_lines(&done.stdout)[0];
+        assert_eq!(line["destination"], "s3://first/dir/object");
+        assert_eq!(line["bytes"], length);
+        assert!(server.run(&["cat", "s3://first/dir/object"]) == home.content);
+        // It was completed, so that the addresses are of no further use.
+        let (exit, message) = home.fails(&[&home.source, "--parts", &file]);
+        assert_ne!(exit, 0);
+        assert!(
+            message.contains("upload it again") || message.contains("no such upload"),
+            "{message}"
+        );
+    }
+    let home = Home::new(100);
+    let (exit, message) = home.fails(&[&home.source, "s3://first/k", "--parts", "urls.json"]);
+    assert_eq!(exit, 2);
+    assert!(message.contains("cannot be used with"), "{message}");
+    let file = home.write("urls.json", "{\"parts\": []}");
+    let (exit, message) = home.fails(&[&home.source, "--parts", &file]);
+    assert_eq!(exit, 2, "{message}");
+    for args in [
+        &["--parts", "0", "s3://first/k"][..],
+        &["--parts", "10001", "s3://first/k"],
+        &["--parts", "2", "--method", "put", "s3://first/k"],
+        &["--upload-id", "id", "s3://first/k"],
+        &["--parts", "2", "gs://first/k"],
+        &["--method", "post", "s3://first/k"],
+    ] {
+        let (exit, message) = server.fail(&[&["presign"], args].concat());
+        assert_eq!(exit, 2, "{args:?}: {message}");
+    }
+}
+
+/// Killed midway; then the same command again, and on another upload `bywash uploads resume`, with addresses signed anew.
+#[test]
+fn killed_copy_to_presigned_parts_is_continued() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for again in [true, false] {
+        let home = Home::new(96 * MIB);
+        let printed = presign(&server, &["--parts", "12", "s3://first/object"]);
+        let file = home.write("urls.json", &printed);
+        let urls: Value = serde_json::from_str(&printed).unwrap();
+        let mut cp = home.cp(&[&home.source, "--parts", &file]);
+        let mut child = cp.stderr(Stdio::null()).spawn().unwrap();
+        // Killed once the journal has recorded parts; a copy that is done before that is none.
+        let journal = Path::new(&home.data).join("uploads");
+        let recorded = || {
+            let files = std::fs::read_dir(&journal).into_iter().flatten().flatten();
+            files
+                .filter_map(|file| file.metadata().ok())
+                .map(|meta| meta.len())
+                .max()
+        };
+        let mut first = None;
+        while child.try_wait().unwrap().is_none() {
+            let length = recorded();
+            first = first.or(length.filter(|length| *length > 0));
+            if let (Some(first), Some(length)) = (first, length)
+                && length > first
+            {
+                let id = i32::try_from(child.id()).unwrap();
+                kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert!(
+            !child.wait().unwrap().success(),
+            "it was done before it was killed"
+        );
+        let id = urls["upload_id"].as_str().unwrap();
+        if again {
+            // The addresses may have expired: others for the same upload.
+            let more = ["--parts", "12", "--upload-id", id, "s3://first/object"];
+            let file = home.write("more.json", &presign(&server, &more));
+            home.copied(&[&home.source, "--parts", &file]);
+        } else {
+            let resume = [
+                "uploads",
+                "resume",
+                "--all",
+                "--json",
+                "--data-dir",
+                &home.data,
+            ];
+            let done = bywash(&resume).output().unwrap();
+            assert!(done.status.success(), "{}", stderr(&done));
+            let line = &json_lines(&done.stdout)[0];
+            assert_eq!(line["url"], "s3://first/object");
+            assert!(line["resumed_bytes"].as_u64().unwrap() > 0, "{line}");
+        }
+        assert!(server.run(&["cat", "s3://first/object"]) == home.content);
+        assert!(
+            !stdout(
+                &bywash(&["uploads", "list", "--data-dir", &home.data])
+                    .output()
+                    .unwrap()
+            )
+            .contains("X-Amz")
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn googles_signed_start_is_written_by_cp_and_resumed_from_the_journal() {
+    let gcs = Gcs::new();
+    let store = Store::start(Arc::<Gcs>::clone(&gcs)).await.unwrap();
+    gcs.require_token("only for starts with credentials");
+    let home = Home::new(40 * MIB + 9);
+    let url = format!(
+        "{}/data/dir/object?X-Goog-SignedHeaders=host%3Bx-goog-resumable&X-Goog-Signature=SECRET",
+        store.url()
+    );
+    home.copied(&[&home.source, &url]);
+    let stored = |key: &str| gcs.objects().get("data", key).unwrap().bytes;
+    assert!(stored("dir/object") == home.content);
+    // Refused midway for good: the command names what resumes it.
+    let other = url.replace("dir/object", "other");
+    store.script("bytes 16777216-", ServerFault::ForgetUpload);
+    let (exit, message) = home.fails(&[&home.source, &other]);
+    assert_eq!(exit, 1, "{message}");
+    assert!(message.contains("bywash uploads resume"), "{message}");
+    assert!(!message.contains("SECRET"), "{message}");
+}
