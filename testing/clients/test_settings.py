@@ -53,8 +53,6 @@ def test_owner_and_payer(served):
     [
         ("put_bucket_versioning", {"VersioningConfiguration": {"Status": "Enabled"}}),
         ("put_bucket_policy", {"Policy": "{}"}),
-        ("put_bucket_acl", {"ACL": "public-read"}),
-        ("put_bucket_cors", {"CORSConfiguration": {"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]}}),
         ("put_bucket_lifecycle_configuration", {"LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "Prefix": "", "Expiration": {"Days": 1}}]}}),
         ("delete_bucket_policy", {}),
     ],
@@ -63,15 +61,47 @@ def test_settings_cannot_be_set(served, operation, given):
     assert error(getattr(served.s3, operation), Bucket=served.bucket, **given) == ("NotImplemented", 501)
 
 
+def test_public_read_lets_unsigned_requests_read(served):
+    if served.origin == "s3":
+        assert error(served.put, "public", b"x", ACL="public-read") == ("AccessControlListNotSupported", 400)
+        return
+    served.put("public", b"for all", ACL="public-read")
+    served.put("private", b"for some")
+    url = f"/{served.bucket}/"
+    assert served.server.raw("GET", url + "public").body == b"for all"
+    assert served.server.raw("GET", url + "private").status == 403
+    for acl, status in (("public-read", 200), ("private", 403)):
+        served.s3.put_object_acl(Bucket=served.bucket, Key="private", ACL=acl)
+        assert served.server.raw("GET", url + "private").status == status
+        served.s3.put_bucket_acl(Bucket=served.bucket, ACL=acl)
+        assert served.server.raw("GET", url + "?list-type=2").status == status
+    assert error(served.s3.put_bucket_acl, Bucket=served.bucket, ACL="authenticated-read") == ("AccessControlListNotSupported", 400)
+
+
+def test_pages_of_other_sites(served):
+    rule = {"AllowedMethods": ["GET", "PUT"], "AllowedOrigins": ["https://example.com"], "AllowedHeaders": ["*"], "MaxAgeSeconds": 60}
+    served.s3.put_bucket_cors(Bucket=served.bucket, CORSConfiguration={"CORSRules": [rule]})
+    assert served.s3.get_bucket_cors(Bucket=served.bucket)["CORSRules"] == [rule]
+    asked = {"Origin": "https://example.com", "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "content-type"}
+    response = served.server.raw("OPTIONS", f"/{served.bucket}/page", headers=asked)
+    assert (response.status, response.headers["access-control-allow-origin"]) == (200, "https://example.com")
+    assert served.server.raw("OPTIONS", f"/{served.bucket}/page", headers=asked | {"Origin": "https://example.org"}).status == 403
+    url = served.server.presigned("put_object", served.bucket, "page")
+    response = served.server.raw("PUT", url, b"from a page", {"Origin": "https://example.com"})
+    assert (response.status, response.headers["access-control-allow-origin"]) == (200, "https://example.com")
+    served.s3.delete_bucket_cors(Bucket=served.bucket)
+    assert error(served.s3.get_bucket_cors, Bucket=served.bucket) == ("NoSuchCORSConfiguration", 404)
+
+
 # By method and query, as not every client has all of them; PUTs have an empty body, which is not read.
 REST = [
     *[("PUT", query) for query in (
-        "accelerate", "acl", "analytics&id=a", "cors", "encryption", "intelligent-tiering&id=a", "inventory&id=a", "lifecycle",
+        "accelerate", "analytics&id=a", "encryption", "intelligent-tiering&id=a", "inventory&id=a", "lifecycle",
         "logging", "metrics&id=a", "notification", "ownershipControls", "policy", "replication", "requestPayment", "tagging",
         "versioning", "website", "object-lock", "publicAccessBlock",
     )],
     *[("DELETE", query) for query in (
-        "analytics&id=a", "cors", "encryption", "intelligent-tiering&id=a", "inventory&id=a", "lifecycle", "metadataTable",
+        "analytics&id=a", "encryption", "intelligent-tiering&id=a", "inventory&id=a", "lifecycle", "metadataTable",
         "metrics&id=a", "ownershipControls", "policy", "replication", "tagging", "website", "publicAccessBlock",
     )],
     *[("GET", query) for query in (
@@ -79,7 +109,7 @@ REST = [
         "intelligent-tiering", "inventory", "metrics", "session",
     )],
     *[(method, query, "object") for method, query in (
-        ("PUT", "acl"), ("PUT", "legal-hold"), ("PUT", "retention"), ("GET", "legal-hold"), ("GET", "retention"), ("GET", "torrent"),
+        ("PUT", "legal-hold"), ("PUT", "retention"), ("GET", "legal-hold"), ("GET", "retention"), ("GET", "torrent"),
         ("POST", "restore"), ("POST", "select&select-type=2"),
     )],
 ]

@@ -341,6 +341,8 @@ fn s3_config(
         tls: None,
         access_log: None,
         uploads: Some(data.multipart()),
+        public: settings.public(),
+        bucket_rules: Some(data.bucket_rules()),
         open_uploads: OpenUploads::default(),
     }
 }

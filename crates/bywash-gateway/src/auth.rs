@@ -15,6 +15,7 @@ use s3s::dto::CopySource;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::body::RequestContext;
+use crate::bucket_rules::{AllRules, UnsignedAccess};
 use crate::config::{Credential, Scope};
 use crate::errors::fault;
 use crate::host::Target;
@@ -24,10 +25,19 @@ use crate::host::Target;
 pub(crate) struct Keys {
     known: Arc<HashMap<String, (SecretKey, Arc<Scope>)>>,
     engine: Engine,
+    rules: Arc<AllRules>,
 }
 
+/// Name of the operation of a request, in its extensions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OperationName(pub(crate) &'static str);
+
+/// In the extensions of an unsigned request that may read an object only if the ACL of the object says so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ByObjectAcl;
+
 impl Keys {
-    pub(crate) fn new(credentials: &[Credential], engine: Engine) -> Self {
+    pub(crate) fn new(credentials: &[Credential], engine: Engine, rules: Arc<AllRules>) -> Self {
         let entry = |found: &Credential| {
             let secret = SecretKey::from(found.secret_key.as_str());
             let scope = Arc::new(found.scope.clone());
@@ -36,6 +46,7 @@ impl Keys {
         Self {
             known: Arc::new(credentials.iter().map(entry).collect()),
             engine,
+            rules,
         }
     }
 
@@ -50,7 +61,7 @@ impl Keys {
     ) -> S3Result<()> {
         let key = credentials.map(|credentials| &credentials.access_key);
         let Some((_, scope)) = key.and_then(|key| self.known.get(key)) else {
-            return Err(denied("A signature is required."));
+            return self.check_unsigned(bucket.filter(|_| credentials.is_none()), extensions);
         };
         if let Some(context) = extensions.get::<Arc<RequestContext>>() {
             context.note_requester(credentials);
@@ -84,9 +95,36 @@ impl Keys {
         extensions.insert(Arc::clone(scope));
         Ok(())
     }
+
+    /// Authorises an unsigned request.
+    fn check_unsigned(&self, bucket: Option<&str>, extensions: &mut Extensions) -> S3Result<()> {
+        let operation = extensions.get::<OperationName>().map(|name| name.0);
+        let access = operation.zip(bucket).map(|(operation, bucket)| {
+            // Other origins are not asked for what nobody signed.
+            let kept = || {
+                let found = self.engine.bucket(bucket);
+                found.is_some_and(|bucket| bucket.takes_late_attributes())
+            };
+            match self.rules.unsigned(operation, bucket) {
+                UnsignedAccess::ByObject if !kept() => UnsignedAccess::Denied,
+                access => access,
+            }
+        });
+        match access {
+            Some(UnsignedAccess::Allowed) => {}
+            Some(UnsignedAccess::ByObject) => {
+                extensions.insert(ByObjectAcl);
+            }
+            Some(UnsignedAccess::Denied) | None => return Err(denied("A signature is required.")),
+        }
+        match extensions.get::<Arc<Target>>() {
+            Some(target) => target.check_host(|name| Some(name) == bucket),
+            None => Ok(()),
+        }
+    }
 }
 
-fn denied(message: &'static str) -> s3s::S3Error {
+pub(crate) fn denied(message: &'static str) -> s3s::S3Error {
     fault(S3ErrorCode::AccessDenied, message)
 }
 

@@ -1,5 +1,6 @@
 //! Settings of an endpoint: access keys, limits, certificate.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -145,6 +146,27 @@ impl FromStr for ETagStyle {
     }
 }
 
+/// What unsigned requests may do with a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PublicAccess {
+    /// Read its objects.
+    Read,
+    /// Read its objects, and list them.
+    ReadList,
+}
+
+impl FromStr for PublicAccess {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "read" => Ok(Self::Read),
+            "read-list" => Ok(Self::ReadList),
+            other => Err(format!("{other:?} is not known; write read or read-list")),
+        }
+    }
+}
+
 /// Settings of one S3 endpoint.
 #[derive(Debug, Clone)]
 pub struct S3Config {
@@ -170,6 +192,11 @@ pub struct S3Config {
     /// Folder that preserves open multipart uploads across restarts, created if missing. No other server may use it.
     /// Without one, open uploads are lost when the server ends.
     pub uploads: Option<PathBuf>,
+    /// Buckets that unsigned requests may read, besides those whose ACL says so.
+    pub public: BTreeMap<String, PublicAccess>,
+    /// Folder that preserves ACLs of buckets and their rules for pages of other sites, created if missing. Without one they are lost
+    /// when the server ends.
+    pub bucket_rules: Option<PathBuf>,
     /// Shows the open multipart uploads once the endpoint serves.
     pub open_uploads: OpenUploads,
 }
@@ -199,6 +226,8 @@ impl S3Config {
             access_log: None,
             tls: None,
             uploads: None,
+            public: BTreeMap::new(),
+            bucket_rules: None,
             open_uploads: OpenUploads::default(),
         }
     }

@@ -12,6 +12,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::body::RequestContext;
+use crate::bucket_rules::AllRules;
 use crate::config::ETagStyle;
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::keys::path_of;
@@ -24,6 +25,7 @@ pub(crate) struct Gateway {
     pub(crate) engine: Engine,
     pub(crate) region: Arc<str>,
     pub(crate) uploads: Arc<Uploads>,
+    pub(crate) rules: Arc<AllRules>,
     pub(crate) etag: ETagStyle,
     /// Whether it is served by TLS.
     pub(crate) tls: bool,
@@ -85,8 +87,12 @@ operations! {
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = buckets::delete;
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = buckets::location;
     get_bucket_accelerate_configuration(GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput = settings::acceleration;
-    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = settings::bucket_acl;
-    get_bucket_cors(GetBucketCorsInput) -> GetBucketCorsOutput = settings::cors;
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::get_bucket;
+    get_bucket_cors(GetBucketCorsInput) -> GetBucketCorsOutput = cors::get;
+    put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::put_bucket;
+    put_bucket_cors(PutBucketCorsInput) -> PutBucketCorsOutput = cors::put;
+    delete_bucket_cors(DeleteBucketCorsInput) -> DeleteBucketCorsOutput = cors::delete;
+    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::put_object;
     get_bucket_encryption(GetBucketEncryptionInput) -> GetBucketEncryptionOutput = settings::encryption;
     get_bucket_lifecycle_configuration(GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = settings::lifecycle;
     get_bucket_logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = settings::logging;
@@ -99,7 +105,7 @@ operations! {
     get_bucket_tagging(GetBucketTaggingInput) -> GetBucketTaggingOutput = settings::tags;
     get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = settings::versioning;
     get_bucket_website(GetBucketWebsiteInput) -> GetBucketWebsiteOutput = settings::website;
-    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = settings::object_acl;
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::get_object;
     get_object_lock_configuration(GetObjectLockConfigurationInput) -> GetObjectLockConfigurationOutput = settings::object_lock;
     get_public_access_block(GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = settings::public_access;
     get_object(GetObjectInput) -> GetObjectOutput = read::get;

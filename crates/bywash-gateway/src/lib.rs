@@ -11,10 +11,12 @@ mod addresses;
 mod admission;
 mod auth;
 mod body;
+mod bucket_rules;
 mod chunked;
 mod conditions;
 pub mod config;
 mod connection;
+mod cors;
 mod digest;
 mod documents;
 mod errors;
@@ -46,7 +48,9 @@ mod xml;
 
 pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget};
 pub use addresses::{Network, NetworkError};
-pub use config::{Credential, ETagStyle, Limits, S3Config, Scope, TlsError, load_tls};
+pub use config::{
+    Credential, ETagStyle, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
+};
 pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};

@@ -67,6 +67,8 @@ pub(crate) const MAX_LOADED_UPLOADS_MEMORY_DIVISOR: u64 = 2;
 /// Max bytes of an XML request body, buffered whole: 10,000 parts with checksums, or 1000 keys of full length, take
 /// about half.
 pub(crate) const MAX_XML_BYTES: usize = 4 << 20;
+/// Max rules of a bucket for pages of other sites, as in S3.
+pub(crate) const MAX_CORS_RULES: usize = 100;
 /// Max elements directly below the root of a request's XML: the parts of the largest completion, and a few others. A
 /// decoded value is many times as large as the shortest element.
 pub(crate) const MAX_XML_ENTRIES: u64 = 10_000 + 16;

@@ -129,14 +129,6 @@ pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
             "The header {name} is not supported here; leave it out."
         )));
     }
-    // Both values only grant the owner full control, which always applies.
-    match text(headers, "x-amz-acl") {
-        None | Some("private" | "bucket-owner-full-control") => {}
-        Some(other) => {
-            let message = format!("The ACL {other} is not supported here; leave it out.");
-            return Err(fault(S3ErrorCode::AccessControlListNotSupported, message));
-        }
-    }
     match text(headers, STORAGE_CLASS) {
         Some(other) if !STORAGE_CLASSES.contains(&other) => {
             let message = format!("The storage class {other} does not exist; use STANDARD.");

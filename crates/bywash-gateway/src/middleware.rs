@@ -10,7 +10,7 @@ use bytes::Bytes;
 use bywash::Engine;
 use bywash::traffic::Traffic;
 use futures::{Stream, StreamExt};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body as _, Frame};
@@ -22,10 +22,12 @@ use s3s::{Body, HttpError, S3Error};
 
 use crate::access_log::{AccessLog, ClientTexts};
 use crate::admission::Admission;
-use crate::auth::{Keys, strip_signature};
+use crate::auth::{Keys, OperationName, strip_signature};
 use crate::body::{BodyError, ClientBody, RequestContext, RequestRecorder, ServedBody};
+use crate::bucket_rules::AllRules;
 use crate::chunked::{ChunkFraming, ChunkedBody};
 use crate::config::S3Config;
+use crate::cors;
 use crate::documents::{Documents, RequestDocuments};
 use crate::errors::not_implemented;
 use crate::gateway::Gateway;
@@ -47,6 +49,7 @@ pub(crate) struct Middleware {
     traffic: Arc<Traffic>,
     anonymous: bool,
     region: Arc<str>,
+    rules: Arc<AllRules>,
     silent_body: Duration,
     access_log: Option<AccessLog>,
     /// Parts of request ids: a random number of this process, and a count.
@@ -57,6 +60,7 @@ pub(crate) struct Middleware {
 impl Middleware {
     pub(crate) fn new(gateway: Gateway, config: &S3Config, hosts: Hosts) -> Self {
         let engine = gateway.engine.clone();
+        let rules = Arc::clone(&gateway.rules);
         let traffic = Arc::clone(engine.traffic());
         let documents = Arc::new(Documents::new(engine.clone()));
         let chunks = Arc::new(Documents::signed_chunks(engine.clone()));
@@ -70,7 +74,7 @@ impl Middleware {
             let mut builder = S3ServiceBuilder::new(gateway);
             builder.set_config(bodies());
             builder.set_host(hosts.clone());
-            let keys = Keys::new(&config.credentials, engine.clone());
+            let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
             builder.set_auth(keys.clone());
             builder.set_access(keys.clone());
             builder.set_route(NormalizedHeaders { open, keys });
@@ -85,6 +89,7 @@ impl Middleware {
             traffic,
             anonymous: config.anonymous,
             region: config.region.as_str().into(),
+            rules,
             silent_body: config.limits.silent_body,
             access_log: config.access_log.clone(),
             process: RandomState::new().hash_one(std::process::id()),
@@ -117,7 +122,9 @@ impl Middleware {
         let log = self.access_log.clone();
         recorder.log = log.map(|log| (log, ClientTexts::new(&parts)));
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
-        let response = self.respond(parts, incoming, &context, admission).await?;
+        let cross = self.cross_origin(&parts, &recorder.bucket);
+        let mut response = self.respond(parts, incoming, &context, admission).await?;
+        response.headers_mut().extend(cross);
         if expects {
             // hyper sends no `100 Continue` for an empty body. Clients that wait for it would take this response's
             // status for the next one on the connection, so close the connection.
@@ -131,6 +138,28 @@ impl Middleware {
         Ok(response.map(|body| ServedBody::new(body, recorder)))
     }
 
+    /// Returns the headers for a page of another site.
+    fn cross_origin(&self, parts: &Parts, bucket: &str) -> HeaderMap {
+        match parts.headers.contains_key(ORIGIN) && !cors::is_preflight(parts) {
+            true => {
+                cors::response_headers(&self.rules.of(bucket).cors, &parts.method, &parts.headers)
+            }
+            false => HeaderMap::new(),
+        }
+    }
+
+    /// Responds to a browser that asks whether it may send a request.
+    fn preflight(&self, parts: &Parts, bucket: &str) -> Result<Response<Body>, HttpError> {
+        match cors::preflight(&self.rules.of(bucket).cors, parts) {
+            Ok(headers) => {
+                let mut response = Response::new(Body::empty());
+                *response.headers_mut() = headers;
+                Ok(response)
+            }
+            Err(refusal) => refusal.to_http_response().map_err(http_error),
+        }
+    }
+
     /// Serves an admitted request, or returns the error of a rejected one.
     async fn respond(
         &self,
@@ -139,6 +168,10 @@ impl Middleware {
         context: &Arc<RequestContext>,
         Admission { target, operation }: Admission,
     ) -> Result<Response<Body>, HttpError> {
+        if cors::is_preflight(&parts) {
+            context.body_open.store(!incoming.is_end_stream(), Relaxed);
+            return self.preflight(&parts, &target.bucket);
+        }
         let admitted = match operation {
             // s3s would buffer the whole form before it verifies the signature.
             _ if is_form(&parts) => Err(not_implemented(
@@ -173,6 +206,7 @@ impl Middleware {
             normalize_text(&mut parts.headers);
         }
         parts.extensions.insert(Arc::clone(context));
+        parts.extensions.insert(OperationName(operation));
         parts.extensions.insert(Arc::new(target));
         parts.extensions.insert(Arc::clone(&documents));
         let mut response = self.service.call(Request::from_parts(parts, body)).await?;

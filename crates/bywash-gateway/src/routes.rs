@@ -153,14 +153,18 @@ fn served(method: &Method, level: ResourceLevel) -> &'static [(&'static str, &'s
             ("tagging", "GetObjectTagging"),
             ("uploadId", "ListParts"),
         ],
-        ("PUT", ResourceLevel::Object) => {
-            &[("tagging", "PutObjectTagging"), ("uploadId", "UploadPart")]
-        }
+        ("PUT", ResourceLevel::Bucket) => &[("acl", "PutBucketAcl"), ("cors", "PutBucketCors")],
+        ("PUT", ResourceLevel::Object) => &[
+            ("acl", "PutObjectAcl"),
+            ("tagging", "PutObjectTagging"),
+            ("uploadId", "UploadPart"),
+        ],
         ("POST", ResourceLevel::Bucket) => &[("delete", "DeleteObjects")],
         ("POST", ResourceLevel::Object) => &[
             ("uploadId", "CompleteMultipartUpload"),
             ("uploads", "CreateMultipartUpload"),
         ],
+        ("DELETE", ResourceLevel::Bucket) => &[("cors", "DeleteBucketCors")],
         ("DELETE", ResourceLevel::Object) => &[
             ("tagging", "DeleteObjectTagging"),
             ("uploadId", "AbortMultipartUpload"),
@@ -188,7 +192,9 @@ fn plain(method: &Method, level: ResourceLevel) -> Option<&'static str> {
 /// Parameters allowed for a write besides its sub-resource.
 fn allowed(operation: &str) -> &'static [&'static str] {
     match operation {
-        "DeleteObject" | "PutObjectTagging" | "DeleteObjectTagging" => &["versionId"],
+        "DeleteObject" | "PutObjectAcl" | "PutObjectTagging" | "DeleteObjectTagging" => {
+            &["versionId"]
+        }
         "UploadPart" | "UploadPartCopy" => &["partNumber"],
         _ => &[],
     }

@@ -8,6 +8,7 @@ use bywash::Engine;
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 
+use crate::bucket_rules::AllRules;
 use crate::config::S3Config;
 use crate::gateway::Gateway;
 use crate::host::Hosts;
@@ -38,6 +39,9 @@ pub enum ServeError {
         /// The error of the file system.
         source: std::io::Error,
     },
+    /// The folder of ACLs and rules of buckets is not usable.
+    #[error("S3 endpoint: cannot use the folder of bucket rules: {0}")]
+    BucketRules(#[source] std::io::Error),
     /// A domain that cannot have bucket names below it.
     #[error(
         "S3 endpoint: the domain {0:?} is not a host name; give one without scheme, port and path, as s3.example.com"
@@ -88,10 +92,12 @@ pub async fn serve_s3(
     let hosts = check(&config)?;
     let uploads = Arc::new(open_uploads(&config, engine.clone()).await?);
     config.open_uploads.show(&uploads);
+    let rules = Arc::new(open_rules(&config).await?);
     let gateway = Gateway {
         engine: engine.clone(),
         region: config.region.as_str().into(),
         uploads,
+        rules,
         etag: config.etag,
         tls: config.tls.is_some(),
     };
@@ -107,6 +113,14 @@ pub async fn serve_s3(
         traffic: Some(Arc::clone(engine.traffic())),
     };
     Ok(serve(engine, listener, transport, service, shutdown).await)
+}
+
+async fn open_rules(config: &S3Config) -> Result<AllRules, ServeError> {
+    let (folder, public) = (config.bucket_rules.clone(), config.public.clone());
+    let read = tokio::task::spawn_blocking(move || AllRules::open(folder, public));
+    read.await
+        .unwrap_or_else(|error| Err(error.into()))
+        .map_err(ServeError::BucketRules)
 }
 
 async fn open_uploads(config: &S3Config, engine: Engine) -> Result<Uploads, ServeError> {

@@ -8,6 +8,7 @@
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
 //! | `multipart/` | a file an open multipart upload, mode 0600 |
+//! | `bucket-rules/` | a file a bucket with an ACL or rules for other sites, mode 0600 |
 //! | `series/` | values sent to the server, see `databases` |
 //! | `history/` | the server's own history, likewise |
 
@@ -27,6 +28,7 @@ use crate::failure::{Failure, Kind};
 pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
 /// Folder of open multipart uploads in the data folder.
 pub(crate) const MULTIPART: &str = "multipart";
+const BUCKET_RULES: &str = "bucket-rules";
 /// Version of the layout.
 const FORMAT: u32 = 1;
 /// Length of generated keys, of 62 different characters: as long as those of AWS.
@@ -166,6 +168,11 @@ impl DataDir {
     /// The folder of a series database.
     pub(crate) fn database(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// The folder of ACLs of buckets, and of their rules for pages of other sites.
+    pub(crate) fn bucket_rules(&self) -> PathBuf {
+        self.dir.join(BUCKET_RULES)
     }
 
     /// Returns the stored credentials, generated if there are none. Also returns whether they are new.

@@ -57,6 +57,8 @@ pub(super) struct FileBucket {
     pub(super) url: String,
     pub(super) consistency: Option<String>,
     pub(super) block_size: Option<String>,
+    /// `read` or `read-list` for unsigned requests.
+    pub(super) public: Option<String>,
     #[serde(default)]
     pub(super) read_only: bool,
     /// Allowed redirects of a web server: `same-host` or `any`.

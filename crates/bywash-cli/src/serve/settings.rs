@@ -10,8 +10,8 @@ use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
 use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
-    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Network, NetworkError, Scope,
-    is_domain,
+    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Network, NetworkError, PublicAccess,
+    Scope, is_domain,
 };
 
 use super::Args;
@@ -104,6 +104,8 @@ pub(super) struct BucketSettings {
     pub(super) block_size: Option<usize>,
     /// Whether all writes are rejected.
     pub(super) read_only: bool,
+    /// What unsigned requests may do.
+    pub(super) public: Option<PublicAccess>,
     /// `None`: from the environment.
     pub(super) options: OriginOptions,
 }
@@ -117,6 +119,7 @@ impl BucketSettings {
             consistency: Consistency::default(),
             block_size: None,
             read_only: false,
+            public: None,
             options: OriginOptions::default(),
         }
     }
@@ -206,6 +209,12 @@ impl Settings {
         };
         settings.refuse_exposure()?;
         Ok(settings)
+    }
+
+    /// Buckets that unsigned requests may read.
+    pub(super) fn public(&self) -> BTreeMap<String, PublicAccess> {
+        let public = |bucket: &BucketSettings| Some((bucket.name.clone(), bucket.public?));
+        self.buckets.iter().filter_map(public).collect()
     }
 
     /// All accepted keys: `own`, which is unrestricted, and those with scopes.
@@ -508,6 +517,15 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
             .map(|text| block_size_of(&settings.name, text))
             .transpose()?;
         settings.read_only = bucket.read_only;
+        settings.public = match bucket.public.as_deref().map(str::parse).transpose() {
+            Ok(public) => public,
+            Err(error) => {
+                let name = &settings.name;
+                return Err(Failure::usage(format!(
+                    "public of [[bucket]] {name}: {error}"
+                )));
+            }
+        };
         settings.options = options;
         add(&mut from_file, settings)?;
     }

@@ -6,7 +6,8 @@ use bywash::EngineError;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::documents;
+use super::{acl, documents};
+use crate::bucket_rules::BucketRules;
 use crate::config::Scope;
 use crate::errors::{OperationContext, fault, from_engine, not_implemented};
 use crate::gateway::Gateway;
@@ -83,6 +84,7 @@ pub(crate) async fn create(
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     let input = request.input;
     refuse_unsupported(&request.headers)?;
+    let public = acl::public_by_headers(&request.headers)?;
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(not_implemented(
             "Object lock is not supported here; create the bucket without it.",
@@ -99,6 +101,9 @@ pub(crate) async fn create(
         created => {
             created.map_err(|error| from_engine(doing, &error))?;
         }
+    }
+    if let Some(public) = public {
+        acl::set_bucket(gateway, &input.bucket, public).await?;
     }
     Ok(S3Response::new(CreateBucketOutput {
         location: Some(format!("/{}", input.bucket)),
@@ -134,6 +139,10 @@ pub(crate) async fn delete(
         .await
         .map_err(|error| from_engine(doing, &error))?;
     gateway.uploads.remove_bucket(&name).await?;
+    let forget = gateway
+        .rules
+        .change(&name, |rules| *rules = BucketRules::default());
+    forget.await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 

@@ -19,6 +19,7 @@ use object_store::{
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::acl;
 use super::multipart::requested_algorithm;
 use super::set_checksum;
 use super::write::WriteCondition;
@@ -208,6 +209,9 @@ fn copied_attributes(
     tags.keep(bucket, &mut attributes)?;
     let before = attributes.clone();
     keep_storage_class(headers, bucket, &mut attributes);
+    // The ACL of the source is not copied.
+    let public = acl::public_by_headers(headers)?;
+    acl::keep(bucket, public == Some(true), &mut attributes)?;
     Ok((
         attributes.clone(),
         !metadata && !tagging && before == attributes,

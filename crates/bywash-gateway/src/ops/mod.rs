@@ -1,9 +1,11 @@
 //! The S3 operations, one file a group.
 
+pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod buckets;
 mod complete;
 pub(crate) mod copy;
+pub(crate) mod cors;
 pub(crate) mod delete;
 pub(crate) mod list;
 pub(crate) mod multipart;

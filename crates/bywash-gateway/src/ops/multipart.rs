@@ -12,7 +12,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use super::complete::{CompletionJob, CompletionToken, earlier_result};
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
-use super::{context, trailers};
+use super::{acl, context, trailers};
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
@@ -75,6 +75,8 @@ pub(crate) async fn create(
     let hold = gateway.uploads.admit(doing).await?;
     let mut attributes = attributes_of(&headers)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
+    let public = acl::public_by_headers(&headers)?;
+    acl::keep(&bucket, public == Some(true), &mut attributes)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
     let mark =

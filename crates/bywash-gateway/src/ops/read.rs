@@ -15,6 +15,8 @@ use object_store::{
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::acl::is_public;
+use crate::auth::{ByObjectAcl, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
 use crate::errors::{
@@ -95,6 +97,22 @@ impl<'a> ReadRequest<'a> {
         }
     }
 
+    /// Rejects an unsigned request for an object that is not public, before any of its bytes is read.
+    async fn check_public(&self, extensions: &http::Extensions) -> S3Result<()> {
+        if extensions.get::<ByObjectAcl>().is_none() {
+            return Ok(());
+        }
+        let head = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        match self.bucket.get_opts(&self.path, head).await {
+            Ok(found) => check_public(extensions, &found),
+            // Whether there is an object is not told.
+            Err(_) => Err(denied(NOT_PUBLIC)),
+        }
+    }
+
     /// Reads a part, of one version.
     async fn get_part(&self, number: i32) -> S3Result<(GetResult, PartRange)> {
         let mut attempts = 0..MAX_COPY_ATTEMPTS;
@@ -169,6 +187,16 @@ impl<'a> ReadRequest<'a> {
             .map_err(|error| from_store(self.doing, &error))?;
         self.check(&result.meta)?;
         Ok(result)
+    }
+}
+
+const NOT_PUBLIC: &str = "A signature is required: the object is not public.";
+
+/// Rejects an unsigned request for a version that is not public.
+fn check_public(extensions: &http::Extensions, found: &GetResult) -> S3Result<()> {
+    match extensions.get::<ByObjectAcl>() {
+        Some(_) if !is_public(&found.attributes) => Err(denied(NOT_PUBLIC)),
+        _ => Ok(()),
     }
 }
 
@@ -276,6 +304,7 @@ pub(crate) async fn get(
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    request.check_public(&extensions).await?;
     let (result, ranged, parts) = match input.part_number {
         Some(number) => {
             let (result, part) = request.get_part(number).await?;
@@ -288,6 +317,8 @@ pub(crate) async fn get(
             (result, ranged, None)
         }
     };
+    // It may have been replaced since.
+    check_public(&extensions, &result)?;
     let size = result.meta.size;
     let whole = result.range == (0..size);
     let checksums = input
@@ -331,7 +362,9 @@ pub(crate) async fn head(
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    request.check_public(&extensions).await?;
     let result = request.head().await?;
+    check_public(&extensions, &result)?;
     let size = result.meta.size;
     let part = match input.part_number {
         Some(number) => Some(PartRange::find(&result, number)?),

@@ -1,18 +1,14 @@
-//! Settings of buckets and objects that do not exist here: versioning, ACLs, policies and others.
+//! Settings of buckets and objects that do not exist here: versioning, policies and others.
 //!
 //! Many programs query them first. They get the response of S3 for a bucket without settings. Writing a setting is
 //! NotImplemented.
 
 use http::StatusCode;
-use object_store::ObjectStoreExt;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::buckets::owner;
-use crate::errors::{OperationContext, custom, from_store};
+use crate::errors::custom;
 use crate::gateway::Gateway;
-use crate::keys::path_of;
-use crate::meta::check_version;
 
 /// Operations whose response is an error that the setting is absent: `name(input, output) = code, what`.
 macro_rules! absent {
@@ -27,7 +23,6 @@ macro_rules! absent {
 }
 
 absent! {
-    cors(GetBucketCorsInput, GetBucketCorsOutput) = "NoSuchCORSConfiguration", "CORS configuration";
     encryption(GetBucketEncryptionInput, GetBucketEncryptionOutput) = "ServerSideEncryptionConfigurationNotFoundError", "encryption configuration";
     lifecycle(GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput) = "NoSuchLifecycleConfiguration", "lifecycle configuration";
     object_lock(GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput) = "ObjectLockConfigurationNotFoundError", "object lock configuration";
@@ -64,48 +59,5 @@ pub(crate) async fn payment(
     gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketRequestPaymentOutput {
         payer: Some(Payer::from_static(Payer::BUCKET_OWNER)),
-    }))
-}
-
-/// Holders of a key have full control, and all others none.
-fn grants() -> Vec<Grant> {
-    let owner = owner();
-    vec![Grant {
-        grantee: Some(Grantee {
-            display_name: owner.display_name,
-            email_address: None,
-            id: owner.id,
-            type_: Type::from_static(Type::CANONICAL_USER),
-            uri: None,
-        }),
-        permission: Some(Permission::from_static(Permission::FULL_CONTROL)),
-    }]
-}
-
-pub(crate) async fn bucket_acl(
-    gateway: &Gateway,
-    request: S3Request<GetBucketAclInput>,
-) -> S3Result<S3Response<GetBucketAclOutput>> {
-    gateway.bucket(&request.input.bucket)?;
-    Ok(S3Response::new(GetBucketAclOutput {
-        grants: Some(grants()),
-        owner: Some(owner()),
-    }))
-}
-
-pub(crate) async fn object_acl(
-    gateway: &Gateway,
-    request: S3Request<GetObjectAclInput>,
-) -> S3Result<S3Response<GetObjectAclOutput>> {
-    let input = request.input;
-    let doing = OperationContext::new("read the ACL of", &input.bucket, &input.key);
-    check_version(input.version_id.as_deref(), &input.key)?;
-    let bucket = gateway.bucket(&input.bucket)?;
-    let found = bucket.head(&path_of(&input.key)?).await;
-    found.map_err(|error| from_store(doing, &error))?;
-    Ok(S3Response::new(GetObjectAclOutput {
-        grants: Some(grants()),
-        owner: Some(owner()),
-        ..Default::default()
     }))
 }

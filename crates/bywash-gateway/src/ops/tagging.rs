@@ -3,7 +3,7 @@
 use bywash::origin::kept_client_etag;
 use bywash::{Bucket, PutStreamOptions};
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
+use object_store::{Attributes, GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
@@ -12,15 +12,15 @@ use crate::gateway::Gateway;
 use crate::meta::{check_version, keep_e_tag};
 use crate::tags::{Tags, check_kept};
 
-/// An object whose tags are read or changed.
-struct Tagged<'a> {
+/// An object that is written anew with other attributes.
+pub(super) struct Rewritten<'a> {
     bucket: Bucket,
     path: Path,
     doing: OperationContext<'a>,
 }
 
-impl<'a> Tagged<'a> {
-    fn new(
+impl<'a> Rewritten<'a> {
+    pub(super) fn new(
         gateway: &Gateway,
         doing: OperationContext<'a>,
         version: Option<&str>,
@@ -35,7 +35,7 @@ impl<'a> Tagged<'a> {
         })
     }
 
-    async fn get(&self, head: bool) -> S3Result<GetResult> {
+    pub(super) async fn get(&self, head: bool) -> S3Result<GetResult> {
         let options = GetOptions {
             head,
             ..GetOptions::default()
@@ -44,11 +44,14 @@ impl<'a> Tagged<'a> {
         found.map_err(|error| from_store(self.doing, &error))
     }
 
-    /// Rewrites the object with other tags, if it was not replaced since it was read.
-    async fn replace(&self, tags: &Tags) -> S3Result<()> {
+    /// Writes the object anew with changed attributes, if it was not replaced since it was read.
+    pub(super) async fn replace(
+        &self,
+        change: impl FnOnce(&Bucket, &mut Attributes) -> S3Result<()>,
+    ) -> S3Result<()> {
         let found = self.get(false).await?;
         let mut attributes = found.attributes.clone();
-        tags.keep(&self.bucket, &mut attributes)?;
+        change(&self.bucket, &mut attributes)?;
         if let Some(kept) = found.meta.e_tag.as_deref().and_then(kept_client_etag) {
             keep_e_tag(&mut attributes, kept.to_owned());
         }
@@ -77,7 +80,7 @@ pub(crate) async fn get(
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("read the tags of", &input.bucket, &input.key);
-    let found = Tagged::new(gateway, doing, input.version_id.as_deref())?
+    let found = Rewritten::new(gateway, doing, input.version_id.as_deref())?
         .get(true)
         .await?;
     Ok(S3Response::new(GetObjectTaggingOutput {
@@ -92,9 +95,10 @@ pub(crate) async fn put(
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("tag", &input.bucket, &input.key);
-    let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
+    let tagged = Rewritten::new(gateway, doing, input.version_id.as_deref())?;
+    let tags = Tags::from_set(input.tagging.tag_set)?;
     tagged
-        .replace(&Tags::from_set(input.tagging.tag_set)?)
+        .replace(|bucket, attributes| tags.keep(bucket, attributes))
         .await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
@@ -105,7 +109,9 @@ pub(crate) async fn delete(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("delete the tags of", &input.bucket, &input.key);
-    let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
-    tagged.replace(&Tags::default()).await?;
+    let tagged = Rewritten::new(gateway, doing, input.version_id.as_deref())?;
+    tagged
+        .replace(|bucket, attributes| Tags::default().keep(bucket, attributes))
+        .await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }

@@ -11,7 +11,7 @@ use s3s::dto::*;
 use s3s::stream::ByteStream;
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::{context, trailers};
+use super::{acl, context, trailers};
 use crate::body::{BodyError, RequestContext};
 use crate::conditions::Conditions;
 use crate::digest::announce;
@@ -128,6 +128,8 @@ pub(crate) async fn put(
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
+    let public = acl::public_by_headers(&headers)?;
+    acl::keep(&bucket, public == Some(true), &mut attributes)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?
         .with_md5(gateway.wants_md5(&bucket));

@@ -23,6 +23,7 @@ mod multipart;
 mod objects;
 mod operations;
 mod parts;
+mod public;
 mod restart;
 mod server;
 mod signatures;

@@ -5,6 +5,7 @@ use futures::StreamExt;
 use object_store::PutPayload;
 
 use super::*;
+use crate::bucket_rules::AllRules;
 use crate::config::ETagStyle;
 use crate::uploads::Uploads;
 
@@ -35,6 +36,7 @@ async fn gateway_with_object() -> (Gateway, Bucket, Path) {
         engine: engine.clone(),
         region: "here".into(),
         uploads: Arc::new(Uploads::new(1, engine)),
+        rules: Arc::new(AllRules::open(None, Default::default()).unwrap()),
         etag: ETagStyle::Fast,
         tls: false,
     };
