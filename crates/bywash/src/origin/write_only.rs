@@ -8,10 +8,10 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::interface::{Capability, Origin, PartBody, UploadedPart};
+use super::interface::{Capability, CompleteOptions, Origin, PartBody, UploadedPart};
 use super::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 /// The write operations of an origin without others.
@@ -158,7 +158,7 @@ impl<W: Writable> Origin for WriteOnly<W> {
         path: &Path,
         _upload: &str,
         _parts: &[UploadedPart],
-        _mode: PutMode,
+        _options: CompleteOptions,
     ) -> Result<PutResult> {
         Err(not_supported("uploaded in numbered parts", path))
     }
