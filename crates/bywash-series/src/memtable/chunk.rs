@@ -247,11 +247,13 @@ impl MemtableChunk {
             }
             return stored;
         }
-        let (kept, moved) = (self.tail.clone(), self.tail[POINTS_PER_BLOCK - 1]);
+        let moved = self.tail[POINTS_PER_BLOCK - 1];
         self.tail.truncate(POINTS_PER_BLOCK - 1);
         self.tail.insert(at, point);
         if !self.grow(memory) {
-            self.tail = kept;
+            // As before: the block stays where it lies, as it is charged.
+            self.tail[at..].rotate_left(1);
+            self.tail[POINTS_PER_BLOCK - 1] = moved;
             return false;
         }
         self.tail.push(moved);

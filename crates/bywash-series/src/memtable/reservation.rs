@@ -15,6 +15,18 @@ const FRAME_BYTES: u64 = 2 << 20;
 /// Fraction of the limit that a frame takes at most.
 const FRAME_DIVISOR: u64 = 32;
 
+/// Frames that are being cut at once; further writers take blocks from the heap. Bounds what frames take beside their blocks.
+const OPEN_FRAMES: usize = 4;
+
+/// Frames that are being cut.
+#[derive(Debug, Default)]
+struct OpenFrames {
+    /// Those that no writer has out.
+    with_room: Vec<SharedFrame>,
+    /// All of them.
+    count: usize,
+}
+
 /// Memory of rows, by where it lies.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RowMemory {
@@ -62,8 +74,8 @@ pub(crate) struct MemoryReservation {
     used: AtomicU64,
     /// Bytes of blocks in frames, which the pool charges.
     framed: AtomicU64,
-    /// Frames with room. A writer takes one out while it takes a block of it, so that none waits for another's new frame.
-    frames: Mutex<Vec<SharedFrame>>,
+    /// A writer takes a frame out while it takes a block of it, so that none waits for another's new frame.
+    frames: Mutex<OpenFrames>,
     frame_bytes: usize,
     /// Bytes reserved.
     held: AtomicU64,
@@ -78,7 +90,7 @@ impl MemoryReservation {
             step: STEP.min((limit / 16).max(1)),
             used: AtomicU64::new(0),
             framed: AtomicU64::new(0),
-            frames: Mutex::new(Vec::new()),
+            frames: Mutex::default(),
             frame_bytes: frame_bytes(limit),
             held: AtomicU64::new(0),
             reservations: Mutex::new(Vec::new()),
@@ -137,18 +149,30 @@ impl MemoryReservation {
     }
 
     fn block_in_frame(&self, points: usize) -> Option<FrameVec<Point>> {
-        let with_room = self.frames.lock().pop();
-        let full_or_none = with_room.and_then(|mut frame| Some((frame.vec(points)?, frame)));
-        let (block, frame) = match full_or_none {
-            Some(taken) => taken,
-            None => {
-                let frame = self.budget.try_frame(Share::Upload, self.frame_bytes)?;
-                let mut frame = SharedFrame::new(frame);
-                (frame.vec(points)?, frame)
+        let mut taken = {
+            let mut open = self.frames.lock();
+            let taken = open.with_room.pop();
+            if taken.is_none() {
+                if open.count == OPEN_FRAMES {
+                    return None;
+                }
+                open.count += 1;
             }
+            taken
         };
-        self.frames.lock().push(frame);
-        Some(block)
+        let mut block = taken.as_mut().and_then(|frame| frame.vec(points));
+        if block.is_none() {
+            // The frame is full, or there was none.
+            let frame = self.budget.try_frame(Share::Upload, self.frame_bytes);
+            taken = frame.map(SharedFrame::new);
+            block = taken.as_mut().and_then(|frame| frame.vec(points));
+        }
+        let mut open = self.frames.lock();
+        match taken {
+            Some(frame) => open.with_room.push(frame),
+            None => open.count -= 1,
+        }
+        block
     }
 
     /// Releases charged memory.
@@ -157,7 +181,9 @@ impl MemoryReservation {
         let framed = self.framed.fetch_sub(memory.frames, Ordering::Relaxed);
         if framed == memory.frames {
             // Their parts that were used are free only when all of them is.
-            self.frames.lock().clear();
+            let mut open = self.frames.lock();
+            open.count -= open.with_room.len();
+            open.with_room.clear();
         }
         // Relaxed: only the count matters.
         self.used.fetch_sub(memory.heap, Ordering::Relaxed);

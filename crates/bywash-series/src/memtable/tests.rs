@@ -49,6 +49,32 @@ fn read(memtable: &Memtable, range: RangeInclusive<i64>) -> Vec<Rows> {
 }
 
 #[test]
+fn late_row_that_finds_no_memory_changes_neither_rows_nor_charges() {
+    // Room for the names, a first block and some blocks in frames.
+    let memtable = memtable(16 << 10);
+    let mut written = 0;
+    while write(&memtable, 1, &[(written * 10, 0.0)]) == 1 {
+        written += 1;
+    }
+    assert!(written > 256, "{written}");
+    // The block being filled is full, and the row belongs before its last one.
+    let (used, before) = (memtable.memory.used(), read(&memtable, 0..=i64::MAX));
+    for _ in 0..3 {
+        assert_eq!(write(&memtable, 1, &[((written - 2) * 10 + 1, 1.0)]), 0);
+        assert_eq!(memtable.memory.used(), used);
+        assert_eq!(read(&memtable, 0..=i64::MAX), before);
+    }
+    let handle = memtable.catalog.handle("host", "cpu", &memtable.memory);
+    let key = PartitionKey {
+        partition: 0,
+        generation: 1,
+    };
+    memtable.drop_partition(key, &[handle.unwrap()]);
+    assert_eq!(memtable.row_bytes(), 0);
+    assert_eq!(write(&memtable, 2, &[(1, 1.0)]), 1);
+}
+
+#[test]
 fn last_write_of_a_timestamp_wins_in_order_or_late() {
     let memtable = memtable(1 << 20);
     assert_eq!(
