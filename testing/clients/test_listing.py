@@ -103,7 +103,8 @@ def test_buckets(served):
         return  # only a root folder can make buckets
     s3.create_bucket(Bucket="made-here")
     s3.put_object(Bucket="made-here", Key="a/b", Body=b"x")
-    assert error(s3.create_bucket, Bucket="made-here")[1] == 409
+    # One's own bucket, as in us-east-1.
+    s3.create_bucket(Bucket="made-here")
     assert error(s3.delete_bucket, Bucket="made-here") == ("BucketNotEmpty", 409)
     s3.delete_object(Bucket="made-here", Key="a/b")
     s3.delete_bucket(Bucket="made-here")
