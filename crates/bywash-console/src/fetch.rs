@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
+use bywash::origin::client_etag;
 use bywash::{ContentDigest, EngineError, FileDownloadOptions};
 use object_store::Error;
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,12 @@ async fn fetch(
         key: request.key,
         path,
         bytes: file.meta.size,
-        e_tag: file.meta.e_tag,
+        e_tag: file
+            .meta
+            .e_tag
+            .as_deref()
+            .map(client_etag)
+            .map(str::to_owned),
         time_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
     }))
 }

@@ -41,11 +41,11 @@ fn check_owner(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
         "x-amz-expected-bucket-owner",
         "x-amz-source-expected-bucket-owner",
     ];
-    let expected = names
+    let mut expected = names
         .into_iter()
-        .find_map(|name| text(&parts.headers, name).or_else(|| query.one(name)));
-    match expected {
-        None | Some(OWNER) => Ok(()),
+        .filter_map(|name| text(&parts.headers, name).or_else(|| query.one(name)));
+    match expected.find(|expected| *expected != OWNER) {
+        None => Ok(()),
         Some(other) => {
             let message = format!("The owner of all buckets here is {OWNER}, not {other}.");
             Err(fault(S3ErrorCode::AccessDenied, message))

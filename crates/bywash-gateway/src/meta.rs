@@ -152,6 +152,28 @@ const STORAGE_CLASSES: [&str; 9] = [
     "EXPRESS_ONEZONE",
 ];
 
+/// Rejects content headers that are not ASCII for stores whose objects could not be read with them.
+pub(crate) fn refuse_text_for(bucket: &Bucket, attributes: &Attributes) -> S3Result<()> {
+    // Folders and memory return any text.
+    if bucket.takes_late_attributes() {
+        return Ok(());
+    }
+    let refused = CONTENT_HEADERS.iter().find(|(_, attribute)| {
+        attributes
+            .get(attribute)
+            .is_some_and(|value| !value.is_ascii())
+    });
+    match refused {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!(
+                "{name} has characters that are not ASCII, which this bucket's origin does not return; encode them (RFC 8187: filename*=UTF-8''...)."
+            );
+            Err(fault(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
+
 /// Adds the storage class of a write to the attributes of an object at an origin that has classes.
 pub(crate) fn keep_storage_class(
     headers: &HeaderMap,

@@ -84,7 +84,7 @@ fn check_header_v4(parts: &Parts, value: &str, expected: &str) -> S3Result<()> {
         return Err(malformed("the credential is for another service than s3"));
     }
     match region(credential) {
-        Some(region) if !is_region(region) => {
+        Some(region) if region != expected && !is_region(region) => {
             let message = format!("the region '{region}' is wrong; expecting '{expected}'");
             let mut error = malformed(&message);
             let expected = HeaderValue::try_from(expected);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
-use bywash::origin::kept_client_etag;
+use bywash::origin::{CLIENT_ETAG, kept_client_etag};
 use bywash::{Bucket, EngineError, PutStreamOptions};
 use chrono::Utc;
 use futures::TryStreamExt;
@@ -33,7 +33,7 @@ use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
     attributes_of, check_version, e_tag, forget_checksum, keep_checksum, keep_e_tag,
-    keep_storage_class, kept_checksum, refuse_unsupported, timestamp,
+    keep_storage_class, kept_checksum, refuse_text_for, refuse_unsupported, timestamp,
 };
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
@@ -195,8 +195,11 @@ fn copied_attributes(
         Tags::kept(&source.attributes)
     };
     let mut attributes = source.attributes.clone();
+    // Of stores that keep none it is somebody's metadata.
+    attributes.remove(&CLIENT_ETAG);
     if metadata {
         attributes = attributes_of(headers)?;
+        refuse_text_for(bucket, &attributes)?;
         if let Some(checksum) = kept_checksum(&source.attributes) {
             keep_checksum(&mut attributes, &checksum);
         }
@@ -295,7 +298,8 @@ async fn copy(
     let plain = matches!(condition.mode, PutMode::Overwrite);
     // The ETag of a file that was put behind our back is not known: its copy gets one from the bytes that pass here.
     let known = !gateway.wants_md5(bucket) || source.client_e_tag().is_some();
-    let by_origin = within && same && !conditional && plain && known && algorithm.is_none();
+    let by_origin =
+        within && same && !reclassed && !conditional && plain && known && algorithm.is_none();
     if by_origin && copy_by_origin(bucket, &source.path, path, doing).await? {
         return Ok(true);
     }

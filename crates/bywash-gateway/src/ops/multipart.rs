@@ -18,7 +18,7 @@ use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, keep_checksum, keep_e_tag, keep_storage_class, keep_upload_id,
-    mark_upload, refuse_unsupported, text,
+    mark_upload, refuse_text_for, refuse_unsupported, text,
 };
 use crate::object_parts::ObjectParts;
 use crate::tags::Tags;
@@ -74,6 +74,7 @@ pub(crate) async fn create(
     }
     let hold = gateway.uploads.admit(doing).await?;
     let mut attributes = attributes_of(&headers)?;
+    refuse_text_for(&bucket, &attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;

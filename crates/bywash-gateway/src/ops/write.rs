@@ -19,7 +19,7 @@ use crate::errors::{OperationContext, conflict, from_store, no_such_key, precond
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, e_tag_like, keep_checksum, keep_e_tag, keep_storage_class,
-    refuse_unsupported, text,
+    refuse_text_for, refuse_unsupported, text,
 };
 use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
@@ -127,6 +127,7 @@ pub(crate) async fn put(
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
+    refuse_text_for(&bucket, &attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
@@ -142,7 +143,7 @@ pub(crate) async fn put(
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes,
-        late_attributes: Some(digests(Arc::clone(&context))),
+        late_attributes: Some(digests(Arc::clone(&context), gateway.wants_md5(&bucket))),
         length,
     };
     let body = part_body(VerifiedBody::new(
@@ -170,13 +171,17 @@ pub(crate) async fn put(
 }
 
 /// Returns the digests that are known once the body was read: of a trailer, and for the ETag.
-fn digests(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
+fn digests(
+    context: Arc<RequestContext>,
+    keeps_md5: bool,
+) -> Box<dyn FnOnce() -> Attributes + Send> {
     Box::new(move || {
         let mut late = Attributes::new();
         if let Some(checksum) = context.verified.get() {
             keep_checksum(&mut late, checksum);
         }
-        if let Some(md5) = context.md5.get() {
+        // One announced is checked also where it is not kept.
+        if let Some(md5) = context.md5.get().filter(|_| keeps_md5) {
             keep_e_tag(&mut late, md5.clone());
         }
         late

@@ -34,13 +34,14 @@ fn is_unsupported(errno: Errno) -> bool {
     errno == Errno::NOTSUP || errno == Errno::OPNOTSUPP || errno == Errno::NOSYS
 }
 
-/// Sets the ETag of a file that has its final mtime and size. Returns false if the file system has no extended attributes.
+/// Sets the ETag of a file that has its final mtime and size. Returns false if the file system has no extended attributes, or refuses
+/// this one.
 pub(super) fn write(file: &File, identity: &Identity, e_tag: &str) -> Result<bool, Errno> {
     let value = format!("{} {e_tag}", identity.stamp());
     match rustix::fs::fsetxattr(file, NAME, value.as_bytes(), XattrFlags::empty()) {
         Ok(()) => Ok(true),
-        Err(errno) if is_unsupported(errno) => Ok(false),
-        Err(errno) => Err(errno),
+        Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(errno),
+        Err(_) => Ok(false),
     }
 }
 
@@ -98,15 +99,19 @@ impl Root {
         match self.open_file(path) {
             Ok(Some((file, identity))) => {
                 let mut meta = identity.meta(key.clone());
-                meta.e_tag = Some(self.e_tag_of(key, &file, &identity)?);
+                // A damaged side file is reported by reads of its object, and hides no others.
+                if let Ok(e_tag) = self.e_tag_of(key, &file, &identity) {
+                    meta.e_tag = Some(e_tag);
+                }
                 Ok(Some(meta))
             }
             Ok(None) => Ok(None),
             // A file that may not be read is listed by its identity.
-            Err(_) => {
+            Err(Errno::ACCESS | Errno::PERM) => {
                 let identity = self.identity(path).map_err(failed)?;
                 Ok(identity.map(|identity| identity.meta(key.clone())))
             }
+            Err(errno) => Err(failed(errno)),
         }
     }
 }
