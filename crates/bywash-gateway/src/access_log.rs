@@ -1,30 +1,31 @@
 //! The access log: one line a request, written by a thread of its own.
 //!
-//! Requests queue records and never wait. The thread formats and writes them. Records that exceed the queue or that
-//! the file rejects are dropped and counted.
+//! The thread of a request formats its line, appends it to a batch in memory and never waits for the disk. The log's
+//! thread writes whole batches: it wakes for the first line, for a full batch, and when the delay ends. Lines that exceed
+//! the queue or that the file rejects are dropped and counted.
 
 mod line;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
 
 use bywash::traffic::Traffic;
 use bywash::{Engine, EngineError, Reservation, Share};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 pub(crate) use line::{AccessRecord, ClientTexts, Peer};
 
 use crate::limits::{
-    MAX_LOG_BUFFER_BYTES, MAX_LOG_CLOSE, MAX_LOG_DELAY, MAX_QUEUED_RECORD_BYTES,
-    MAX_QUEUED_RECORDS, MAX_RECORDS_MEMORY_DIVISOR,
+    MAX_LOG_BUFFER_BYTES, MAX_LOG_CLOSE, MAX_LOG_DELAY, MAX_LOGGED_TEXT_BYTES,
+    MAX_QUEUED_RECORD_BYTES, MAX_RECORDS_MEMORY_DIVISOR,
 };
 
 /// Permissions of a new log: it names objects and keys.
@@ -98,23 +99,69 @@ pub struct AccessLog(Arc<LogShared>);
 
 #[derive(Debug)]
 struct LogShared {
-    records: SyncSender<LogMessage>,
-    /// Bytes of queued records. Relaxed: only a count, like the flags below.
-    queued: AtomicUsize,
-    limit: usize,
-    reopen: AtomicBool,
-    closing: AtomicBool,
+    format: AccessLogFormat,
+    queue: Mutex<LogQueue>,
+    /// Signals the thread: the first line, a full batch, or a flag.
+    work: Condvar,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     traffic: Arc<Traffic>,
     /// Memory of the queue.
     _charge: Reservation,
 }
 
-#[derive(Debug)]
-enum LogMessage {
-    Record(Box<AccessRecord>),
-    /// A flag changed.
-    Wake,
+/// Formatted lines that wait to be written.
+#[derive(Debug, Default)]
+struct LogQueue {
+    /// Full batches, oldest first, then the one being filled.
+    batches: VecDeque<LogBatch>,
+    /// Bytes of all batches, the ones being written included.
+    bytes: usize,
+    limit: usize,
+    reopen: bool,
+    closing: bool,
+}
+
+/// Lines written together.
+#[derive(Debug, Default)]
+struct LogBatch {
+    text: Vec<u8>,
+    lines: u64,
+}
+
+impl LogQueue {
+    /// Adds a line, in a new batch if the last one is full. Returns false if there is no room.
+    fn push(&mut self, line: &[u8]) -> bool {
+        if self.closing {
+            return false;
+        }
+        let fits = |batch: &LogBatch| batch.text.capacity() - batch.text.len() >= line.len();
+        if !self.batches.back().is_some_and(fits) {
+            let bytes = MAX_LOG_BUFFER_BYTES.min(self.limit).max(line.len());
+            if self.bytes + bytes > self.limit {
+                return false;
+            }
+            self.bytes += bytes;
+            self.batches.push_back(LogBatch {
+                text: Vec::with_capacity(bytes),
+                lines: 0,
+            });
+        }
+        if let Some(batch) = self.batches.back_mut() {
+            batch.text.extend_from_slice(line);
+            batch.lines += 1;
+        }
+        true
+    }
+
+    /// Whether a batch is full, so that another one was begun.
+    fn has_full(&self) -> bool {
+        self.batches.len() > 1
+    }
+}
+
+std::thread_local! {
+    /// The line that this thread formats.
+    static LINE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 impl AccessLog {
@@ -133,14 +180,15 @@ impl AccessLog {
             .reserve(Share::Download, bytes, "open", "access log")
             .await?;
         let output = LogOutput::open(&target)?;
-        let (records, received) = sync_channel(MAX_QUEUED_RECORDS);
         let (end, ended) = oneshot::channel();
-        let log = Self(Arc::new(LogShared {
-            records,
-            queued: AtomicUsize::new(0),
+        let queue = LogQueue {
             limit: usize::try_from(bytes).unwrap_or(usize::MAX),
-            reopen: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
+            ..LogQueue::default()
+        };
+        let log = Self(Arc::new(LogShared {
+            format,
+            queue: Mutex::new(queue),
+            work: Condvar::new(),
             ended: Mutex::new(Some(ended)),
             traffic: Arc::clone(engine.traffic()),
             _charge: charge,
@@ -148,17 +196,13 @@ impl AccessLog {
         let writer = LogWriter {
             log: log.clone(),
             target,
-            format,
             output,
-            buffer: Vec::with_capacity(MAX_LOG_BUFFER_BYTES),
-            lines: 0,
-            oldest: None,
             failing: false,
         };
         std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || {
-                writer.run(&received);
+                writer.run();
                 // The caller of `close` may have stopped waiting.
                 let _ = end.send(());
             })
@@ -166,43 +210,48 @@ impl AccessLog {
         Ok(log)
     }
 
-    /// Queues a record. If the queue is full, drops and counts it. Never waits.
-    pub(crate) fn record(&self, record: AccessRecord) {
-        let bytes = record.bytes();
-        let before = self.0.queued.fetch_add(bytes, Relaxed);
-        let full = before + bytes > self.0.limit || self.0.closing.load(Relaxed);
-        let queue = || {
-            self.0
-                .records
-                .try_send(LogMessage::Record(Box::new(record)))
-        };
-        if full || queue().is_err() {
-            self.0.queued.fetch_sub(bytes, Relaxed);
-            self.0.traffic.note_dropped_records(1);
+    /// Queues the line of a record. If the queue is full, drops and counts it. Never waits for the disk.
+    pub(crate) fn record(&self, record: &AccessRecord<'_>) {
+        LINE.with_borrow_mut(|line| {
+            line.clear();
+            line::write(line, record, self.0.format);
+            self.push(line.as_bytes());
+            // Long texts of one client must not stay in every thread.
+            line.shrink_to(MAX_LOGGED_TEXT_BYTES);
+        });
+    }
+
+    fn push(&self, line: &[u8]) {
+        let mut queue = self.0.queue.lock();
+        let (idle, full) = (queue.batches.is_empty(), queue.has_full());
+        if !queue.push(line) {
+            drop(queue);
+            return self.0.traffic.note_dropped_records(1);
+        }
+        // The thread wakes for the first line and for a full batch; between them it waits for the delay.
+        let due = idle || (!full && queue.has_full());
+        drop(queue);
+        if due {
+            self.0.work.notify_one();
         }
     }
 
     /// Reopens the file by its name, as after log rotation.
     pub fn reopen(&self) {
-        self.0.reopen.store(true, Relaxed);
-        self.wake();
+        self.0.queue.lock().reopen = true;
+        self.0.work.notify_one();
     }
 
     /// Writes all queued records and ends the log; later records are dropped. Waits some seconds for a slow disk.
     /// Returns whether all were written.
     pub async fn close(&self) -> bool {
-        self.0.closing.store(true, Relaxed);
-        self.wake();
+        self.0.queue.lock().closing = true;
+        self.0.work.notify_one();
         let ended = self.0.ended.lock().take();
         match ended {
             None => true,
             Some(ended) => tokio::time::timeout(MAX_LOG_CLOSE, ended).await.is_ok(),
         }
-    }
-
-    fn wake(&self) {
-        // If the queue is full, the thread is awake.
-        let _ = self.0.records.try_send(LogMessage::Wake);
     }
 }
 
@@ -252,79 +301,61 @@ fn open_file(path: &Path) -> io::Result<File> {
 struct LogWriter {
     log: AccessLog,
     target: AccessLogTarget,
-    format: AccessLogFormat,
     output: LogOutput,
-    /// Lines not written yet, and their number.
-    buffer: Vec<u8>,
-    lines: u64,
-    /// When the first of them was queued.
-    oldest: Option<Instant>,
     /// Whether the last write failed, possibly within a line.
     failing: bool,
 }
 
 impl LogWriter {
-    fn run(mut self, received: &Receiver<LogMessage>) {
+    fn run(mut self) {
         loop {
-            let waited = self.oldest.map_or(MAX_LOG_DELAY, |oldest| {
-                MAX_LOG_DELAY.saturating_sub(oldest.elapsed())
-            });
-            match received.recv_timeout(waited) {
-                Ok(LogMessage::Record(record)) => self.take(&record),
-                Ok(LogMessage::Wake) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            let shared = Arc::clone(&self.log.0);
+            let mut queue = shared.queue.lock();
+            while queue.batches.is_empty() && !queue.reopen && !queue.closing {
+                shared.work.wait(&mut queue);
             }
-            let due = self
-                .oldest
-                .is_some_and(|oldest| oldest.elapsed() >= MAX_LOG_DELAY);
-            if due || self.buffer.len() >= MAX_LOG_BUFFER_BYTES {
-                self.flush();
+            // More lines may come within the delay.
+            let deadline = Instant::now() + MAX_LOG_DELAY;
+            while !queue.has_full() && !queue.reopen && !queue.closing {
+                if shared.work.wait_until(&mut queue, deadline).timed_out() {
+                    break;
+                }
             }
-            if self.log.0.reopen.swap(false, Relaxed) {
+            let batches = std::mem::take(&mut queue.batches);
+            let reopen = std::mem::take(&mut queue.reopen);
+            let closing = queue.closing;
+            drop(queue);
+            for batch in batches {
+                let bytes = batch.text.capacity();
+                self.write(batch);
+                shared.queue.lock().bytes -= bytes;
+            }
+            if reopen {
                 self.reopen();
             }
-            if self.log.0.closing.load(Relaxed) {
-                while let Ok(message) = received.try_recv() {
-                    if let LogMessage::Record(record) = message {
-                        self.take(&record);
-                    }
-                }
-                return self.flush();
+            if closing {
+                return;
             }
         }
     }
 
-    fn take(&mut self, record: &AccessRecord) {
-        self.log.0.queued.fetch_sub(record.bytes(), Relaxed);
-        self.oldest.get_or_insert_with(Instant::now);
-        line::write(&mut self.buffer, record, self.format);
-        self.lines += 1;
-    }
-
-    fn flush(&mut self) {
-        if self.buffer.is_empty() {
-            return;
-        }
+    fn write(&mut self, mut batch: LogBatch) {
         if self.failing {
             // The last write may have ended within a line.
-            self.buffer.insert(0, b'\n');
+            batch.text.insert(0, b'\n');
         }
-        match self.output.write(&self.buffer) {
+        match self.output.write(&batch.text) {
             Ok(()) => self.failing = false,
             Err(error) => {
-                self.log.0.traffic.note_dropped_records(self.lines);
+                self.log.0.traffic.note_dropped_records(batch.lines);
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(%error, "access log: lines are dropped and counted until it can be written again");
                 }
             }
         }
-        self.buffer.clear();
-        self.lines = 0;
-        self.oldest = None;
     }
 
     fn reopen(&mut self) {
-        self.flush();
         match LogOutput::open(&self.target) {
             Ok(output) => {
                 self.output = output;
@@ -334,5 +365,33 @@ impl LogWriter {
                 tracing::warn!("{error}; further lines are written to the file that is open")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_holds_lines_up_to_its_limit() {
+        let line = [b'x'; 1000];
+        let mut queue = LogQueue {
+            limit: 3 * MAX_LOG_BUFFER_BYTES - 1,
+            ..LogQueue::default()
+        };
+        let mut lines = 0;
+        while queue.push(&line) {
+            lines += 1;
+            assert!(queue.bytes <= queue.limit);
+        }
+        // Two batches, each with as many lines as fit.
+        assert_eq!(lines, 2 * (MAX_LOG_BUFFER_BYTES / 1000));
+        let held: u64 = queue.batches.iter().map(|batch| batch.lines).sum();
+        assert_eq!(held, lines as u64);
+        let mut small = LogQueue {
+            limit: 500,
+            ..LogQueue::default()
+        };
+        assert!(!small.push(&line) && small.push(&line[..500]) && !small.push(&line[..1]));
     }
 }

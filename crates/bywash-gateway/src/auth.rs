@@ -50,6 +50,12 @@ impl Keys {
         }
     }
 
+    /// Returns the secret key and the scope of an access key.
+    pub(crate) fn find(&self, access_key: &str) -> Option<(&SecretKey, &Arc<Scope>)> {
+        let (secret, scope) = self.known.get(access_key)?;
+        Some((secret, scope))
+    }
+
     /// Authorises a request, and stores the key's scope in `extensions` for operations that filter buckets.
     pub(crate) fn check(
         &self,

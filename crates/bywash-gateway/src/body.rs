@@ -5,27 +5,26 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::CacheOutcome;
-use bywash::traffic::{RequestKind, RequestSummary, Traffic};
 use futures::Stream;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::auth::Credentials;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
 
-use crate::access_log::{AccessLog, AccessRecord, ClientTexts};
 use crate::digest::Checksum;
 use crate::errors::{fault, slow_down};
 use crate::idle::IdleClock;
+use crate::record::{RequestFacts, RequestId, ResidentRecorder, ResponseMeter};
 
 /// State of one request besides its HTTP form, passed in the request's extensions.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
-    pub(crate) id: String,
+    pub(crate) id: RequestId,
     /// The conditional header that a PreconditionFailed response names.
     pub(crate) condition: Option<&'static str>,
     /// The first fault of the request's body. Layers between here and the engine reduce errors to text, so the fault
@@ -57,7 +56,7 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     pub(crate) fn new(
-        id: String,
+        id: RequestId,
         condition: Option<&'static str>,
         payload_sha256: Option<String>,
     ) -> Self {
@@ -214,128 +213,29 @@ impl Stream for ClientBody {
 #[derive(Debug)]
 pub(crate) struct RequestRecorder {
     pub(crate) context: Arc<RequestContext>,
-    traffic: Arc<Traffic>,
-    pub(crate) method: Method,
-    pub(crate) bucket: String,
-    pub(crate) key: String,
-    begun: Instant,
-    /// 0 until there is a response.
-    status: u16,
-    /// Time to the response head.
-    responded: Option<Duration>,
-    /// By its head; a wrong signature may still reject it.
-    pub(crate) operation: Option<&'static str>,
-    /// Content-Length of the response; `None` without one, or without a body.
-    pub(crate) announced: Option<u64>,
-    sent: u64,
-    ended: bool,
-    error: Option<String>,
-    /// The log for the record, with the texts it quotes.
-    pub(crate) log: Option<(AccessLog, ClientTexts)>,
-}
-
-impl RequestRecorder {
-    pub(crate) fn new(
-        context: Arc<RequestContext>,
-        traffic: Arc<Traffic>,
-        method: Method,
-        bucket: String,
-        key: String,
-    ) -> Self {
-        traffic.begin_request();
-        Self {
-            context,
-            traffic,
-            method,
-            bucket,
-            key,
-            begun: Instant::now(),
-            status: 0,
-            responded: None,
-            operation: None,
-            announced: None,
-            sent: 0,
-            ended: false,
-            error: None,
-            log: None,
-        }
-    }
-
-    /// Records the response's status; its body is still to be sent.
-    pub(crate) fn record_status(&mut self, status: StatusCode) {
-        self.status = status.as_u16();
-        self.responded = Some(self.begun.elapsed());
-    }
-
-    fn kind(&self) -> RequestKind {
-        match self.method {
-            _ if self.key.is_empty() => RequestKind::Other,
-            Method::GET => RequestKind::Read,
-            Method::PUT | Method::POST => RequestKind::Write,
-            _ => RequestKind::Other,
-        }
-    }
-
-    fn outcome(&self) -> &'static str {
-        match &self.error {
-            Some(_) => "failed",
-            None if self.status == 0 => "left",
-            None if self.ended || self.announced.is_none_or(|bytes| self.sent >= bytes) => {
-                "complete"
-            }
-            None => "cut",
-        }
-    }
+    pub(crate) meter: ResponseMeter,
 }
 
 impl Drop for RequestRecorder {
     fn drop(&mut self) {
-        let cache = self.context.cache();
-        let read = self.kind() == RequestKind::Read && cache.is_some();
-        self.traffic.note(&RequestSummary {
-            kind: self.kind(),
-            operation: self.operation,
-            cache: cache.filter(|_| read),
-            latency: self.responded,
-            status: self.status,
-            received: self.context.bytes_in.load(Relaxed),
-            sent: self.sent,
-            object: read.then_some((self.bucket.as_str(), self.key.as_str())),
+        let context = &self.context;
+        self.meter.finish(&RequestFacts {
+            id: context.id.as_str(),
+            served_by: context.operation.get().copied(),
+            requester: context.requester.get().map(String::as_str),
+            cache: context.cache(),
+            received: context.bytes_in.load(Relaxed),
         });
-        let Some((log, texts)) = self.log.take() else {
-            return;
-        };
-        let record = AccessRecord {
-            texts,
-            method: self.method.clone(),
-            operation: self.context.operation.get().copied(),
-            requester: self.context.requester.get().cloned(),
-            status: self.status,
-            received: self.context.bytes_in.load(Relaxed),
-            sent: self.sent,
-            duration: self.begun.elapsed(),
-            request_id: self.context.id.clone(),
-            cache: cache.map_or("", CacheOutcome::name),
-            outcome: self.outcome(),
-            error: self.error.take(),
-            bucket: std::mem::take(&mut self.bucket),
-            key: std::mem::take(&mut self.key),
-        };
-        log.record(record.bounded());
     }
 }
 
 /// A response body that updates its request's access record.
 #[derive(Debug)]
-pub(crate) struct ServedBody {
-    body: Body,
-    recorder: RequestRecorder,
-}
-
-impl ServedBody {
-    pub(crate) fn new(body: Body, recorder: RequestRecorder) -> Self {
-        Self { body, recorder }
-    }
+pub(crate) enum ServedBody {
+    /// Of the operations behind `s3s`.
+    Routed(Body, RequestRecorder),
+    /// Of the fast path: at most one piece.
+    Resident(Option<Bytes>, ResidentRecorder),
 }
 
 impl http_body::Body for ServedBody {
@@ -346,23 +246,37 @@ impl http_body::Body for ServedBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                this.recorder.sent += frame.data_ref().map_or(0, |data| data.len() as u64)
+        let (body, recorder) = match self.get_mut() {
+            Self::Routed(body, recorder) => (body, recorder),
+            Self::Resident(piece, recorder) => {
+                let piece = piece.take();
+                recorder.meter.sent += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                return Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))));
             }
-            Some(Err(error)) => this.recorder.error = Some(error.to_string()),
-            None => this.recorder.ended = true,
+        };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        let meter = &mut recorder.meter;
+        match &frame {
+            Some(Ok(frame)) => meter.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(error)) => meter.error = Some(error.to_string()),
+            None => meter.ended = true,
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match self {
+            Self::Routed(body, _) => body.is_end_stream(),
+            Self::Resident(piece, _) => piece.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        http_body::Body::size_hint(&self.body)
+        match self {
+            Self::Routed(body, _) => http_body::Body::size_hint(body),
+            Self::Resident(piece, _) => {
+                SizeHint::with_exact(piece.as_ref().map_or(0, |piece| piece.len() as u64))
+            }
+        }
     }
 }

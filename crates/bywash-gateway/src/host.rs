@@ -86,6 +86,15 @@ impl Hosts {
         (target, Ok(()))
     }
 
+    /// Returns whether `host`, a Host header, is a domain as it is written in the settings, or an IPv4 address: requests to
+    /// it are path-style. False for some other names of which that is true too.
+    pub(crate) fn is_plain_path_style(&self, host: &str) -> bool {
+        let name = without_port(host);
+        host.len() <= MAX_HOST_BYTES
+            && (name.parse::<std::net::Ipv4Addr>().is_ok()
+                || self.0.iter().any(|domain| domain == name))
+    }
+
     fn style(&self, host: &str) -> AddressingStyle<'_> {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
@@ -244,6 +253,24 @@ mod tests {
             let found = target(host, "/b/x");
             assert_eq!((&*found.bucket, &*found.key), ("b", "x"), "{host}");
             assert_eq!(found.unknown_host, None);
+        }
+    }
+
+    #[test]
+    fn plain_hosts_are_path_style() {
+        let hosts = Hosts::new(&["s3.example.com".to_owned()]).unwrap();
+        for host in ["localhost:1", "127.0.0.1", "127.0.0.1:80", "s3.example.com"] {
+            assert!(hosts.is_plain_path_style(host), "{host}");
+            assert!(matches!(hosts.style(host), AddressingStyle::Path), "{host}");
+        }
+        for host in [
+            "",
+            "b.localhost",
+            "b.s3.example.com",
+            "other.org",
+            "127.0.0.1:x",
+        ] {
+            assert!(!hosts.is_plain_path_style(host), "{host}");
         }
     }
 

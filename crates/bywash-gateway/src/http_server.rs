@@ -2,17 +2,21 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bywash::Engine;
 use bywash::traffic::Traffic;
 use http::header::CONNECTION;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
+use hyper::rt::{Sleep, Timer};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -45,6 +49,29 @@ pub(crate) struct Transport {
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
+/// A request, and the client that sent it.
+pub(crate) struct ClientRequest {
+    pub(crate) peer: Peer,
+    pub(crate) request: Request<Incoming>,
+}
+
+/// A service that needs no client's address. Its futures are on the heap: each connection has room for one of the
+/// server's, and most connections are idle.
+struct Boxed<S>(S);
+
+impl<S> Service<ClientRequest> for Boxed<S>
+where
+    S: Service<Request<Incoming>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<S::Future>>;
+
+    fn call(&self, client: ClientRequest) -> Self::Future {
+        Box::pin(self.0.call(client.request))
+    }
+}
+
 /// Serves `service` on `listener` by HTTP/1.1, with TLS if there are settings for it, until `shutdown` is ready.
 ///
 /// Enforces `limits` on connections, request heads, idle times and stalled responses. Unfinished heads are charged to
@@ -72,10 +99,10 @@ where
         trusted_proxies: Vec::new(),
         traffic: None,
     };
-    serve(engine, listener, transport, service, shutdown).await
+    serve(engine, listener, transport, Boxed(service), shutdown).await
 }
 
-/// As [`serve_http`], with all settings.
+/// As [`serve_http`], with all settings. Futures of `service` are stored in connections, so they should be small.
 pub(crate) async fn serve<S, B>(
     engine: Engine,
     listener: TcpListener,
@@ -84,7 +111,7 @@ pub(crate) async fn serve<S, B>(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Drained
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S: Service<ClientRequest, Response = Response<B>> + Send + Sync + 'static,
     S::Future: Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
     B: Body + Send + Unpin + 'static,
@@ -142,15 +169,43 @@ fn head_bytes(memory: u64, limits: &Limits) -> usize {
 
 fn http(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // `HeadGuard` enforces deadlines of heads and idle connections. This one covers the rest of a pipelined head that
-    // arrived with the request before.
-    http.timer(TokioTimer::new())
+    // `HeadGuard` enforces deadlines of heads and idle connections, without a timer for each request. A head whose first
+    // bytes arrived with the request before counts as idle until more of it arrives. With a deadline of its own, hyper
+    // reads again as soon as a connection is idle, which arms the guard.
+    http.timer(NoTimer)
         .header_read_timeout(limits.idle + limits.head)
         .max_header_size(limits.head_bytes)
         .max_buf_size(limits.body_window_bytes.max(limits.head_bytes))
         .max_headers(MAX_HEADERS);
     http
 }
+
+/// Deadlines that never come, and allocate nothing.
+#[derive(Debug)]
+struct NoTimer;
+
+impl Timer for NoTimer {
+    fn sleep(&self, _duration: Duration) -> Pin<Box<dyn Sleep>> {
+        Box::pin(Never)
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        Box::pin(Never)
+    }
+}
+
+#[derive(Debug)]
+struct Never;
+
+impl Future for Never {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Sleep for Never {}
 
 struct Server<S> {
     service: S,
@@ -162,7 +217,7 @@ struct Server<S> {
 
 impl<S, B> Server<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S: Service<ClientRequest, Response = Response<B>> + Send + Sync + 'static,
     S::Future: Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
     B: Body + Send + Unpin + 'static,
@@ -213,12 +268,11 @@ where
         let server = Arc::clone(&self);
         let heads = Arc::clone(&self.heads);
         let io = HeadGuard::new(io, Arc::clone(&connection), heads, &self.limits);
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            let (server, unread) = (Arc::clone(&server), Arc::clone(&unread));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let unread = Arc::clone(&unread);
             connection.request_begins();
-            request.extensions_mut().insert(peer);
             let _guard = ResponseGuard(Arc::clone(&connection));
-            let response = Box::pin(server.service.call(request));
+            let response = server.service.call(ClientRequest { peer, request });
             async move {
                 let response = response.await?;
                 unread.store(response.headers().contains_key(CONNECTION), Relaxed);

@@ -46,6 +46,14 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     }
 }
 
+/// Returns the path of a key that is stored under its own name, if it can be stored: [`path_of`] without a copy. The
+/// object with this path, if there is one, has this key.
+pub(crate) fn plain_path(key: &str) -> Option<&str> {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    let is_plain = !name.is_empty() && name != FOLDER && key.len() <= MAX_KEY_BYTES;
+    (is_plain && key.chars().all(xml::fits)).then_some(key)
+}
+
 /// Returns the key stored at `path`.
 pub(crate) fn key_of(path: &Path) -> &str {
     let name = path.as_ref();
@@ -103,6 +111,23 @@ mod tests {
         ] {
             let error = path_of(key).unwrap_err();
             assert_eq!(*error.code(), S3ErrorCode::InvalidArgument, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn plain_paths_are_those_of_their_keys() {
+        for key in ["a", "a/b", "\u{fc}", "a b", "%2F", &"k".repeat(1024)] {
+            assert_eq!(plain_path(key), Some(path_of(key).unwrap().as_ref()));
+        }
+        for key in [
+            "",
+            "a/",
+            "a\0b",
+            FOLDER,
+            "a/.bywash-folder",
+            &"k".repeat(1025),
+        ] {
+            assert_eq!(plain_path(key), None, "{key:?}");
         }
     }
 

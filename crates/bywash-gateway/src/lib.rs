@@ -20,6 +20,7 @@ mod cors;
 mod digest;
 mod documents;
 mod errors;
+mod fast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gateway;
@@ -36,6 +37,7 @@ mod object_parts;
 mod ops;
 mod passing;
 mod range;
+mod record;
 mod request_xml;
 mod response;
 mod routes;

@@ -137,18 +137,28 @@ pub(crate) const MAX_PRESIGNED_S: i64 = 7 * 24 * 60 * 60;
 /// Max seconds between the date of a signature and the server's clock, as in S3.
 pub(crate) const MAX_CLOCK_SKEW_S: i64 = 15 * 60;
 
-/// Max queued access records; further ones are dropped and counted.
-pub(crate) const MAX_QUEUED_RECORDS: usize = 4096;
-/// Max bytes of queued access records; further ones are dropped and counted. Covers half a minute of a stalled disk
-/// at some hundred requests a second.
+/// Max bytes of queued lines of the access log; further ones are dropped and counted. Covers half a minute of a
+/// stalled disk at some hundred requests a second.
 pub(crate) const MAX_QUEUED_RECORD_BYTES: u64 = 4 << 20;
-/// Queued access records are limited to the memory limit divided by this.
+/// Queued lines of the access log are limited to the memory limit divided by this.
 pub(crate) const MAX_RECORDS_MEMORY_DIVISOR: u64 = 32;
 /// Max bytes of a client-chosen text in an access record: longer ones are cut.
 pub(crate) const MAX_LOGGED_TEXT_BYTES: usize = 2048;
-/// Max bytes of lines written to the access log at a time.
+/// Max bytes of lines written to the access log at a time, but for a longer line.
 pub(crate) const MAX_LOG_BUFFER_BYTES: usize = 64 << 10;
 /// Max time that a line of the access log is buffered.
 pub(crate) const MAX_LOG_DELAY: Duration = Duration::from_secs(1);
 /// Max time that a shutdown waits for the last lines of the access log.
 pub(crate) const MAX_LOG_CLOSE: Duration = Duration::from_secs(2);
+
+/// Max bytes of response heads that the fast path keeps, of versions served lately. One costs about a
+/// microsecond to build.
+pub(crate) const MAX_KEPT_HEADS_BYTES: u64 = 4 << 20;
+/// Kept response heads are limited to the memory limit divided by this.
+pub(crate) const MAX_KEPT_HEADS_MEMORY_DIVISOR: u64 = 256;
+/// Max bytes of one kept response head: eight to ten headers take three quarters. Longer ones are built for each response.
+pub(crate) const MAX_KEPT_HEAD_BYTES: usize = 4 << 10;
+/// Signing keys that the fast path keeps, one a day, region and access key. Others are derived for each request.
+pub(crate) const MAX_KEPT_SIGNING_KEYS: usize = 64;
+/// Max signed headers of a request of the fast path: clients sign at most about ten of a read.
+pub(crate) const MAX_FAST_SIGNED_HEADERS: usize = 16;

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use bywash::origin::{CLIENT_ETAG, client_etag, etag_matches};
 use bywash::time::http_date;
-use bywash::{Bucket, ReadInfo};
+use bywash::{Bucket, CacheOutcome, ReadInfo};
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
@@ -332,8 +332,31 @@ fn user_metadata(attributes: &Attributes, headers: &mut HeaderMap) {
     }
 }
 
+const CACHE_OUTCOME: HeaderName = HeaderName::from_static("x-bywash-cache");
+const VERSION: HeaderName = HeaderName::from_static("x-bywash-version");
+
 /// Response headers of an object: content headers, ETag, dates, cache status.
 pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderMap {
+    let info = result.extensions.get::<ReadInfo>();
+    let version = info.map(|info| info.version.as_str());
+    let mut headers = version_headers(&result.meta, &result.attributes, version, with_checksum);
+    if let Some(info) = info {
+        put_cache_outcome(&mut headers, info.outcome);
+    }
+    headers
+}
+
+pub(crate) fn put_cache_outcome(headers: &mut HeaderMap, outcome: CacheOutcome) {
+    headers.insert(CACHE_OUTCOME, HeaderValue::from_static(outcome.name()));
+}
+
+/// Response headers that are the same for all reads of a version: content headers, metadata, ETag, dates.
+pub(crate) fn version_headers(
+    meta: &ObjectMeta,
+    attributes: &Attributes,
+    version: Option<&str>,
+    with_checksum: bool,
+) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, value: &str| {
         // Omit stored values that are invalid in a header.
@@ -343,34 +366,29 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
     };
     put(header::CONTENT_TYPE, "binary/octet-stream");
     for (name, attribute) in CONTENT_HEADERS {
-        if let Some(value) = result.attributes.get(&attribute) {
+        if let Some(value) = attributes.get(&attribute) {
             put(name, value);
         }
     }
-    if let Some(class) = result.attributes.get(&Attribute::StorageClass)
+    if let Some(class) = attributes.get(&Attribute::StorageClass)
         && class.as_ref() != "STANDARD"
     {
         put(HeaderName::from_static(STORAGE_CLASS), class);
     }
-    if let Some(value) = result.attributes.get(&metadata(EXPIRES)) {
+    if let Some(value) = attributes.get(&metadata(EXPIRES)) {
         put(header::EXPIRES, value);
     }
-    if let Some(info) = result.extensions.get::<ReadInfo>() {
-        put(
-            HeaderName::from_static("x-bywash-cache"),
-            &info.outcome.to_string(),
-        );
-        put(HeaderName::from_static("x-bywash-version"), &info.version);
+    if let Some(version) = version {
+        put(VERSION, version);
     }
     put(header::ACCEPT_RANGES, "bytes");
-    user_metadata(&result.attributes, &mut headers);
-    let validators = validators(&result.meta);
-    headers.extend(validators);
-    let tags = Tags::kept(&result.attributes).len();
+    user_metadata(attributes, &mut headers);
+    headers.extend(validators(meta));
+    let tags = Tags::kept(attributes).len();
     if tags > 0 {
         headers.insert("x-amz-tagging-count", HeaderValue::from(tags));
     }
-    if with_checksum && let Some(checksum) = kept_checksum(&result.attributes) {
+    if with_checksum && let Some(checksum) = kept_checksum(attributes) {
         announce(&mut headers, &checksum);
     }
     headers

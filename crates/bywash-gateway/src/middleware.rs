@@ -1,10 +1,12 @@
 //! Middleware around the operations: request ids, signatures, body framing, completion of error responses, access
-//! records.
+//! records. Most reads of a warm cache end at the fast path before it.
 
-use std::hash::{BuildHasher, RandomState};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use bywash::Engine;
@@ -16,11 +18,12 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
+use hyper::service::Service;
 use s3s::config::StaticConfigProvider;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, S3Error};
 
-use crate::access_log::{AccessLog, ClientTexts};
+use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::admission::Admission;
 use crate::auth::{Keys, OperationName, strip_signature};
 use crate::body::{BodyError, ClientBody, RequestContext, RequestRecorder, ServedBody};
@@ -30,10 +33,13 @@ use crate::config::S3Config;
 use crate::cors;
 use crate::documents::{Documents, RequestDocuments};
 use crate::errors::not_implemented;
+use crate::fast::FastPath;
 use crate::gateway::Gateway;
-use crate::host::{Hosts, Target};
+use crate::host::Hosts;
+use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
 use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
+use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, SignedChunks, gathered};
 use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
 
@@ -52,9 +58,61 @@ pub(crate) struct Middleware {
     rules: Arc<AllRules>,
     silent_body: Duration,
     access_log: Option<AccessLog>,
-    /// Parts of request ids: a random number of this process, and a count.
-    process: u64,
-    count: AtomicU64,
+    ids: RequestIds,
+    /// `None` on an anonymous endpoint.
+    fast: Option<FastPath>,
+}
+
+/// The service of an endpoint's connections.
+pub(crate) struct S3Handler(Arc<Middleware>);
+
+impl S3Handler {
+    pub(crate) fn new(middleware: Middleware) -> Self {
+        Self(Arc::new(middleware))
+    }
+}
+
+impl Service<ClientRequest> for S3Handler {
+    type Response = Response<ServedBody>;
+    type Error = HttpError;
+    type Future = Serving;
+
+    fn call(&self, client: ClientRequest) -> Serving {
+        let ClientRequest { peer, mut request } = client;
+        let fast = self.0.fast.as_ref();
+        if let Some(response) = fast.and_then(|fast| fast.serve(&mut request, peer, &self.0.ids)) {
+            return Serving::Ready(Some(response));
+        }
+        let middleware = Arc::clone(&self.0);
+        Serving::Routed(Box::pin(
+            async move { middleware.serve(request, peer).await },
+        ))
+    }
+}
+
+type RoutedFuture = dyn Future<Output = Result<Response<ServedBody>, HttpError>> + Send;
+
+/// A response of the fast path, or the future of one of `s3s`.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost an allocation for each response"
+)]
+pub(crate) enum Serving {
+    Ready(Option<Response<ServedBody>>),
+    Routed(Pin<Box<RoutedFuture>>),
+}
+
+impl Future for Serving {
+    type Output = Result<Response<ServedBody>, HttpError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(response) => {
+                Poll::Ready(Ok(response.take().expect("polled once when it is ready")))
+            }
+            Self::Routed(future) => future.as_mut().poll(cx),
+        }
+    }
 }
 
 impl Middleware {
@@ -62,6 +120,15 @@ impl Middleware {
         let engine = gateway.engine.clone();
         let rules = Arc::clone(&gateway.rules);
         let traffic = Arc::clone(engine.traffic());
+        let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
+        let fast = (!config.anonymous).then(|| {
+            FastPath::new(
+                &engine,
+                hosts.clone(),
+                keys.clone(),
+                config.access_log.clone(),
+            )
+        });
         let documents = Arc::new(Documents::new(engine.clone()));
         let chunks = Arc::new(Documents::signed_chunks(engine.clone()));
         let mut open = S3ServiceBuilder::new(gateway.clone());
@@ -74,7 +141,6 @@ impl Middleware {
             let mut builder = S3ServiceBuilder::new(gateway);
             builder.set_config(bodies());
             builder.set_host(hosts.clone());
-            let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
             builder.set_auth(keys.clone());
             builder.set_access(keys.clone());
             builder.set_route(NormalizedHeaders { open, keys });
@@ -92,37 +158,36 @@ impl Middleware {
             rules,
             silent_body: config.limits.silent_body,
             access_log: config.access_log.clone(),
-            process: RandomState::new().hash_one(std::process::id()),
-            count: AtomicU64::new(0),
+            ids: RequestIds::new(),
+            fast,
         }
     }
 
-    pub(crate) async fn serve(
+    async fn serve(
         &self,
         request: Request<Incoming>,
+        peer: Peer,
     ) -> Result<Response<ServedBody>, HttpError> {
+        let begun = Instant::now();
         let (parts, incoming) = request.into_parts();
-        let id = format!(
-            "{:016X}{:08X}",
-            self.process,
-            self.count.fetch_add(1, Relaxed)
-        );
         let context = RequestContext::new(
-            id,
+            self.ids.next(),
             condition(&parts.method, &parts.headers),
             self.unchecked_payload(&parts.headers),
         );
         let context = Arc::new(context.logged(self.access_log.is_some()));
         let admission = Admission::new(&parts, &self.hosts, self.anonymous, &self.region);
-        let Target { bucket, key, .. } = admission.target.clone();
-        let traffic = Arc::clone(&self.traffic);
-        let method = parts.method.clone();
-        let mut recorder = RequestRecorder::new(Arc::clone(&context), traffic, method, bucket, key);
-        recorder.operation = admission.operation.as_ref().ok().copied();
-        let log = self.access_log.clone();
-        recorder.log = log.map(|log| (log, ClientTexts::new(&parts)));
+        let name = ObjectName::new(&admission.target.bucket, &admission.target.key);
+        let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
+        meter.operation = admission.operation.as_ref().ok().copied();
+        let texts = || ClientTexts::new(peer, parts.version, &parts.uri, &parts.headers);
+        meter.log = self.access_log.clone().map(|log| (log, texts()));
+        let mut recorder = RequestRecorder {
+            context: Arc::clone(&context),
+            meter,
+        };
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
-        let cross = self.cross_origin(&parts, &recorder.bucket);
+        let cross = self.cross_origin(&parts, recorder.meter.name.bucket());
         let mut response = self.respond(parts, incoming, &context, admission).await?;
         response.headers_mut().extend(cross);
         if expects {
@@ -133,9 +198,10 @@ impl Middleware {
         let response = complete(response, &recorder).map_err(http_error)?;
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        recorder.announced = announced.filter(|_| recorder.method != Method::HEAD);
-        recorder.record_status(response.status());
-        Ok(response.map(|body| ServedBody::new(body, recorder)))
+        let meter = &mut recorder.meter;
+        meter.announced = announced.filter(|_| meter.method != Method::HEAD);
+        meter.record_status(response.status());
+        Ok(response.map(|body| ServedBody::Routed(body, recorder)))
     }
 
     /// Returns the headers for a page of another site.

@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use crate::errors::fault;
 use crate::signature::REGION;
 use crate::xml;
 
-const REQUEST_ID: &str = "x-amz-request-id";
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
 /// Adds the request id. Completes errors with a message where `s3s` has none, the resource, and the fault of the body
 /// if that is the cause.
@@ -57,12 +57,13 @@ pub(crate) fn complete(
             document = ErrorDocument::of(&response);
         }
         if let Some(document) = document {
-            let (bucket, key) = (&recorder.bucket, &recorder.key);
+            let name = &recorder.meter.name;
+            let (bucket, key) = (name.bucket(), name.key());
             let resource = match key.is_empty() {
                 true => format!("/{bucket}"),
                 false => format!("/{bucket}/{key}"),
             };
-            let mut document = document.complete(context.condition, &resource, &context.id);
+            let mut document = document.complete(context.condition, &resource, context.id.as_str());
             if document.code == "AuthorizationHeaderMalformed" {
                 let region = response.headers().get(REGION);
                 let region = region.and_then(|region| region.to_str().ok());
@@ -80,7 +81,7 @@ pub(crate) fn complete(
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    if let Ok(id) = HeaderValue::try_from(&context.id) {
+    if let Ok(id) = HeaderValue::from_str(context.id.as_str()) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     Ok(response)

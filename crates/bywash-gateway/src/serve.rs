@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bywash::Engine;
-use hyper::service::service_fn;
 use tokio::net::TcpListener;
 
 use crate::bucket_rules::AllRules;
@@ -13,7 +12,7 @@ use crate::config::S3Config;
 use crate::gateway::Gateway;
 use crate::host::Hosts;
 use crate::http_server::{Drained, Transport, serve};
-use crate::middleware::Middleware;
+use crate::middleware::{Middleware, S3Handler};
 use crate::uploads::Uploads;
 
 /// Why an endpoint cannot be started.
@@ -101,11 +100,7 @@ pub async fn serve_s3(
         etag: config.etag,
         tls: config.tls.is_some(),
     };
-    let middleware = Arc::new(Middleware::new(gateway, &config, hosts));
-    let service = service_fn(move |request| {
-        let middleware = Arc::clone(&middleware);
-        async move { middleware.serve(request).await }
-    });
+    let service = S3Handler::new(Middleware::new(gateway, &config, hosts));
     let transport = Transport {
         limits: config.limits,
         tls: config.tls,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::consistency::Consistency;
+use crate::read::ResidentObject;
 use crate::shared::BucketShared;
 
 /// Options of one bucket.
@@ -62,6 +63,12 @@ impl Bucket {
     #[must_use]
     pub fn consistency(&self) -> Consistency {
         self.shared.consistency
+    }
+
+    /// Returns the object at `path` if its version is known, fresh and cacheable. Sends no request and counts nothing.
+    #[must_use]
+    pub fn resident(&self, path: &str) -> Option<ResidentObject> {
+        ResidentObject::find(&self.shared, path)
     }
 
     pub(crate) fn shared(&self) -> &Arc<BucketShared> {

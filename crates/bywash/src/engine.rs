@@ -122,8 +122,8 @@ impl Engine {
     /// not mounted yet.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<Bucket> {
-        if let Some(mounted) = self.buckets.read().get(name) {
-            return Some(mounted.bucket.clone());
+        if let Some(open) = self.open_bucket(name) {
+            return Some(open);
         }
         let folder = self.shared.root.as_ref()?.join(name);
         check_bucket_name(name).ok()?;
@@ -162,6 +162,13 @@ impl Engine {
         }
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         found
+    }
+
+    /// Returns the bucket `name` if it was opened. Others have nothing in memory.
+    #[must_use]
+    pub fn open_bucket(&self, name: &str) -> Option<Bucket> {
+        let buckets = self.buckets.read();
+        buckets.get(name).map(|mounted| mounted.bucket.clone())
     }
 
     /// Returns the buckets opened so far, by name. Others have nothing in memory.

@@ -61,7 +61,9 @@ pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use origin::{CompleteOptions, DeleteCondition, Origin, OriginUrl, PartBody, UploadedPart};
 pub use outcome::{CacheOutcome, ReadInfo};
-pub use read::{Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece};
+pub use read::{
+    Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece, ResidentObject,
+};
 pub use retry::RetryPolicy;
 pub use scratch::{
     Scratch, ScratchBlock, ScratchBuffer, ScratchError, ScratchOptions, ScratchPin,

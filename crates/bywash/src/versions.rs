@@ -230,7 +230,7 @@ impl Versions {
     /// Returns the version last known, and whether it was confirmed within `max_age` (`None`: any age).
     pub(crate) fn get(
         &self,
-        path: &Path,
+        path: impl AsRef<str>,
         max_age: Option<Duration>,
     ) -> Option<(Arc<Version>, bool)> {
         let (version, confirmed) = self.known().get(self.store, path, |found| {

@@ -38,6 +38,7 @@ pub struct Signer {
     pub date: String,
     /// Host header to sign; none if empty.
     pub host: String,
+    pub region: String,
     pub service: String,
 }
 
@@ -49,6 +50,7 @@ impl Default for Signer {
             secret_key: SECRET.to_owned(),
             date,
             host: "127.0.0.1".to_owned(),
+            region: "us-east-1".to_owned(),
             service: "s3".to_owned(),
         }
     }
@@ -57,21 +59,23 @@ impl Default for Signer {
 impl Signer {
     pub fn scope(&self) -> String {
         format!(
-            "{}/us-east-1/{}/aws4_request",
+            "{}/{}/{}/aws4_request",
             &self.date[..8],
+            self.region,
             self.service
         )
     }
 
     pub fn sign(&self, text: &str) -> String {
         let mut key = format!("AWS4{}", self.secret_key).into_bytes();
-        for part in [&self.date[..8], "us-east-1", &self.service, "aws4_request"] {
+        for part in [&self.date[..8], &self.region, &self.service, "aws4_request"] {
             key = hmac(&key, part);
         }
         hex(&hmac(&key, text))
     }
 
-    fn sign_request(&self, canonical: &str) -> String {
+    /// Returns the signature of a canonical request.
+    pub fn sign_request(&self, canonical: &str) -> String {
         let digest = sha256_hex(canonical.as_bytes());
         self.sign(&format!(
             "AWS4-HMAC-SHA256\n{}\n{}\n{digest}",

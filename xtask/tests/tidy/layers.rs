@@ -231,6 +231,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "copy_buffer",
             "pieces",
             "body_check",
+            "resident",
             "get",
             "ranges",
             "download",

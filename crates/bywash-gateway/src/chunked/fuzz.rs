@@ -3,6 +3,7 @@
 use futures::{FutureExt, StreamExt};
 
 use super::*;
+use crate::record::RequestIds;
 
 /// Any bytes as a framed body, whole and in pieces: decoding does not depend on the pieces, and a reframed body
 /// decodes to the same. The first byte is the length of a piece.
@@ -26,7 +27,7 @@ pub(crate) fn body(bytes: &[u8]) {
 
 /// Returns the output; `None` if the body is rejected.
 fn run(mode: ChunkFraming, raw: &[u8], piece: usize) -> Option<Vec<u8>> {
-    let context = Arc::new(RequestContext::new("fuzz".to_owned(), None, None));
+    let context = Arc::new(RequestContext::new(RequestIds::new().next(), None, None));
     let pieces: Vec<_> = raw
         .chunks(piece)
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))

@@ -3,13 +3,14 @@
 use futures::StreamExt;
 
 use super::*;
+use crate::record::RequestIds;
 
 fn run(
     mode: ChunkFraming,
     raw: &[u8],
     piece: usize,
 ) -> (Result<Vec<u8>, BodyError>, Arc<RequestContext>, usize) {
-    let context = Arc::new(RequestContext::new("test".to_owned(), None, None));
+    let context = Arc::new(RequestContext::new(RequestIds::new().next(), None, None));
     let pieces: Vec<_> = raw
         .chunks(piece)
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))

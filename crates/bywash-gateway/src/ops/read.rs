@@ -252,7 +252,7 @@ fn get_range(range: Range) -> GetRange {
     }
 }
 
-fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u64) {
+pub(crate) fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u64) {
     let last = range.end.saturating_sub(1);
     if let Ok(value) = HeaderValue::try_from(format!("bytes {}-{last}/{size}", range.start)) {
         headers.insert(CONTENT_RANGE, value);

@@ -4,11 +4,12 @@ use futures::StreamExt;
 use http::HeaderValue;
 
 use super::*;
+use crate::record::RequestIds;
 
 /// A consumer that stops at the announced length must not have all bytes before verification.
 #[test]
 fn last_piece_is_returned_only_after_verification() {
-    let context = Arc::new(RequestContext::new("test".to_owned(), None, None));
+    let context = Arc::new(RequestContext::new(RequestIds::new().next(), None, None));
     let headers = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-amz-checksum-crc32"),
         HeaderValue::from_static("AAAAAA=="),

@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 
 mod access;
+mod allocations;
 mod bodies;
 mod buckets;
 mod checksums;

@@ -8,6 +8,9 @@
 //!    and an absent one is loaded together with its absent neighbours ([`plan`], [`range_fetch`]). Bodies of the S3
 //!    endpoint keep little memory for slow clients ([`pieces`]).
 //!
+//! Most reads of a warm cache are of one resident block of a fresh version. An endpoint may take them by [`resident`],
+//! without a future, and reads all others as above.
+//!
 //! All bytes come by [`fetch`], those of whole downloads too: the only ranged GET with retries, hedging and a stall
 //! timeout.
 //!
@@ -32,6 +35,7 @@ mod range_fetch;
 mod ranged;
 mod ranges;
 mod readahead;
+mod resident;
 mod resolution;
 mod resolve;
 mod sequential;
@@ -49,6 +53,7 @@ pub(crate) use loans::Loans;
 pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
 pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
+pub use resident::ResidentObject;
 pub(crate) use resolution::FlightResult;
 pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;

@@ -65,6 +65,17 @@ pub(super) struct StreamReadahead {
 }
 
 impl SequentialDetector {
+    /// Returns whether a read from `start` may continue a stream. False while another read has the lock: warm reads do
+    /// not wait for it.
+    pub(super) fn continues(&self, version: &Version, start: u64) -> bool {
+        let follows = |stream: &StreamState| stream.version == version.id() && stream.end == start;
+        self.count.load(Relaxed) > 0
+            && self
+                .streams
+                .try_lock()
+                .is_some_and(|streams| streams.iter().any(follows))
+    }
+
     /// Records a read of `range`, and returns the stream it continues, if it is long enough for read-ahead. `warm`:
     /// all of the range is in memory, so the read begins no stream. `window` is called when read-ahead begins.
     pub(super) fn record(

@@ -102,8 +102,8 @@ impl<E: TableEntry> BoundedTable<E> {
         }
     }
 
-    fn hash(&self, store: u32, path: &Path) -> u64 {
-        self.hasher.hash_one((store, path.as_ref()))
+    fn hash(&self, store: u32, path: &str) -> u64 {
+        self.hasher.hash_one((store, path))
     }
 
     /// Returns the shard of a hash, chosen by bits that its index does not use.
@@ -112,8 +112,13 @@ impl<E: TableEntry> BoundedTable<E> {
     }
 
     /// Returns the result of `read` for the entry of a key, and marks the entry as used.
-    pub(super) fn get<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
-        self.read_slot(store, path, |slot| {
+    pub(super) fn get<R>(
+        &self,
+        store: u32,
+        path: impl AsRef<str>,
+        read: impl FnOnce(&E) -> R,
+    ) -> Option<R> {
+        self.read_slot(store, path.as_ref(), |slot| {
             // Entries read often are marked already: their cache line is not written again.
             if !slot.used.load(Relaxed) {
                 slot.used.store(true, Relaxed);
@@ -124,13 +129,13 @@ impl<E: TableEntry> BoundedTable<E> {
 
     /// As [`Self::get`], without marking the entry as used.
     pub(super) fn peek<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
-        self.read_slot(store, path, |slot| slot.entry.as_ref().map(read))
+        self.read_slot(store, path.as_ref(), |slot| slot.entry.as_ref().map(read))
     }
 
     fn read_slot<R>(
         &self,
         store: u32,
-        path: &Path,
+        path: &str,
         read: impl FnOnce(&TableSlot<E>) -> Option<R>,
     ) -> Option<R> {
         let hash = self.hash(store, path);
@@ -143,6 +148,7 @@ impl<E: TableEntry> BoundedTable<E> {
     /// an eighth of its shard is not stored, and the one it replaces is removed.
     pub(super) fn insert(&self, entry: E) {
         let (store, path) = entry.key();
+        let path = path.as_ref();
         let hash = self.hash(store, path);
         let bytes = entry.bytes();
         let max = self.max_shard_bytes.load(Relaxed);
@@ -167,6 +173,7 @@ impl<E: TableEntry> BoundedTable<E> {
         path: &Path,
         matches: impl FnOnce(&E) -> bool,
     ) -> bool {
+        let path = path.as_ref();
         let hash = self.hash(store, path);
         let shard = self.shard(hash);
         // Most written keys are unknown.
@@ -216,14 +223,14 @@ impl<E: TableEntry> Shard<E> {
         }
     }
 
-    fn find(&self, hash: u64, store: u32, path: &Path) -> Option<u32> {
+    fn find(&self, hash: u64, store: u32, path: &str) -> Option<u32> {
+        let is_named = |entry: &E| {
+            let (found, name) = entry.key();
+            found == store && name.as_ref() == path
+        };
         let same = |slot: &u32| {
             let slot = &self.slots[*slot as usize];
-            slot.hash == hash
-                && slot
-                    .entry
-                    .as_ref()
-                    .is_some_and(|entry| entry.key() == (store, path))
+            slot.hash == hash && slot.entry.as_ref().is_some_and(is_named)
         };
         self.index.find(hash, same).copied()
     }

@@ -81,6 +81,8 @@ pub(crate) struct Version {
     /// Number of its bucket.
     store: u32,
     id: u64,
+    /// Number of this version with these headers; no other has it.
+    headers_id: u64,
     pub(crate) meta: ObjectMeta,
     pub(crate) attributes: Attributes,
     validator: Validator,
@@ -96,6 +98,7 @@ impl Version {
         Self {
             store,
             id: next_object_id(),
+            headers_id: next_object_id(),
             meta,
             attributes,
             validator,
@@ -111,6 +114,7 @@ impl Version {
         Self {
             store: self.store,
             id: self.id,
+            headers_id: next_object_id(),
             validator: self.validator.clone(),
             meta,
             attributes,
@@ -264,6 +268,11 @@ impl Version {
             bytes += 2 * size_of::<(Attribute, AttributeValue)>() + name + text(value);
         }
         bytes
+    }
+
+    /// Returns the number of this version with these headers, unique in the engine.
+    pub(crate) fn headers_id(&self) -> u64 {
+        self.headers_id
     }
 
     /// Returns its id, unique in the engine.

@@ -13,6 +13,7 @@ mod hedges;
 mod loads;
 mod ranges;
 mod readahead;
+mod resident;
 mod shared_downloads;
 mod slow_consumers;
 mod slow_disk;

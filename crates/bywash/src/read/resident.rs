@@ -1,0 +1,123 @@
+//! Reads of one resident block: without a future, and without a request to the origin.
+//!
+//! A read that needs anything else is refused here and counts nothing. The caller then reads through the bucket, which
+//! looks everything up again.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash_mem::OwnedPin;
+use object_store::{Attributes, ObjectMeta};
+
+use super::digest_check::is_requested;
+use super::loans::Loan;
+use crate::shared::BucketShared;
+use crate::verify::Verify;
+use crate::versions::Version;
+
+/// An object with a version that is known, fresh and cacheable.
+#[derive(Debug)]
+pub struct ResidentObject {
+    bucket: Arc<BucketShared>,
+    version: Arc<Version>,
+}
+
+/// Bytes of a pinned block, lent to the consumer.
+struct LentBlock {
+    pin: OwnedPin,
+    range: Range<usize>,
+    _loan: Loan,
+}
+
+impl AsRef<[u8]> for LentBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.pin.as_ref()[self.range.clone()]
+    }
+}
+
+impl ResidentObject {
+    pub(crate) fn find(bucket: &Arc<BucketShared>, path: &str) -> Option<Self> {
+        let max_age = bucket.consistency.max_age();
+        let (version, fresh) = bucket.versions.get(path, max_age)?;
+        (fresh && version.cacheable()).then(|| Self {
+            bucket: Arc::clone(bucket),
+            version,
+        })
+    }
+
+    /// Returns its size, ETag and date.
+    #[must_use]
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.version.meta
+    }
+
+    /// Returns its content headers and metadata.
+    #[must_use]
+    pub fn attributes(&self) -> &Attributes {
+        &self.version.attributes
+    }
+
+    /// Returns a number that only this version with these attributes has, in all buckets of the engine.
+    #[must_use]
+    pub fn headers_id(&self) -> u64 {
+        self.version.headers_id()
+    }
+
+    /// Returns the name of the version, as in [`crate::ReadInfo::version`].
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.version.display()
+    }
+
+    /// Counts a request for the metadata alone.
+    pub fn count_head(&self) {
+        self.bucket.counters.request();
+    }
+
+    /// Returns the bytes of `range` and counts a hit, if they are within one block in memory, or none at all. Refuses a
+    /// read that is to be compared with a digest first, one that continues a sequential stream, and one for which no
+    /// memory may be lent.
+    #[must_use]
+    pub fn read(&self, range: Range<u64>) -> Option<Bytes> {
+        let (bucket, version) = (&self.bucket, &self.version);
+        let size = bucket.block_size;
+        if range.start > range.end || range.end > version.meta.size {
+            return None;
+        }
+        if range.is_empty() {
+            bucket.counters.request();
+            return Some(Bytes::new());
+        }
+        let block = u32::try_from(range.start / size).ok()?;
+        let start = u64::from(block) * size;
+        if range.end > start + size
+            || self.is_to_be_compared(&range)
+            || bucket.sequential.continues(version, range.start)
+        {
+            return None;
+        }
+        let loan = bucket.engine.loans.lend(version.block_len(block, size))?;
+        let pin = bucket.engine.pool.get(version.key(block))?.into_owned();
+        bucket.counters.request();
+        bucket.counters.body(1, range.end - range.start);
+        let range = (range.start - start) as usize..(range.end - start) as usize;
+        Some(Bytes::from_owner(LentBlock {
+            pin,
+            range,
+            _loan: loan,
+        }))
+    }
+
+    /// Returns whether a read of `range` compares the object's bytes with its digest, as [`super::body_check`] does.
+    fn is_to_be_compared(&self, range: &Range<u64>) -> bool {
+        let (bucket, version) = (&self.bucket, &self.version);
+        let compared = match bucket.engine.verify {
+            Verify::Off => false,
+            Verify::Whole => *range == (0..version.meta.size),
+            Verify::Always => true,
+        };
+        let has_digest = || version.digest().is_some() || is_requested(bucket, version);
+        compared && !version.is_verified() && has_digest()
+    }
+}
