@@ -46,7 +46,8 @@ enum Task {
         /// What to soak.
         #[arg(value_enum)]
         what: proofs::Soaked,
-        /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), or runs of series (1,000).
+        /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), runs of series (1,000),
+        /// or names of series (10,000,000).
         #[arg(long)]
         ops: Option<u64>,
         /// Schedules of each kind of the stress tests on shuttle.
@@ -139,6 +140,12 @@ fn main() -> ExitCode {
             seed,
             ..
         } => proofs::soak_series(ops.unwrap_or(1000), kills, seed),
+        Task::Soak {
+            what: proofs::Soaked::SeriesChurn,
+            ops,
+            seed,
+            ..
+        } => proofs::soak_series_churn(ops.unwrap_or(10_000_000), seed),
         Task::Soak {
             what: proofs::Soaked::Disk,
             kills,

@@ -19,6 +19,8 @@ pub(crate) enum Soaked {
     Uploads,
     /// The series engine: its files, and processes that are killed.
     Series,
+    /// The series engine: names that come and go.
+    SeriesChurn,
     /// The disk tier: processes that are killed.
     Disk,
 }
@@ -117,6 +119,20 @@ pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<()
         .args(["--target-dir", "target/soak", "kills", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
+        .run()
+}
+
+/// So many names of series, of which 100,000 are live at a time.
+pub(crate) fn soak_series_churn(names: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let seed = seed.unwrap_or_else(drawn);
+    println!("seed {seed}: {names} names of series, 100,000 live");
+    Step::cargo(["test", "--quiet", "--profile", "soak"])
+        .args(["-p", "bywash-series-proofs", "--test", "it"])
+        .args(["--target-dir", "target/soak", "memory_stays_flat"])
+        .args(["--", "--nocapture"])
+        .env("BYWASH_CHURN_NAMES", names.to_string())
+        .env("BYWASH_CHURN_LIVE", "100000")
+        .env("BYWASH_SEED", seed.to_string())
         .run()
 }
 

@@ -12,7 +12,7 @@
 //! Requests only add to counters: writing history never makes one wait. A point that cannot be written in time is dropped
 //! and counted, and its increases go into a later one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bywash::traffic::{Latencies, RequestKind, TrafficStats};
 use bywash::{BucketStats, Engine, Stats};
-use bywash_series::{SeriesDb, SeriesError, SeriesHandle};
+use bywash_series::{Row, SeriesDb, SeriesError};
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
@@ -165,13 +165,13 @@ impl CounterSnapshot {
     }
 }
 
-type Rows = Vec<(SeriesHandle, i64, f64)>;
+/// Rows of a point: sources, their metrics, time and values.
+type Rows = Vec<(String, String, i64, f64)>;
 
 #[derive(Debug)]
 struct Recorder {
     engine: Engine,
     history: History,
-    handles: HashMap<(String, String), SeriesHandle>,
     /// Time of the start, until it is written.
     started: Option<i64>,
     /// Counters of the last point written; those of a new engine begin at 0.
@@ -185,7 +185,6 @@ impl Recorder {
         Self {
             engine,
             history,
-            handles: HashMap::new(),
             started: Some(now()),
             written: CounterSnapshot::default(),
             unwritten: None,
@@ -204,10 +203,9 @@ impl Recorder {
     fn record(&mut self) -> Result<(), SeriesError> {
         self.write()?;
         let counted = CounterSnapshot::now(&self.engine, Some(&self.history));
-        let mut rows = self.rows(&counted, now())?;
-        if let Some(started) = self.started {
-            rows.push((self.handle(OWN, STARTS.to_owned())?, started, 1.0));
-            self.started = None;
+        let mut rows = self.rows(&counted, now());
+        if let Some(started) = self.started.take() {
+            rows.push((OWN.to_owned(), STARTS.to_owned(), started, 1.0));
         }
         self.unwritten = Some((counted, rows));
         self.write()
@@ -217,7 +215,15 @@ impl Recorder {
         let Some((counted, rows)) = self.unwritten.take() else {
             return Ok(());
         };
-        if let Err(error) = self.history.db.append_batch(&rows) {
+        // By names: a series that is written seldom leaves memory in between, and its handle would be refused.
+        let named = rows.iter().map(|(source, metric, timestamp, value)| Row {
+            source,
+            metric,
+            timestamp: *timestamp,
+            value: *value,
+        });
+        let named: Vec<_> = named.collect();
+        if let Err(error) = self.history.db.insert_rows(&named) {
             self.unwritten = Some((counted, rows));
             return Err(error);
         }
@@ -226,24 +232,13 @@ impl Recorder {
         Ok(())
     }
 
-    fn rows(&mut self, counted: &CounterSnapshot, at: i64) -> Result<Rows, SeriesError> {
+    fn rows(&self, counted: &CounterSnapshot, at: i64) -> Rows {
         let mut rows = Vec::new();
         for (source, metrics) in points(&self.written, counted) {
-            for (metric, value) in metrics {
-                rows.push((self.handle(&source, metric)?, at, value));
-            }
+            let row = |(metric, value)| (source.clone(), metric, at, value);
+            rows.extend(metrics.into_iter().map(row));
         }
-        Ok(rows)
-    }
-
-    fn handle(&mut self, source: &str, metric: String) -> Result<SeriesHandle, SeriesError> {
-        let name = (source.to_owned(), metric);
-        if let Some(handle) = self.handles.get(&name) {
-            return Ok(*handle);
-        }
-        let handle = self.history.db.handle(&name.0, &name.1)?;
-        self.handles.insert(name, handle);
-        Ok(handle)
+        rows
     }
 }
 

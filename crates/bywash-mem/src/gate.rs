@@ -7,11 +7,15 @@
 //! One count a generation would do, but two suffice in all: while one generation drains, writers enter the other, and the next is
 //! not closed before the first is empty.
 
+mod gated;
+
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{
     AtomicU64, Mutex, Ordering, Step, order, skipped, store_load_fence, thread_number, yield_now,
 };
+
+pub use gated::{Gated, GatedGuard};
 
 /// Number of shards. Writers of one shard share a count.
 #[cfg(not(any(loom, shuttle)))]

@@ -10,6 +10,7 @@
 //! - [`WriteAtBuffer`]: bytes of one object, written at any offset by many threads and read as they arrive.
 //! - [`Flight`]: one load of one block, for any number of waiters and readers.
 //! - [`Gate`]: generations of writers; closing one waits until its writers have left.
+//! - [`Gated`]: a value that writers of a gate read, replaced as a whole with a generation.
 //! - [`Names`]: an insert-only map; a known name costs a hash and a probe.
 //!
 //! Modules import only from those before them: `sync`, `limits`, `error` and `key`; `frames`; `buffer`; `block`; `load`; `pool`.
@@ -55,7 +56,7 @@ pub use frames::{
     Budget, Frame, FrameVec, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait,
     Share, SharedFrame,
 };
-pub use gate::{Gate, GateGuard};
+pub use gate::{Gate, GateGuard, Gated, GatedGuard};
 pub use key::{BlockHandle, BlockKey};
 pub use load::{BlockReader, Claim, Flight, Load, LoadRun, Refused, RefusedReason, Waiter};
 pub use names::{NameLookup, Names};

@@ -247,6 +247,42 @@ impl<V> Names<V> {
         }
     }
 
+    /// Inserts a name under an id of the caller's choice, for maps whose ids have gaps. Afterwards [`Self::len`] is above the
+    /// highest id, and the map has no other insertions.
+    ///
+    /// # Panics
+    /// If the map has the name or the id.
+    pub fn insert_at(&self, id: u32, first: &str, second: &str, value: V) -> &V {
+        let hash = self.start_lookup(first, second).hash;
+        let _inserting = self.writer.lock.lock();
+        let known = Self::find_slow(self.tables.newest(), hash, (first, second));
+        assert!(known.is_none(), "the name is there");
+        // Capacities double: the table is as large as if all ids below were there.
+        while self.tables.newest().side().0.len() * CHUNK <= id as usize {
+            let capacity = self.tables.newest().capacity();
+            self.tables.grow_if_full(capacity, Entries::grown);
+        }
+        assert!(self.by_id(id).is_none(), "the id is there");
+        let entry = Entry {
+            name: StoredName::new((first, second)),
+            value,
+        };
+        let entry = self.put(hash, id, entry);
+        &entry.value
+    }
+
+    /// Stores an entry. Under the lock of insertions.
+    fn put(&self, hash: u64, id: u32, entry: Entry<V>) -> &Entry<V> {
+        let table = self.tables.grow_if_full(id as usize, Entries::grown);
+        let entry = table.side().put(id, entry);
+        // Relaxed: written only under the lock.
+        let len = self.writer.len.load(Ordering::Relaxed).max(id + 1);
+        // Release: the entry, to `len`.
+        self.writer.len.store(len, Ordering::Release);
+        table.insert(hash, id);
+        entry
+    }
+
     /// Returns the name and value of an id.
     fn by_id(&self, id: u32) -> Option<(&str, &V)> {
         let entry = self.tables.newest().side().get(id)?;
@@ -314,16 +350,12 @@ impl<V> Names<V> {
         }
         // Relaxed: written only under the lock.
         let id = self.writer.len.load(Ordering::Relaxed);
-        let after = id.checked_add(1).expect("at most u32::MAX names");
+        assert!(id < u32::MAX, "at most u32::MAX names");
         let entry = Entry {
             name: StoredName::new(pair),
             value: init(id),
         };
-        let table = self.tables.grow_if_full(id as usize, Entries::grown);
-        let entry = table.side().put(id, entry);
-        // Release: the entry, to `len`.
-        self.writer.len.store(after, Ordering::Release);
-        table.insert(hash, id);
+        let entry = self.put(hash, id, entry);
         drop(inserting);
         &entry.value
     }

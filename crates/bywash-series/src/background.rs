@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::db::Shared;
+use crate::departures::Sweeper;
 use crate::memtable::PartitionKey;
 use crate::{Point, SeriesError};
 
@@ -94,6 +95,7 @@ async fn flush_loop(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut flushed_until = None;
     let mut retry_at = Instant::now();
+    let mut sweeper = Sweeper::new();
     loop {
         let (scope, reply) = tokio::select! {
             request = requests.recv() => match request {
@@ -103,7 +105,10 @@ async fn flush_loop(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
             () = flush_needed(shared, retry_at) => (FlushScope::All, None),
             _ = ticks.tick() => {
                 let now = shared.first_open_partition();
-                let Some(scope) = due(shared, flushed_until != Some(now)) else { continue };
+                let Some(scope) = due(shared, &sweeper, flushed_until != Some(now)) else {
+                    sweeper.sweep_if_due(shared).await;
+                    continue;
+                };
                 if Instant::now() < retry_at {
                     continue;
                 }
@@ -114,6 +119,9 @@ async fn flush_loop(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
         shared.backpressure.flush_began();
         let outcome = flush(shared, scope).await;
         shared.check_superseded(&outcome);
+        if outcome.is_ok() {
+            sweeper.sweep_if_due(shared).await;
+        }
         shared.backpressure.flush_finished(&outcome);
         shared.counters.flush(outcome.is_ok());
         match &outcome {
@@ -138,13 +146,17 @@ async fn flush_needed(shared: &Shared, retry_at: Instant) {
 }
 
 /// Returns the flush that is due by age or size.
-fn due(shared: &Shared, partition_ended: bool) -> Option<FlushScope> {
+fn due(shared: &Shared, sweeper: &Sweeper, partition_ended: bool) -> Option<FlushScope> {
     let memtable = &shared.memtable;
-    // Names are never released: rows may use half of what names leave.
+    // Rows may use half of what names leave.
     let available = memtable
         .memory
         .limit()
-        .saturating_sub(memtable.catalog.bytes());
+        .saturating_sub(memtable.directory.bytes());
+    // Names leave once their rows have.
+    if sweeper.is_crowded(shared) && memtable.row_bytes() > 0 {
+        return Some(FlushScope::All);
+    }
     let log = shared.wal.as_ref().map_or(0, |wal| wal.bytes());
     if memtable.row_bytes() > available / 2 || log > shared.options.wal_bytes / 2 {
         return Some(FlushScope::All);
@@ -201,7 +213,7 @@ fn lowest<'a>(partitions: impl Iterator<Item = &'a PartitionKey>) -> Option<u64>
     partitions.map(|key| key.generation).min()
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),

@@ -1,15 +1,17 @@
 //! The catalog: names to series. Lookups of known names take no lock.
+//!
+//! A catalog only grows. Names leave by its replacement: see `departures.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bywash_mem::{NameLookup, Names};
 use parking_lot::Mutex;
 
 use crate::limits::MAX_NAME;
-use crate::memtable::{MemoryReservation, RowMemory, Series};
+use crate::memtable::{Memtable, Series};
 use crate::query::Pattern;
 use crate::{Row, Selector, SeriesError};
 
@@ -20,20 +22,28 @@ const SERIES_OVERHEAD: usize = 308;
 /// five cache lines a row fit a cache of 32 KiB.
 pub(crate) const LOOKUP_BATCH: usize = 16;
 
-/// A series of one open database. Not valid in another database.
+/// A series of one open database, as of a lookup. Not valid in another database, nor after the series has left memory, see
+/// [`crate::SeriesError::Departed`]. Handles of a series from different times may differ.
+///
+/// The id of the series, and the epoch of the catalog that was looked up. An id whose series has left may be that of another
+/// one since, which began in a later epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeriesHandle(pub(crate) u32);
+pub struct SeriesHandle(pub(crate) u32, pub(crate) u32);
 
-/// All series named since the database was opened. Entries are never removed and ids never reused.
-#[derive(Debug, Default)]
+/// The series in memory. Entries are never removed, and an id is that of one series.
+#[derive(Debug)]
 pub(crate) struct Catalog {
+    /// Number of catalogs of the database before this one.
+    pub(crate) epoch: u32,
+    /// Ids have gaps: of series that a catalog before had and this one has not.
     series: Names<Series>,
+    count: AtomicU32,
     /// Interned names of sources and metrics.
     strings: Names<InternedString>,
     /// Series by source and metric, as of the last listing.
     order: Mutex<Arc<[NamedSeries]>>,
-    /// Bytes charged for the catalog.
-    bytes: AtomicU64,
+    /// Ids of series that are not in that order.
+    unsorted: Mutex<Vec<u32>>,
 }
 
 /// A series with its names.
@@ -51,24 +61,35 @@ struct InternedString {
 }
 
 impl Catalog {
-    /// Returns the handle of a series, and inserts the series if it is new.
+    pub(crate) fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            series: Names::new(),
+            count: AtomicU32::new(0),
+            strings: Names::new(),
+            order: Mutex::default(),
+            unsorted: Mutex::default(),
+        }
+    }
+
+    /// Returns the handle of a series, and inserts the series if it is new. The catalog is that of a writer's generation.
     #[inline]
     pub(crate) fn handle(
         &self,
         source: &str,
         metric: &str,
-        memory: &MemoryReservation,
+        memtable: &Memtable,
     ) -> Result<SeriesHandle, SeriesError> {
         let lookup = self.series.start_lookup(source, metric);
-        self.finish_or_insert(lookup, (source, metric), memory)
+        self.finish_or_insert(lookup, (source, metric), memtable)
     }
 
     /// Appends `rows` to `out`, with handles in place of names. Inserts new series. Consecutive rows with equal names
-    /// share one lookup.
+    /// share one lookup. The catalog is that of a writer's generation.
     pub(crate) fn handles(
         &self,
         rows: &[Row<'_>],
-        memory: &MemoryReservation,
+        memtable: &Memtable,
         out: &mut Vec<(SeriesHandle, i64, f64)>,
     ) -> Result<(), SeriesError> {
         let mut before = None;
@@ -84,7 +105,7 @@ impl Catalog {
             for (lookup, row) in lookups.into_iter().zip(rows) {
                 let handle = match lookup {
                     Some(lookup) => {
-                        self.finish_or_insert(lookup, (row.source, row.metric), memory)?
+                        self.finish_or_insert(lookup, (row.source, row.metric), memtable)?
                     }
                     None => out.last().expect("the row before has the same names").0,
                 };
@@ -99,45 +120,38 @@ impl Catalog {
         &self,
         lookup: NameLookup,
         (source, metric): (&str, &str),
-        memory: &MemoryReservation,
+        memtable: &Memtable,
     ) -> Result<SeriesHandle, SeriesError> {
         match self.series.finish_lookup(lookup, source, metric) {
-            Some(id) => Ok(SeriesHandle(id)),
-            None => self.insert((source, metric), memory),
+            Some(id) => Ok(SeriesHandle(id, self.epoch)),
+            None => self.insert((source, metric), memtable),
         }
     }
 
     #[cold]
     fn insert(
         &self,
-        (source, metric): (&str, &str),
-        memory: &MemoryReservation,
+        names: (&str, &str),
+        memtable: &Memtable,
     ) -> Result<SeriesHandle, SeriesError> {
-        for (what, name) in [("source", source), ("metric", metric)] {
+        for (what, name) in [("source", names.0), ("metric", names.1)] {
             if name.len() > MAX_NAME {
                 let bytes = name.len();
                 return Err(SeriesError::NameTooLong { what, bytes });
             }
         }
-        let bytes = (SERIES_OVERHEAD + 3 * (source.len() + metric.len())) as u64;
-        if !memory.try_charge(bytes) {
-            return Err(SeriesError::TooManySeries {
-                series: self.len(),
-                limit: memory.limit(),
-            });
-        }
-        let mut made = false;
-        let series = self.series.get_or_insert_with_id(source, metric, |id| {
-            made = true;
-            Series::new(SeriesHandle(id), self.intern(source), self.intern(metric))
-        });
-        if made {
-            // Relaxed: a count.
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        } else {
-            memory.release(RowMemory::heap(bytes));
-        }
-        Ok(series.handle)
+        memtable.directory.create(self, names, &memtable.memory)?;
+        let series = self.find(names.0, names.1).expect("just created");
+        Ok(SeriesHandle(series.handle.0, self.epoch))
+    }
+
+    /// Adds a series under its handle. Under the lock of the directory, which knows that it is not there.
+    pub(crate) fn add(&self, handle: SeriesHandle, (source, metric): (&str, &str)) {
+        let series = Series::new(handle, self.intern(source), self.intern(metric));
+        self.series.insert_at(handle.0, source, metric, series);
+        self.unsorted.lock().push(handle.0);
+        // Relaxed: a count; a listing that misses it looks at `unsorted`.
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn intern(&self, text: &str) -> u32 {
@@ -158,15 +172,24 @@ impl Catalog {
         self.series.value(id)
     }
 
+    /// Returns the series of a handle, unless this catalog does not have it, or has another one under its id.
     #[inline]
     pub(crate) fn series(&self, handle: SeriesHandle) -> Option<&Series> {
-        self.series.value(handle.0)
+        let series = self.series.value(handle.0)?;
+        (series.handle.1 <= handle.1).then_some(series)
+    }
+
+    /// Returns the series of an id, whatever its handle.
+    #[inline]
+    pub(crate) fn by_id(&self, id: u32) -> Option<&Series> {
+        self.series.value(id)
     }
 
     /// Prefetches series that are about to be written. More than [`LOOKUP_BATCH`] would evict the first.
     #[inline]
     pub(crate) fn prefetch(&self, handles: impl Iterator<Item = SeriesHandle> + Clone) {
-        let series = handles.filter_map(|handle| self.series(handle));
+        // The series itself is not read: that would wait for its cache line.
+        let series = handles.filter_map(|handle| self.by_id(handle.0));
         series.clone().for_each(Series::prefetch);
         series.for_each(Series::prefetch_next);
     }
@@ -215,13 +238,13 @@ impl Catalog {
                 from..from + count
             }
         };
-        let series = |id: u32| self.series(SeriesHandle(id)).expect("it has a name");
+        let series = |id: u32| self.by_id(id).expect("it has a name");
         // When all series qualify, visit them in memory order, which differs from name order.
         let all = positions.len() == order.len();
         let inside = all.then(|| {
-            self.iter()
-                .map(|series| series.has(range))
-                .collect::<Vec<_>>()
+            let ids = 0..self.series.len() as u32;
+            let has = |id| self.by_id(id).is_some_and(|series| series.has(range));
+            ids.map(has).collect::<Vec<_>>()
         });
         let has = |id: u32| match &inside {
             Some(inside) => inside[id as usize],
@@ -259,9 +282,11 @@ impl Catalog {
             false => self.order(),
         };
         let has = |series: &&Series| series.has(range);
-        let known = order.iter().map(|named| SeriesHandle(named.id));
-        let known = known.filter_map(|handle| self.series(handle)).filter(has);
-        let new = (order.len() as u32..u32::MAX).map_while(|id| self.series.value(id));
+        let series = |id: &u32| self.by_id(*id);
+        let known = order.iter().map(|named| &named.id);
+        let known = known.filter_map(series).filter(has);
+        let unsorted = self.unsorted.lock().clone();
+        let new = unsorted.iter().filter_map(series);
         let mut first: BTreeMap<_, &Series> = BTreeMap::new();
         for series in known.take(max).chain(new.filter(has)) {
             let names = self.names(series);
@@ -283,29 +308,30 @@ impl Catalog {
     /// All series by source and metric. Cached until a series is added.
     fn order(&self) -> Arc<[NamedSeries]> {
         let mut order = self.order.lock();
-        let count = self.len() as u32;
-        if (order.len() as u32) < count {
-            *order = self.sort_names(count);
+        if order.len() < self.len() {
+            // Those added from here on may be in the order too.
+            self.unsorted.lock().clear();
+            *order = self.sort_names();
         }
         Arc::clone(&order)
     }
 
     /// Compares each distinct name once, then sorts series by the ranks of their names.
-    fn sort_names(&self, count: u32) -> Arc<[NamedSeries]> {
+    fn sort_names(&self) -> Arc<[NamedSeries]> {
+        let series: Vec<&Series> = self.iter().collect();
+        // After the series: it has all of their strings.
         let mut strings: Vec<u32> = (0..self.strings.len() as u32).collect();
         strings.sort_unstable_by_key(|id| self.string(*id));
         let mut positions = vec![0_u64; strings.len()];
         for (position, id) in (0..).zip(strings) {
             positions[id as usize] = position;
         }
-        let counted = self.iter().take(count as usize);
-        let mut series: Vec<(u64, &Series)> = counted
-            .map(|series| {
-                let [source, metric] =
-                    [series.source, series.metric].map(|text| positions[text as usize]);
-                (source << 32 | metric, series)
-            })
-            .collect();
+        let ranked = series.into_iter().map(|series| {
+            let [source, metric] =
+                [series.source, series.metric].map(|text| positions[text as usize]);
+            (source << 32 | metric, series)
+        });
+        let mut series: Vec<(u64, &Series)> = ranked.collect();
         series.sort_unstable_by_key(|(positions, _)| *positions);
         series
             .iter()
@@ -313,9 +339,9 @@ impl Catalog {
             .collect()
     }
 
-    /// All series by id, including those inserted meanwhile.
+    /// All series by id, without those inserted meanwhile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Series> {
-        (0..u32::MAX).map_while(|id| self.series.value(id))
+        (0..self.series.len() as u32).filter_map(|id| self.by_id(id))
     }
 
     /// Number of series in the order of the last listing.
@@ -324,13 +350,14 @@ impl Catalog {
         self.order.lock().len()
     }
 
-    /// Bytes charged for names. They are never released.
-    pub(crate) fn bytes(&self) -> u64 {
-        // Relaxed: a count.
-        self.bytes.load(Ordering::Relaxed)
-    }
-
+    /// Number of series.
     pub(crate) fn len(&self) -> usize {
-        self.series.len()
+        // Relaxed: a count.
+        self.count.load(Ordering::Relaxed) as usize
     }
+}
+
+/// Bytes charged for a series besides its rows.
+pub(crate) fn bytes_of_names((source, metric): (&str, &str)) -> u64 {
+    (SERIES_OVERHEAD + 3 * (source.len() + metric.len())) as u64
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bywash_mem::Gate;
+use bywash_mem::Gated;
 
 use crate::background::BackgroundWorker;
 use crate::backpressure::{Backpressure, StoreFailure};
-use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
+use crate::catalog::{Catalog, LOOKUP_BATCH, SeriesHandle};
 use crate::grouping::{GROUPED_ROWS, Grouping, group_by_series};
 use crate::manifest::DataFiles;
 use crate::memtable::{Memtable, Series};
@@ -52,7 +52,9 @@ pub(crate) struct Shared {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) wal: Option<Wal>,
     pub(crate) files: DataFiles,
-    pub(crate) gate: Gate,
+    /// Generations of writers, each with its catalog.
+    pub(crate) gate: Gated<Catalog>,
+    pub(crate) opened: Instant,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: Counters,
     /// Whether writers must not write: the log has no space until a flush, or another process took the store over.
@@ -75,11 +77,17 @@ struct RecoveryStats {
 impl SeriesDb {
     /// Returns the handle of a series, and creates the series if it is new. Lookups of known names take no lock.
     ///
+    /// It is valid as long as the series is in memory: while it has rows there, and for [`SeriesOptions::idle_names`] after.
+    /// Handles of a series that was in memory all the time stay valid.
+    ///
     /// # Errors
     /// [`SeriesError::NameTooLong`]; [`SeriesError::TooManySeries`].
     pub fn handle(&self, source: &str, metric: &str) -> Result<SeriesHandle, SeriesError> {
-        let memtable = &self.0.memtable;
-        memtable.catalog.handle(source, metric, &memtable.memory)
+        let inside = self.0.gate.enter();
+        let handle = inside.handle(source, metric, &self.0.memtable)?;
+        // It is not to leave before its first row.
+        inside.series(handle).inspect(|series| series.touch());
+        Ok(handle)
     }
 
     /// Writes one row, as [`Self::append_batch`] does.
@@ -103,8 +111,8 @@ impl SeriesDb {
     /// after an error some of its rows may be stored.
     ///
     /// # Errors
-    /// [`SeriesError::UnknownHandle`]; [`SeriesError::WriteStalled`]; [`SeriesError::AnotherWriter`];
-    /// [`SeriesError::Closed`].
+    /// [`SeriesError::UnknownHandle`]; [`SeriesError::Departed`]; [`SeriesError::WriteStalled`];
+    /// [`SeriesError::AnotherWriter`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let shared = &*self.0;
         let position = shared.write_rows(rows)?;
@@ -153,7 +161,7 @@ impl SeriesDb {
         SeriesStats {
             files: version.files().len() as u64,
             file_bytes: version.bytes(),
-            series: memtable.catalog.len() as u64,
+            series: memtable.directory.current().len() as u64,
             memtable_bytes: memtable.memory.used(),
             memtable_limit: memtable.memory.limit(),
             wal_bytes: self.0.wal.as_ref().map_or(0, Wal::bytes),
@@ -223,7 +231,7 @@ impl Shared {
     fn check_handles(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let highest = rows.iter().map(|(handle, ..)| handle.0).max();
         match highest {
-            Some(highest) if highest as usize >= self.memtable.catalog.len() => {
+            Some(highest) if highest >= self.memtable.directory.end_of_ids() => {
                 Err(SeriesError::UnknownHandle(highest))
             }
             _ => Ok(()),
@@ -275,7 +283,7 @@ impl Shared {
         }
         BODY.with_borrow_mut(|body| {
             body.clear();
-            let stored = self.write_memtable(rows, inside.generation(), body)?;
+            let stored = self.write_memtable(&inside, rows, inside.generation(), body)?;
             self.counters.rows(stored);
             let position = match &self.wal {
                 Some(wal) if stored > 0 => {
@@ -292,15 +300,12 @@ impl Shared {
     /// Writes to the memtable first: the lock of a series orders concurrent writers, and the log records that order.
     fn write_memtable(
         &self,
+        catalog: &Catalog,
         rows: &[(SeriesHandle, i64, f64)],
         generation: u64,
         body: &mut Vec<u8>,
     ) -> Result<usize, SeriesError> {
-        let Memtable {
-            width,
-            catalog,
-            memory,
-        } = &*self.memtable;
+        let Memtable { width, memory, .. } = &*self.memtable;
         let mut stored = 0;
         let mut prefetched_until = 0;
         let mut last = 0;
@@ -310,7 +315,13 @@ impl Shared {
                 catalog.prefetch(rows[stored..prefetched_until].iter().map(|row| row.0));
             }
             let handle = run[0].0;
-            let series = catalog.series(handle).expect("checked before");
+            let Some(series) = self.series_of(catalog, handle) else {
+                if stored == 0 {
+                    return Err(self.memtable.directory.unknown(handle));
+                }
+                // The rows before are logged first.
+                break;
+            };
             let mut guard = series.lock(generation);
             let write_seq = guard.write_seq();
             if write_seq == 0
@@ -318,7 +329,7 @@ impl Shared {
             {
                 // Under the series' lock: the name precedes all rows of the series in the log, whichever writer
                 // appends first.
-                self.log_name(wal, generation, series)?;
+                self.log_name(wal, generation, (catalog, series))?;
             }
             let written = guard.write(*width, memory, run);
             if written > 0 && self.wal.is_some() {
@@ -334,9 +345,28 @@ impl Shared {
         Ok(stored)
     }
 
+    /// Returns the series of a handle in the catalog of a generation.
+    #[inline]
+    fn series_of<'c>(&self, catalog: &'c Catalog, handle: SeriesHandle) -> Option<&'c Series> {
+        let known = catalog.series(handle);
+        known.or_else(|| self.carried(catalog, handle))
+    }
+
+    /// Copies the series from a catalog that is being replaced.
     #[cold]
-    fn log_name(&self, wal: &Wal, generation: u64, series: &Series) -> Result<(), SeriesError> {
-        let (source, metric) = self.memtable.catalog.names(series);
+    fn carried<'c>(&self, catalog: &'c Catalog, handle: SeriesHandle) -> Option<&'c Series> {
+        let carried = self.memtable.directory.carry(catalog, handle);
+        carried.then(|| catalog.series(handle)).flatten()
+    }
+
+    #[cold]
+    fn log_name(
+        &self,
+        wal: &Wal,
+        generation: u64,
+        (catalog, series): (&Catalog, &Series),
+    ) -> Result<(), SeriesError> {
+        let (source, metric) = catalog.names(series);
         let mut body = Vec::with_capacity(source.len() + metric.len() + 16);
         put_name_entry(series.handle, (source, metric), &mut body);
         wal.append(Kind::Names, generation, &body).map(drop)

@@ -39,6 +39,12 @@ pub enum SeriesError {
         /// Max bytes of rows and names.
         limit: u64,
     },
+    /// The series of the handle has left memory: it had no row there for [`crate::SeriesOptions::idle_names`], or not lately
+    /// while names were many. Its rows are in files. Nothing of it was stored; get its handle again by its names.
+    #[error(
+        "the series of this handle has left memory, having had no rows; get its handle again by its names"
+    )]
+    Departed,
     /// The handle belongs to another database.
     #[error("there is no series {0}; a handle is valid only in the database that returned it")]
     UnknownHandle(u32),

@@ -84,7 +84,7 @@ mod tests {
         ) {
             let rows: Vec<HandledRow> = (0..)
                 .zip(&ids)
-                .map(|(at, id)| (SeriesHandle(id * spread), at, at as f64))
+                .map(|(at, id)| (SeriesHandle(id * spread, 0), at, at as f64))
                 .collect();
             let mut grouping = Grouping::new();
             let mut grouped = group_by_series(&rows, &mut grouping).to_vec();
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn rows_of_few_series_become_one_run_each() {
         let rows: Vec<HandledRow> = (0..1000)
-            .map(|at| (SeriesHandle(at as u32 % 100), at, 0.0))
+            .map(|at| (SeriesHandle(at as u32 % 100, 0), at, 0.0))
             .collect();
         let mut grouping = Grouping::new();
         let grouped = group_by_series(&rows, &mut grouping);
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn rows_of_distinct_series_stay_where_they_are() {
         let rows: Vec<HandledRow> = (0..1000)
-            .map(|at| (SeriesHandle(at * 7 % 1000), i64::from(at), 0.0))
+            .map(|at| (SeriesHandle(at * 7 % 1000, 0), i64::from(at), 0.0))
             .collect();
         let mut grouping = Grouping::new();
         let grouped = group_by_series(&rows, &mut grouping);

@@ -11,6 +11,8 @@ mod catalog;
 mod checksum;
 mod compaction;
 mod db;
+mod departures;
+mod directory;
 mod error;
 mod flush;
 #[cfg(any(test, fuzzing))]

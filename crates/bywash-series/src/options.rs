@@ -76,6 +76,10 @@ pub struct SeriesOptions {
     /// Max bytes of rows and names in memory; `None`: a quarter of the budget's limit. Flushes begin at half of what
     /// names leave of it. A flush copies the rows of one partition.
     pub memtable_bytes: Option<u64>,
+    /// How long a series without rows in memory stays known. Then its names leave memory, and handles of it are no longer valid
+    /// ([`crate::SeriesError::Departed`]); its rows are found in their files. Sooner once names use half of
+    /// `memtable_bytes`.
+    pub idle_names: Duration,
     /// Max time a writer waits for memory or log before [`crate::SeriesError::WriteStalled`].
     pub write_timeout: Duration,
     /// Whether to open a damaged log without its unreadable parts. They are counted and set aside, not deleted.
@@ -98,6 +102,7 @@ impl Default for SeriesOptions {
             wal_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             memtable_bytes: None,
+            idle_names: Duration::from_secs(2 * 60 * 60),
             write_timeout: Duration::from_secs(30),
             salvage: false,
             profile: Profile::default(),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
+use crate::catalog::{Catalog, LOOKUP_BATCH, SeriesHandle};
 use crate::limits::MAX_REPLAY_WRITERS;
 use crate::manifest::Version;
 use crate::memtable::{Memtable, SeriesGuard};
@@ -66,17 +66,20 @@ pub(crate) fn replay(
 ) -> Result<ReplayResult, SeriesError> {
     let writers =
         thread::available_parallelism().map_or(1, |cores| cores.get().clamp(1, MAX_REPLAY_WRITERS));
+    let catalog = &*memtable.directory.current();
     thread::scope(|threads| {
         let mut senders = Vec::new();
         let mut handles = Vec::new();
         for _ in 0..writers {
             let (sender, receiver) = sync_channel(QUEUED_BATCHES);
             senders.push(sender);
-            handles
-                .push(threads.spawn(move || ReplayWriter::new(memtable, version).run(&receiver)));
+            handles.push(
+                threads.spawn(move || ReplayWriter::new(memtable, catalog, version).run(&receiver)),
+            );
         }
         let mut reader = LogReader {
             memtable,
+            catalog,
             flushed_below: version.flushed_below(),
             salvage,
             ids: BTreeMap::new(),
@@ -99,6 +102,7 @@ pub(crate) fn replay(
 
 struct LogReader<'a> {
     memtable: &'a Memtable,
+    catalog: &'a Catalog,
     /// Rows of lower generations are all in files; the log may no longer have their names.
     flushed_below: u64,
     salvage: bool,
@@ -220,10 +224,7 @@ impl LogReader<'_> {
         id: u32,
         (source, metric): (&str, &str),
     ) -> Result<(), SeriesError> {
-        let Memtable {
-            catalog, memory, ..
-        } = self.memtable;
-        let handle = catalog.handle(source, metric, memory)?;
+        let handle = self.catalog.handle(source, metric, self.memtable)?;
         if !self.ids.contains_key(&generation) {
             // Writers use at most two generations, so no frame of an older one follows.
             self.ids.retain(|before, _| before + 1 >= generation);
@@ -270,6 +271,7 @@ impl LogReader<'_> {
 
 struct ReplayWriter<'a> {
     memtable: &'a Memtable,
+    catalog: &'a Catalog,
     version: &'a Version,
     /// Rows logged before rows with a lower sequence number.
     deferred: BTreeMap<(SeriesHandle, u64, u32), Vec<Point>>,
@@ -279,9 +281,10 @@ struct ReplayWriter<'a> {
 }
 
 impl<'a> ReplayWriter<'a> {
-    fn new(memtable: &'a Memtable, version: &'a Version) -> Self {
+    fn new(memtable: &'a Memtable, catalog: &'a Catalog, version: &'a Version) -> Self {
         Self {
             memtable,
+            catalog,
             version,
             deferred: BTreeMap::new(),
             last_partition: (0, -1, 0, false),
@@ -293,9 +296,7 @@ impl<'a> ReplayWriter<'a> {
         while let Ok(batch) = batches.recv() {
             let mut points = &batch.points[..];
             for entries in batch.entries.chunks(LOOKUP_BATCH) {
-                self.memtable
-                    .catalog
-                    .prefetch(entries.iter().map(|rows| rows.0));
+                self.catalog.prefetch(entries.iter().map(|rows| rows.0));
                 for &(handle, generation, write_seq, count) in entries {
                     let (rows, rest) = points.split_at(count);
                     points = rest;
@@ -305,7 +306,7 @@ impl<'a> ReplayWriter<'a> {
         }
         // A missing predecessor was torn off, so it was never acknowledged. Keep the rows after it.
         for ((handle, generation, _), points) in std::mem::take(&mut self.deferred) {
-            let series = self.memtable.catalog.series(handle).expect("it was named");
+            let series = self.catalog.series(handle).expect("it was named");
             self.write(series.lock(generation), generation, &points)?;
         }
         Ok(self.rows)
@@ -318,8 +319,7 @@ impl<'a> ReplayWriter<'a> {
         write_seq: u32,
         points: &[Point],
     ) -> Result<(), SeriesError> {
-        let memtable = self.memtable;
-        let series = memtable.catalog.series(handle).expect("it was named");
+        let series = self.catalog.series(handle).expect("it was named");
         let guard = series.lock(generation);
         if write_seq > guard.write_seq() {
             self.deferred

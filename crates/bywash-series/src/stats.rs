@@ -8,8 +8,10 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SeriesStats {
-    /// Series named since the database was opened.
+    /// Series whose names are in memory.
     pub series: u64,
+    /// Series that have left memory since the database was opened.
+    pub departed_series: u64,
     /// Rows appended.
     pub rows: u64,
     /// Bytes of rows and names in memory.
@@ -42,6 +44,7 @@ pub(crate) struct Counters {
     rows: AtomicU64,
     flushes: AtomicU64,
     failed_flushes: AtomicU64,
+    departed_series: AtomicU64,
 }
 
 impl Counters {
@@ -49,6 +52,12 @@ impl Counters {
     pub(crate) fn rows(&self, rows: usize) {
         // Relaxed: a count.
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Counts series that have left memory.
+    pub(crate) fn departed(&self, series: u64) {
+        // Relaxed: a count.
+        self.departed_series.fetch_add(series, Ordering::Relaxed);
     }
 
     /// Counts an attempted flush.
@@ -68,6 +77,7 @@ impl Counters {
             rows: self.rows.load(Ordering::Relaxed),
             flushes: self.flushes.load(Ordering::Relaxed),
             failed_flushes: self.failed_flushes.load(Ordering::Relaxed),
+            departed_series: self.departed_series.load(Ordering::Relaxed),
             ..SeriesStats::default()
         }
     }

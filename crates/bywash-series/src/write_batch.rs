@@ -34,12 +34,17 @@ impl<'a> WriteBatch<'a> {
         let memtable = &self.shared.memtable;
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
         for (rows, at) in rows.chunks(ROWS_AT_ONCE).zip((0..).step_by(ROWS_AT_ONCE)) {
-            named.clear();
-            memtable
-                .catalog
-                .handles(rows, &memtable.memory, &mut named)?;
-            let written = self.shared.write_rows(&named);
-            let written = written.map_err(|error| error.after_rows(at))?;
+            let written = loop {
+                named.clear();
+                let inside = self.shared.gate.enter();
+                inside.handles(rows, memtable, &mut named)?;
+                drop(inside);
+                match self.shared.write_rows(&named) {
+                    // A series left between its lookup and its rows. Rows that are stored replace themselves.
+                    Err(SeriesError::Departed) => {}
+                    written => break written.map_err(|error| error.after_rows(at))?,
+                }
+            };
             self.position = written.or(self.position);
             if let Some(wal) = &self.shared.wal {
                 wal.write_if_at_limit()?;

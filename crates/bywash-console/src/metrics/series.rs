@@ -5,11 +5,16 @@ use bywash_series::SeriesStats;
 use super::{Family, head, sample};
 use crate::databases::DatabaseStates;
 
-const COUNTERS: [Family<SeriesStats>; 3] = [
+const COUNTERS: [Family<SeriesStats>; 4] = [
     (
         "bywash_series_rows_total",
         "Rows written to a series database.",
         |s| s.rows,
+    ),
+    (
+        "bywash_series_departed_total",
+        "Series whose names left memory, having no rows there.",
+        |s| s.departed_series,
     ),
     (
         "bywash_series_flushes_total",

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bywash::origin::OriginStats;
 use bywash::traffic::{HotObject, Latencies, ReadLatencies, RequestKind, TrafficStats};
 use bywash::{BucketStats, CacheExplanation, Stats};
-use bywash_series::SeriesError;
+use bywash_series::{SeriesError, SeriesNames};
 use serde::Deserialize;
 
 use super::ListedUploads;
@@ -97,12 +97,7 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let only = query.series.filter(|name| !name.is_empty());
     let bucket = query.bucket.filter(|name| !name.is_empty());
     let drawing = Drawing::new(range, now());
-    let reading = async {
-        let charts = charts(&shared, range, &drawing, only.as_deref(), bucket.as_deref()).await?;
-        let everything = i64::MIN..=i64::MAX;
-        let names = shared.series.list_first(NAMES + 1, everything).await?;
-        Ok((charts, names))
-    };
+    let reading = charts_and_names(&shared, range, &drawing, only.as_deref(), bucket.as_deref());
     let ((charts, names), unread) = unless_down(reading).await?;
     let list = shared.uploads.clone();
     let uploads = tokio::task::spawn_blocking(move || (list.list)(ROWS))
@@ -111,13 +106,9 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let counted = CounterSnapshot::now(&shared.engine, shared.history.as_ref());
     let minute = shared.recent.minute(&counted.total());
     let origins = shared.engine.origins();
-    let databases = shared.database_states();
-    let databases = databases
-        .iter()
-        .filter_map(|(name, state)| state.reason(name));
     let signals = Signals {
         stuck_uploads: uploads.stuck,
-        series: databases.chain(unread).collect(),
+        series: failing_databases(&shared).chain(unread).collect(),
         ..signals(&counted, &minute, &origins)
     };
     let reasons = reasons(&signals);
@@ -125,15 +116,7 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let mut hottest = traffic.hottest(usize::MAX);
     hottest.retain(|hot| bucket.as_ref().is_none_or(|name| *name == hot.bucket));
     hottest.truncate(ROWS);
-    let grown = match &bucket {
-        None => minute.total,
-        Some(name) => {
-            let counters = counted.stats.buckets.get(name).copied();
-            minute
-                .bucket(name, &counters.unwrap_or_default())
-                .unwrap_or_default()
-        }
-    };
+    let grown = grown(&minute, &counted, bucket.as_deref());
     let why = match (&bucket, query.why.filter(|key| !key.is_empty())) {
         (Some(bucket), Some(key)) => Some(explained(&shared.engine, bucket, &key).await),
         _ => None,
@@ -168,6 +151,36 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
         series: names.iter().take(NAMES).map(Name::from).collect(),
         stats: counted.stats,
     })
+}
+
+/// Returns the counts of a bucket, or of all, in the last minute.
+fn grown(minute: &Minute, counted: &CounterSnapshot, bucket: Option<&str>) -> BucketStats {
+    let Some(name) = bucket else {
+        return minute.total;
+    };
+    let counters = counted.stats.buckets.get(name).copied();
+    let grown = minute.bucket(name, &counters.unwrap_or_default());
+    grown.unwrap_or_default()
+}
+
+/// Returns the charts, and the first names of received series.
+async fn charts_and_names(
+    shared: &Shared,
+    range: Range,
+    drawing: &Drawing,
+    only: Option<&str>,
+    bucket: Option<&str>,
+) -> Result<(Vec<Chart>, SeriesNames), SeriesError> {
+    let charts = charts(shared, range, drawing, only, bucket).await?;
+    let everything = i64::MIN..=i64::MAX;
+    let names = shared.series.list_first(NAMES + 1, everything).await?;
+    Ok((charts, names))
+}
+
+/// Returns why rows of series do not come into their stores.
+fn failing_databases(shared: &Shared) -> impl Iterator<Item = String> + use<> {
+    let databases = shared.database_states().into_iter();
+    databases.filter_map(|(name, state)| state.reason(name))
 }
 
 /// Returns the charts of a series, of a bucket, or of the server.

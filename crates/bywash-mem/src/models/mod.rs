@@ -8,6 +8,7 @@ mod buffer;
 mod evict;
 mod flight;
 mod gate;
+mod gated;
 mod ledger;
 mod names;
 mod reader;

@@ -231,3 +231,36 @@ fn sixty_four_threads_get_one_value_a_name() {
     assert_eq!(all.len(), count, "and everyone saw that one");
     assert!(seen.iter().all(|seen| seen.len() == shared + own));
 }
+
+#[test]
+fn names_are_inserted_at_ids_with_gaps() {
+    let names = Names::new();
+    let ids: &[u32] = if MIRI {
+        &[70, 3, 300]
+    } else {
+        &[70_000, 3, 1_000_000, 0, 69_999]
+    };
+    for id in ids {
+        let (first, second) = (format!("{id}"), "x".repeat(50));
+        assert_eq!(*names.insert_at(*id, &first, &second, *id), *id);
+    }
+    for id in ids {
+        let (first, second) = (format!("{id}"), "x".repeat(50));
+        let lookup = names.start_lookup(&first, &second);
+        assert_eq!(names.finish_lookup(lookup, &first, &second), Some(*id));
+        assert_eq!(names.value(*id), Some(id));
+        assert_eq!(names.value(*id + 1).is_some(), ids.contains(&(id + 1)));
+    }
+    assert_eq!(names.len() as u32, ids.iter().max().unwrap() + 1);
+    assert_eq!(names.value(u32::MAX), None);
+    let twice = [(ids[0], "other"), (7, "3")];
+    for (id, first) in twice {
+        let second = if id == 7 {
+            "x".repeat(50)
+        } else {
+            String::new()
+        };
+        let inserted = AssertUnwindSafe(|| *names.insert_at(id, first, &second, id));
+        assert!(catch_unwind(inserted).is_err(), "{id} {first}");
+    }
+}

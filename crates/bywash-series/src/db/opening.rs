@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use bywash_mem::{Budget, Gate};
+use bywash_mem::{Budget, Gated};
 use object_store::ObjectStore;
 
 use super::{Inner, RecoveryStats, SeriesDb, Shared};
@@ -150,11 +151,13 @@ impl Shared {
         replayed: &ReplayResult,
     ) -> Self {
         let next_generation = files.version().next_generation();
+        let generation = next_generation.max(replayed.newest + 1);
         Self {
+            gate: Gated::new(generation, memtable.directory.current()),
+            opened: Instant::now(),
             memtable,
             wal,
             files,
-            gate: Gate::new(next_generation.max(replayed.newest + 1)),
             backpressure: Backpressure::default(),
             counters: Counters::default(),
             blocked: AtomicBool::new(false),

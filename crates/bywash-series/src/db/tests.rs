@@ -13,6 +13,7 @@ use super::*;
 use crate::MAX_NAME;
 use crate::wal::{FileSystemStorage, LogFolder, LogStorage};
 
+mod departures;
 mod log;
 mod machines;
 mod model;
@@ -103,8 +104,9 @@ type Content = BTreeMap<(String, String, i64), u64>;
 fn content(db: &SeriesDb) -> Content {
     let memtable = &db.0.memtable;
     let mut content = Content::new();
-    for series in memtable.catalog.iter() {
-        let (source, metric) = memtable.catalog.names(series);
+    let catalog = memtable.directory.current();
+    for series in catalog.iter() {
+        let (source, metric) = catalog.names(series);
         let mut runs = memtable.runs(source, metric, &ALL);
         runs.sort_by_key(|run| run.generation);
         for point in runs
@@ -253,7 +255,7 @@ async fn closed_database_rejects_writes() {
     ));
     assert!(matches!(db.flush().await, Err(SeriesError::Closed)));
     assert!(matches!(
-        db.append(SeriesHandle(7), 1, 1.0),
+        db.append(SeriesHandle(7, 0), 1, 1.0),
         Err(SeriesError::UnknownHandle(7))
     ));
 }
@@ -282,7 +284,7 @@ async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
             db.append(handle, 1, 0.5).unwrap();
         }
     };
-    let catalog = &db.0.memtable.catalog;
+    let catalog = db.0.memtable.directory.current();
     add(0, 40);
     let names = async |max| {
         let names = db.list_first(max, ALL).await.unwrap();

@@ -17,13 +17,14 @@ pub(crate) use self::immutable::{ImmutableMemtable, SeriesColumns};
 pub(crate) use self::reservation::{MemoryReservation, RowMemory};
 pub(crate) use self::series::{ChunkSnapshot, Series, SeriesGuard};
 use crate::catalog::{Catalog, SeriesHandle};
+use crate::directory::{Catalogs, Directory};
 use crate::partition::PartitionWidth;
 
 /// All rows in memory of one database.
 #[derive(Debug)]
 pub(crate) struct Memtable {
     pub(crate) width: PartitionWidth,
-    pub(crate) catalog: Catalog,
+    pub(crate) directory: Directory,
     pub(crate) memory: MemoryReservation,
 }
 
@@ -38,35 +39,51 @@ impl Memtable {
     pub(crate) fn new(width: PartitionWidth, memory: MemoryReservation) -> Self {
         Self {
             width,
-            catalog: Catalog::default(),
+            directory: Directory::default(),
             memory,
         }
     }
 
     /// Bytes charged for rows.
     pub(crate) fn row_bytes(&self) -> u64 {
-        self.memory.used().saturating_sub(self.catalog.bytes())
+        self.memory.used().saturating_sub(self.directory.bytes())
     }
 
     /// Copies the rows of a series in the partitions that `range` touches, one sorted chunk a partition and
     /// generation. Chunks are in no order; on equal timestamps the newest generation wins.
     ///
     /// Call this before reading the version of the files: rows flushed in between are then in both, and identical.
+    #[cfg(test)]
     pub(crate) fn runs(
         &self,
         source: &str,
         metric: &str,
         range: &RangeInclusive<i64>,
     ) -> Vec<ChunkSnapshot> {
+        self.directory
+            .read(|catalogs| self.runs_in(catalogs, (source, metric), range))
+    }
+
+    /// As [`Self::runs`], inside [`Directory::read`].
+    pub(crate) fn runs_in(
+        &self,
+        catalogs: &Catalogs,
+        (source, metric): (&str, &str),
+        range: &RangeInclusive<i64>,
+    ) -> Vec<ChunkSnapshot> {
         let partitions = self.width.partition(*range.start())..=self.width.partition(*range.end());
-        let series = self.catalog.find(source, metric);
-        series.map_or_else(Vec::new, |series| series.runs(self.width, partitions))
+        let series = catalogs
+            .iter()
+            .filter_map(|catalog| catalog.find(source, metric));
+        series
+            .flat_map(|series| series.runs(self.width, partitions.clone()))
+            .collect()
     }
 
     /// Series with rows in each partition, for all generations up to `up_to`.
     pub(crate) fn partitions(&self, up_to: u64) -> BTreeMap<PartitionKey, Vec<SeriesHandle>> {
         let mut partitions: BTreeMap<PartitionKey, Vec<SeriesHandle>> = BTreeMap::new();
-        for series in self.catalog.iter() {
+        for series in self.directory.current().iter() {
             series.partitions(self.width, |partition, generation| {
                 if generation <= up_to {
                     let key = PartitionKey {
@@ -82,9 +99,10 @@ impl Memtable {
 
     /// Copies all rows of a partition whose generation is closed.
     pub(crate) fn freeze(&self, key: PartitionKey, series: &[SeriesHandle]) -> ImmutableMemtable {
+        let catalog = self.directory.current();
         let mut freeze: Vec<SeriesColumns> = series
             .iter()
-            .filter_map(|&handle| self.series_columns(key, handle))
+            .filter_map(|&handle| self.series_columns(&catalog, key, handle))
             .collect();
         freeze.sort_unstable_by(|a, b| (&a.source, &a.metric).cmp(&(&b.source, &b.metric)));
         ImmutableMemtable {
@@ -94,11 +112,16 @@ impl Memtable {
         }
     }
 
-    fn series_columns(&self, key: PartitionKey, handle: SeriesHandle) -> Option<SeriesColumns> {
-        let series = self.catalog.series(handle)?;
+    fn series_columns(
+        &self,
+        catalog: &Catalog,
+        key: PartitionKey,
+        handle: SeriesHandle,
+    ) -> Option<SeriesColumns> {
+        let series = catalog.series(handle)?;
         let run = series.run(self.width, key)?;
         let points = || run.blocks.iter().flat_map(|block| block.iter());
-        let (source, metric) = self.catalog.names(series);
+        let (source, metric) = catalog.names(series);
         Some(SeriesColumns {
             source: Arc::clone(source),
             metric: Arc::clone(metric),
@@ -110,9 +133,8 @@ impl Memtable {
     /// Drops the rows of a partition after they were flushed.
     pub(crate) fn drop_partition(&self, key: PartitionKey, series: &[SeriesHandle]) {
         let to = self.width.last_of(key.partition);
-        let series = series
-            .iter()
-            .filter_map(|&handle| self.catalog.series(handle));
+        let catalog = self.directory.current();
+        let series = series.iter().filter_map(|&handle| catalog.series(handle));
         let memory = series
             .map(|series| series.drop_partition(to, key.generation))
             .fold(RowMemory::default(), RowMemory::plus);

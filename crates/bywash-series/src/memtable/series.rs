@@ -12,9 +12,13 @@ use super::reservation::{MemoryReservation, RowMemory};
 use crate::catalog::SeriesHandle;
 use crate::partition::PartitionWidth;
 
-/// A series. Lives as long as the database is open.
+/// Of a series that was not found without rows by the last sweep.
+const NOT_IDLE: u32 = u32::MAX;
+
+/// A series. Lives as long as its catalog.
 #[derive(Debug)]
 pub(crate) struct Series {
+    /// Its id, and the epoch in which it got that: handles of earlier lookups are of another series.
     pub(crate) handle: SeriesHandle,
     /// Interned names of source and metric.
     pub(crate) source: u32,
@@ -35,6 +39,9 @@ struct Points {
     others: Vec<MemtableChunk>,
     /// For even and for odd generations: at most two accept writers.
     write_seqs: [WriteSeq; 2],
+    /// Seconds since the database was opened at the first sweep that found no rows; no rows were dropped since. Else
+    /// [`NOT_IDLE`].
+    idle_since: u32,
 }
 
 /// Sequence number of writes to a series in one generation. Frames of concurrent writers may be logged in another
@@ -76,6 +83,7 @@ impl Series {
                 current: MemtableChunk::none(),
                 others: Vec::new(),
                 write_seqs: Default::default(),
+                idle_since: NOT_IDLE,
             }),
             next: AtomicUsize::new(0),
         }
@@ -170,9 +178,47 @@ impl Series {
                 at.map_or_else(MemtableChunk::none, |at| points.others.swap_remove(at))
             };
             self.bounds.set(points.bounds());
+            points.idle_since = NOT_IDLE;
             run
         };
         run.memory()
+    }
+}
+
+impl Series {
+    /// Whether the series had no row in memory at a sweep `grace` seconds before `now`, and got none since. Remembers this sweep.
+    /// Both in seconds since the database was opened.
+    pub(crate) fn is_idle(&self, now: u32, grace: u32) -> bool {
+        let mut points = self.points.lock();
+        if points.runs().next().is_some() {
+            points.idle_since = NOT_IDLE;
+            return false;
+        }
+        if points.idle_since == NOT_IDLE {
+            points.idle_since = now;
+            return false;
+        }
+        now - points.idle_since >= grace
+    }
+
+    /// Begins its idle time anew.
+    pub(crate) fn touch(&self) {
+        self.points.lock().idle_since = NOT_IDLE;
+    }
+
+    /// Moves all rows to the same series in the catalog that replaces this one's. No writer has this one any more.
+    ///
+    /// Readers read this one first. Under both locks, so that they find the rows in one of them; the bounds here stay, because
+    /// they are read without a lock.
+    pub(crate) fn move_to(&self, next: &Self) {
+        let mut points = self.points.lock();
+        let mut next_points = next.points.lock();
+        let current = std::mem::replace(&mut points.current, MemtableChunk::none());
+        let others = std::mem::take(&mut points.others).into_iter();
+        let runs = others.chain([current]).filter(|run| !run.is_empty());
+        next_points.others.extend(runs);
+        next_points.idle_since = next_points.idle_since.min(points.idle_since);
+        next.bounds.set(next_points.bounds());
     }
 }
 

@@ -20,8 +20,9 @@ fn memtable(limit: u64) -> Memtable {
 }
 
 fn write(memtable: &Memtable, generation: u64, rows: &[(i64, f64)]) -> usize {
-    let handle = memtable.catalog.handle("host", "cpu", &memtable.memory);
-    let series = memtable.catalog.series(handle.unwrap()).unwrap();
+    let catalog = memtable.directory.current();
+    let handle = catalog.handle("host", "cpu", memtable);
+    let series = catalog.series(handle.unwrap()).unwrap();
     let points: Vec<Point> = rows
         .iter()
         .map(|&(timestamp, value)| Point { timestamp, value })
@@ -64,7 +65,10 @@ fn late_row_that_finds_no_memory_changes_neither_rows_nor_charges() {
         assert_eq!(memtable.memory.used(), used);
         assert_eq!(read(&memtable, 0..=i64::MAX), before);
     }
-    let handle = memtable.catalog.handle("host", "cpu", &memtable.memory);
+    let handle = memtable
+        .directory
+        .current()
+        .handle("host", "cpu", &memtable);
     let key = PartitionKey {
         partition: 0,
         generation: 1,
@@ -155,20 +159,11 @@ fn rows_are_grouped_by_partition_and_generation_in_any_order() {
             (1, 1, vec![(10 * SECOND, 3.0)]),
         ]
     );
+    let catalog = memtable.directory.current();
     assert_eq!(read(&memtable, i64::MIN..=i64::MIN)[0].2, [(i64::MIN, 5.0)]);
     assert_eq!(read(&memtable, i64::MAX..=i64::MAX)[0].2, [(i64::MAX, 6.0)]);
-    assert_eq!(
-        memtable
-            .catalog
-            .select(&Selector::all(), &(2..=SECOND))
-            .1
-            .len(),
-        0
-    );
-    assert_eq!(
-        memtable.catalog.select(&Selector::all(), &(0..=0)).1.len(),
-        1
-    );
+    assert_eq!(catalog.select(&Selector::all(), &(2..=SECOND)).1.len(), 0);
+    assert_eq!(catalog.select(&Selector::all(), &(0..=0)).1.len(), 1);
 }
 
 #[test]

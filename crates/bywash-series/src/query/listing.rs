@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Names, Pattern, Selector, list_series};
 use crate::catalog::NamedSeries;
+use crate::directory::Catalogs;
 use crate::memtable::Memtable;
 use crate::parquet::Layout;
 use crate::{SeriesDb, SeriesError};
@@ -42,14 +43,18 @@ impl Default for SeriesNames {
 impl SeriesNames {
     /// Lists the first `max` series with a row in memory in this range. Names added later count against `max` too.
     fn first_in_memory(memtable: &Memtable, max: usize, range: &RangeInclusive<i64>) -> Self {
-        let mut names = Self {
-            max,
-            ..Self::default()
-        };
-        let order = memtable.catalog.first(max, range);
-        let positions = 0..order.len() as u32;
-        names.add(NameTable::Memory(order), positions);
-        names
+        memtable.directory.read(|catalogs| {
+            let mut names = Self {
+                max,
+                ..Self::default()
+            };
+            for catalog in catalogs.iter() {
+                let order = catalog.first(max, range);
+                let positions = 0..order.len() as u32;
+                names.add(NameTable::Memory(order), positions);
+            }
+            names
+        })
     }
 
     /// Lists the selected series with a row in memory in this range.
@@ -58,9 +63,22 @@ impl SeriesNames {
         selector: &Selector,
         range: &RangeInclusive<i64>,
     ) -> Self {
+        let read = |catalogs: &Catalogs| Self::in_catalogs(catalogs, selector, range);
+        memtable.directory.read(read)
+    }
+
+    /// As [`Self::in_memory`], inside [`crate::directory::Directory::read`].
+    pub(crate) fn in_catalogs(
+        catalogs: &Catalogs,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) -> Self {
         let mut names = Self::default();
-        let (order, positions) = memtable.catalog.select(selector, range);
-        names.add(NameTable::Memory(order), positions.into_iter());
+        for catalog in catalogs.iter() {
+            let (order, positions) = catalog.select(selector, range);
+            names.add(NameTable::Memory(order), positions.into_iter());
+        }
+        names.sort();
         names
     }
 

@@ -36,16 +36,17 @@ impl Snapshot {
         selector: &Selector,
         range: RangeInclusive<i64>,
     ) -> Self {
-        let in_memory = SeriesNames::in_memory(memtable, selector, &range);
-        let runs = |names: Names| {
-            let runs = memtable.runs(&names.0, &names.1, &range).into_iter();
-            let runs: Vec<_> = runs.filter_map(SortedRun::in_memory).collect();
-            (names, runs)
-        };
-        let memory = in_memory
-            .owned()
-            .map(runs)
-            .filter(|(_, runs)| !runs.is_empty());
+        let (in_memory, memory) = memtable.directory.read(|catalogs| {
+            let in_memory = SeriesNames::in_catalogs(catalogs, selector, &range);
+            let runs = |names: Names| {
+                let runs = memtable.runs_in(catalogs, (&names.0, &names.1), &range);
+                let runs = runs.into_iter().filter_map(SortedRun::in_memory);
+                (names, runs.collect())
+            };
+            let memory: HashMap<Names, Vec<SortedRun>> = in_memory.owned().map(runs).collect();
+            (in_memory, memory)
+        });
+        let memory = memory.into_iter().filter(|(_, runs)| !runs.is_empty());
         Self {
             memory: memory.collect(),
             in_memory,

@@ -310,7 +310,7 @@ mod tests {
         let mut last = 0;
         let mut expected = Vec::new();
         for (number, count) in [(0, 1), (300, 5), (1, 0), (7, 3), (8, 1)] {
-            let handle = SeriesHandle(u32::MAX - number);
+            let handle = SeriesHandle(u32::MAX - number, 0);
             let rows: Vec<_> = rows[..count].iter().map(|&(t, v)| (handle, t, v)).collect();
             put_rows((handle, number), &rows, &mut last, &mut body);
             expected.push((handle.0, number, rows));

@@ -406,7 +406,7 @@ async fn case_7_frames_out_of_sequence_give_the_same_winner() {
     )
     .unwrap();
     let wal = Wal::new(Arc::new(folder), 512 << 10, Vec::new());
-    let series = SeriesHandle(7);
+    let series = SeriesHandle(7, 0);
     let mut name = Vec::new();
     put_name_entry(series, ("a", "b"), &mut name);
     wal.append(Kind::Names, 1, &name).unwrap();

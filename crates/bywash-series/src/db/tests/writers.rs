@@ -24,7 +24,7 @@ async fn case_7_concurrent_writers_have_one_winner_before_and_after_replay() {
     let name = |n: usize| db.handle("host", &format!("{n:02}")).unwrap();
     let ascending: Vec<SeriesHandle> = (0..=2 * MIDDLE).map(name).collect();
     let descending: Vec<SeriesHandle> = ascending.iter().rev().copied().collect();
-    let catalog = &db.0.memtable.catalog;
+    let catalog = db.0.memtable.directory.current();
     let has = |n: usize, at: i64| {
         let runs = db.0.memtable.runs("host", &format!("{n:02}"), &(at..=at));
         let mut blocks = runs.iter().flat_map(|run| &run.blocks);

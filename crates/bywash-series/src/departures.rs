@@ -1,0 +1,137 @@
+//! Departures: series without rows in memory leave the catalog, so that memory has the names that are in use, not all there were.
+//!
+//! A series in files only needs no place in the catalog: listings and queries find it by the indexes of files, and its next row
+//! names it anew.
+//!
+//! Lookups take no lock, so nothing is removed from a catalog. It is replaced by one without those that leave. The next
+//! generation of writers has the new catalog ([`bywash_mem::Gated`]); once the writers of the one before have left, nobody changes
+//! the old one. Then series with rows, or used lately, are copied under their ids, and their rows moved. A writer that needs a
+//! series meanwhile copies it first ([`Directory::carry`], [`Directory::create`]). What was not copied in the end has left:
+//! its id is that of another series some time later, and a handle of it is refused by its epoch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::background::{TICK, blocking};
+use crate::catalog::{Catalog, bytes_of_names};
+use crate::db::Shared;
+use crate::directory::Directory;
+use crate::memtable::RowMemory;
+
+/// Max time between two sweeps.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Min time between two sweeps while names are many. Each comes after a flush of all rows.
+const CROWDED_SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// A catalog is replaced when this part of its series would leave: each replacement copies the others.
+const LEAVING_PART: usize = 4;
+/// New series, as a part of all, for which names that are many are swept again.
+const CREATED_PART: u64 = 8;
+/// Series whose places are given back under one lock.
+const FREED_AT_ONCE: usize = 1024;
+
+/// When the next sweep is due.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    next: Instant,
+    next_crowded: Instant,
+}
+
+impl Sweeper {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            next: now,
+            next_crowded: now,
+        }
+    }
+
+    /// Whether names use half of the memory, and there are new ones.
+    pub(crate) fn is_crowded(&self, shared: &Shared) -> bool {
+        let memtable = &shared.memtable;
+        let directory = &memtable.directory;
+        let many = directory.bytes() > memtable.memory.limit() / 2;
+        many && directory.created() * CREATED_PART >= directory.current().len() as u64
+            && Instant::now() >= self.next_crowded
+    }
+
+    /// Lets series leave if a sweep is due.
+    pub(crate) async fn sweep_if_due(&mut self, shared: &Arc<Shared>) {
+        let now = Instant::now();
+        let grace = shared.options.idle_names;
+        let crowded = self.is_crowded(shared);
+        if !crowded && now < self.next {
+            return;
+        }
+        self.next = now + (grace / 4).clamp(TICK, SWEEP_EVERY);
+        self.next_crowded = now + CROWDED_SWEEP_EVERY;
+        let grace = if crowded { Duration::ZERO } else { grace };
+        let shared = Arc::clone(shared);
+        blocking(move || sweep(&shared, grace)).await;
+    }
+}
+
+/// Lets series leave that were without rows for `grace`, if they are a good part of all. Returns their number.
+pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX - 1);
+    let (now, grace) = (seconds(shared.opened.elapsed()), seconds(grace));
+    let directory = &shared.memtable.directory;
+    directory.swept();
+    let before = directory.current();
+    let idle = before.iter().filter(|series| series.is_idle(now, grace));
+    let leaving = idle.count();
+    let all = before.len();
+    if leaving == 0 || leaving * LEAVING_PART < all {
+        return 0;
+    }
+    // The copies of the others, until those before them are dropped.
+    let copied = directory.bytes() / all.max(1) as u64 * (all - leaving) as u64;
+    let Some(_copies) = shared.memtable.memory.reserve_copy(copied) else {
+        tracing::debug!(copied, leaving, "no memory to let names of series leave");
+        return 0;
+    };
+    let next = Arc::new(Catalog::new(before.epoch + 1));
+    directory.begin(Arc::clone(&next));
+    shared.gate.close_with(Arc::clone(&next));
+    let mut leaving = Vec::with_capacity(leaving);
+    for series in before.iter() {
+        // Rows may have come since.
+        if series.is_idle(now, grace) {
+            leaving.push(series.handle);
+            continue;
+        }
+        directory.carry(&next, series.handle);
+        let copy = next.by_id(series.handle.0).expect("carried");
+        series.move_to(copy);
+    }
+    directory.end();
+    let departed = free(shared, (&before, &next), leaving);
+    shared.counters.departed(departed);
+    departed
+}
+
+/// Gives back what is charged for series that have left, and their ids. Those that writers needed meanwhile have not.
+fn free(
+    shared: &Shared,
+    (before, next): (&Catalog, &Catalog),
+    leaving: Vec<crate::SeriesHandle>,
+) -> u64 {
+    let directory: &Directory = &shared.memtable.directory;
+    let mut departed = 0;
+    for handles in leaving.chunks(FREED_AT_ONCE) {
+        let left = handles
+            .iter()
+            .filter(|handle| next.by_id(handle.0).is_none());
+        let left = left.filter_map(|handle| before.by_id(handle.0));
+        let (ids, bytes): (Vec<u32>, Vec<u64>) = left
+            .map(|series| {
+                let (source, metric) = before.names(series);
+                (series.handle.0, bytes_of_names((source, metric)))
+            })
+            .unzip();
+        let bytes = bytes.iter().sum();
+        directory.free(&ids, bytes);
+        shared.memtable.memory.release(RowMemory::heap(bytes));
+        departed += ids.len() as u64;
+    }
+    departed
+}

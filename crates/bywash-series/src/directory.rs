@@ -1,0 +1,221 @@
+//! The directory: which catalogs a database has, and which ids its series have in all of them.
+//!
+//! Mostly there is one catalog. While it is being replaced, writers of two generations each have one of two: a series is then
+//! made in one of them, under an id that no series of the other has, and copied from the other where a writer needs it. Both
+//! happen under one lock, which only new names and handles of a catalog before take.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::SeriesError;
+use crate::catalog::{Catalog, SeriesHandle, bytes_of_names};
+use crate::memtable::MemoryReservation;
+
+/// Catalogs of a database, and ids of its series.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    state: Mutex<DirectoryState>,
+    /// All ids given out are below it.
+    end: AtomicU32,
+    /// Bytes charged for series besides their rows.
+    bytes: AtomicU64,
+    /// Series made since the last sweep.
+    created: AtomicU64,
+}
+
+#[derive(Debug)]
+struct DirectoryState {
+    /// Epoch of new series: that of the newest catalog without one that it replaces.
+    epoch: u32,
+    /// Ids of series that left, the lowest first, so that few parts of the catalog are in use.
+    free: BinaryHeap<Reverse<u32>>,
+    catalogs: Catalogs,
+}
+
+/// Catalogs of one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Catalogs {
+    /// Number of replacements begun.
+    begun: u64,
+    /// The catalog being replaced. Rows move from it to the other one.
+    pub(crate) before: Option<Arc<Catalog>>,
+    pub(crate) current: Arc<Catalog>,
+}
+
+impl Catalogs {
+    /// In the order in which rows move, so that a reader that visits them in turn misses none.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Catalog> {
+        let catalogs = self.before.iter().chain([&self.current]);
+        catalogs.map(|catalog| &**catalog)
+    }
+
+    /// Returns the catalog that is not `one`.
+    fn other(&self, one: &Catalog) -> Option<&Catalog> {
+        self.iter().find(|catalog| !std::ptr::eq(*catalog, one))
+    }
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        let catalogs = Catalogs {
+            begun: 0,
+            before: None,
+            current: Arc::new(Catalog::new(0)),
+        };
+        Self {
+            state: Mutex::new(DirectoryState {
+                epoch: 0,
+                free: BinaryHeap::new(),
+                catalogs,
+            }),
+            end: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Directory {
+    pub(crate) fn catalogs(&self) -> Catalogs {
+        self.state.lock().catalogs.clone()
+    }
+
+    /// The catalog of the newest generation.
+    pub(crate) fn current(&self) -> Arc<Catalog> {
+        Arc::clone(&self.state.lock().catalogs.current)
+    }
+
+    /// Reads all catalogs by `read`, and once more if a replacement began meanwhile: rows may have moved to a catalog that
+    /// was not read.
+    pub(crate) fn read<T>(&self, mut read: impl FnMut(&Catalogs) -> T) -> T {
+        loop {
+            let catalogs = self.catalogs();
+            let result = read(&catalogs);
+            if self.state.lock().catalogs.begun == catalogs.begun {
+                return result;
+            }
+        }
+    }
+
+    /// Makes a series in `catalog`, which is that of the caller's generation: a new one, or that of the other catalog. Does
+    /// nothing if it is there.
+    pub(crate) fn create(
+        &self,
+        catalog: &Catalog,
+        names: (&str, &str),
+        memory: &MemoryReservation,
+    ) -> Result<(), SeriesError> {
+        let mut state = self.state.lock();
+        let find = |catalog: &Catalog| {
+            let series = catalog.find(names.0, names.1);
+            series.map(|series| series.handle)
+        };
+        if find(catalog).is_some() {
+            return Ok(());
+        }
+        if let Some(handle) = state.catalogs.other(catalog).and_then(find) {
+            catalog.add(handle, names);
+            return Ok(());
+        }
+        // Relaxed: written under the lock.
+        let end = self.end.load(Ordering::Relaxed);
+        let too_many = || SeriesError::TooManySeries {
+            series: state.catalogs.current.len(),
+            limit: memory.limit(),
+        };
+        let bytes = bytes_of_names(names);
+        if end == u32::MAX && state.free.is_empty() || !memory.try_charge(bytes) {
+            // A sweep is due, though none is made. Relaxed: a count.
+            self.created.store(u64::from(u32::MAX), Ordering::Relaxed);
+            return Err(too_many());
+        }
+        let id = state.free.pop().map_or(end, |Reverse(id)| id);
+        // Relaxed: as above; a reader of `end` has a handle, which it got after this.
+        self.end.store(end.max(id + 1), Ordering::Relaxed);
+        catalog.add(SeriesHandle(id, state.epoch), names);
+        // Relaxed: counts.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Relaxed: as above.
+        self.created.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Copies the series of a handle into `catalog` if it does not have it and another catalog does. Returns whether it has it
+    /// now.
+    pub(crate) fn carry(&self, catalog: &Catalog, handle: SeriesHandle) -> bool {
+        let state = self.state.lock();
+        if catalog.by_id(handle.0).is_some() {
+            return catalog.series(handle).is_some();
+        }
+        let Some(other) = state.catalogs.other(catalog) else {
+            return false;
+        };
+        let Some(series) = other.series(handle) else {
+            return false;
+        };
+        let (source, metric) = other.names(series);
+        catalog.add(series.handle, (source, metric));
+        true
+    }
+
+    /// Begins a replacement: readers visit `next` too.
+    pub(crate) fn begin(&self, next: Arc<Catalog>) {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.catalogs.current, next);
+        state.catalogs.before = Some(before);
+        state.catalogs.begun += 1;
+    }
+
+    /// Ends a replacement: no writer has the catalog before, and its rows are in the other one. What was not copied until now
+    /// has left. Returns the catalog before.
+    pub(crate) fn end(&self) -> Option<Arc<Catalog>> {
+        let mut state = self.state.lock();
+        state.epoch = state.catalogs.current.epoch;
+        state.catalogs.before.take()
+    }
+
+    /// Gives back the ids of series that have left, and the bytes that were charged for them.
+    pub(crate) fn free(&self, ids: &[u32], bytes: u64) {
+        let mut state = self.state.lock();
+        state.free.extend(ids.iter().map(|id| Reverse(*id)));
+        // Relaxed: a count.
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the error of a handle that no catalog has.
+    pub(crate) fn unknown(&self, handle: SeriesHandle) -> SeriesError {
+        // Relaxed: as in `create`.
+        match handle.0 < self.end.load(Ordering::Relaxed) {
+            true => SeriesError::Departed,
+            false => SeriesError::UnknownHandle(handle.0),
+        }
+    }
+
+    /// All ids given out are below it.
+    pub(crate) fn end_of_ids(&self) -> u32 {
+        // Relaxed: as in `create`.
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// Bytes charged for series besides their rows.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: a count.
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Series made since the last sweep.
+    pub(crate) fn created(&self) -> u64 {
+        // Relaxed: a count.
+        self.created.load(Ordering::Relaxed)
+    }
+
+    /// Begins to count series anew.
+    pub(crate) fn swept(&self) {
+        // Relaxed: a count.
+        self.created.store(0, Ordering::Relaxed);
+    }
+}
