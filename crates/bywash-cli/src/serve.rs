@@ -204,15 +204,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     if first_start {
         tracing::debug!(folder = %settings.data_dir.display(), "created the data folder");
     }
-    let disk_files = settings
-        .disk
-        .as_ref()
-        .map_or(0, DiskOptions::max_descriptors);
-    let connections = descriptors::connections(
-        descriptors::raise_limit(),
-        Limits::default().connections,
-        disk_files,
-    );
+    let connections = max_connections(&settings);
     let s3 = bind("--s3-addr", settings.s3_addr).await?;
     let admin = AdminListeners::bind(&settings).await?;
     let s3_addr = local_addr(&s3)?;
@@ -221,13 +213,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let engine = engine(&settings, &data)?;
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
     log_max_memory(engine.budget().limit(), connections, disk_threads);
-    let (credentials, made) = match &settings.access {
-        Access::Kept => data
-            .credentials()
-            .map(|(credentials, made)| (Some(credentials), made))?,
-        Access::Given(credentials) => (Some(credentials.clone()), false),
-        Access::Anonymous => (None, false),
-    };
+    let (credentials, made) = credentials(&settings.access, &data)?;
     let mut databases = Databases::open(&data, &engine, &settings).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
@@ -274,6 +260,28 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     databases.close().await;
     close_access_log(access_log).await;
     Ok(())
+}
+
+/// Returns how many connections fit the limit of descriptors, which it raises.
+fn max_connections(settings: &Settings) -> usize {
+    let disk = settings.disk.as_ref();
+    descriptors::connections(
+        descriptors::raise_limit(),
+        Limits::default().connections,
+        disk.map_or(0, DiskOptions::max_descriptors),
+    )
+}
+
+/// Returns the server's own credentials, and whether they were made now.
+fn credentials(access: &Access, data: &DataDir) -> Result<(Option<Credentials>, bool), Failure> {
+    match access {
+        Access::Kept => {
+            let (credentials, made) = data.credentials()?;
+            Ok((Some(credentials), made))
+        }
+        Access::Given(credentials) => Ok((Some(credentials.clone()), false)),
+        Access::Anonymous => Ok((None, false)),
+    }
 }
 
 fn tls(transport: &Transport) -> Result<Option<Arc<rustls::ServerConfig>>, Failure> {

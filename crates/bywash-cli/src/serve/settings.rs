@@ -144,11 +144,9 @@ impl Settings {
             let secret = secret.map(|text| resolve("secret-key", text)).transpose()?;
             access(file.access_key, secret, file.anonymous)?
         };
-        let transport = if args.tls_cert.is_some() || args.tls_key.is_some() || args.insecure_http {
-            transport(args.tls_cert, args.tls_key, args.insecure_http)?
-        } else {
-            transport(file.tls_cert, file.tls_key, file.insecure_http)?
-        };
+        let of_args = (args.tls_cert, args.tls_key, args.insecure_http);
+        let of_file = (file.tls_cert, file.tls_key, file.insecure_http);
+        let transport = transport_of(of_args, of_file)?;
         let or_default = |arg: Option<String>, file: Option<String>, default: &str| {
             arg.or(file).unwrap_or_else(|| default.to_owned())
         };
@@ -465,6 +463,15 @@ fn keys(
         });
     }
     Ok(keys)
+}
+
+type TransportOptions = (Option<PathBuf>, Option<PathBuf>, bool);
+
+/// The transport of the options, if one of them is given, otherwise that of the file.
+fn transport_of(args: TransportOptions, file: TransportOptions) -> Result<Transport, Failure> {
+    let given = args.0.is_some() || args.1.is_some() || args.2;
+    let (cert, key, insecure_http) = if given { args } else { file };
+    transport(cert, key, insecure_http)
 }
 
 fn transport(
