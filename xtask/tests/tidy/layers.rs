@@ -244,6 +244,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
         "origin",
         &[
             // The interface of an origin, then what origins share, then the origins.
+            "client_etag",
             "session",
             "page",
             "interface",

@@ -163,3 +163,11 @@ impl Root {
         })
     }
 }
+/// Returns the attributes of an upload's manifest with those known at its end.
+pub(super) fn with_late(begun: Stored, late: &Attributes) -> Attributes {
+    let mut attributes = Attributes::from(begun);
+    for (name, value) in late {
+        attributes.insert(name.clone(), value.clone());
+    }
+    attributes
+}

@@ -19,12 +19,12 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::attributes::with_late;
 use super::error::{FolderError, blocking, io_error};
 use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
 use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
-use super::uploads::with_late;
 use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::origin::session::{

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::FolderStore;
-use super::attributes::Stored;
+use super::attributes::{Stored, with_late};
 use super::error::{FolderError, blocking, io_error, refuse_tags};
 use super::names::{self, STAGING, UPLOADS};
 use super::root::Root;
@@ -230,15 +230,6 @@ impl Root {
         sync_folder(&uploads).map_err(failed)?;
         remove_flat_folder(self, STAGING, &doomed).map_err(failed)
     }
-}
-
-/// Returns the attributes of an upload's manifest with those known at its end.
-pub(super) fn with_late(begun: Stored, late: &Attributes) -> Attributes {
-    let mut attributes = Attributes::from(begun);
-    for (name, value) in late {
-        attributes.insert(name.clone(), value.clone());
-    }
-    attributes
 }
 
 fn create_failed(key: &Path, errno: Errno) -> Error {
