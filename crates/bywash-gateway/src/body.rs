@@ -267,7 +267,9 @@ impl http_body::Body for ServedBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Routed(body, _) => body.is_end_stream(),
-            Self::Resident(piece, _) => piece.is_none(),
+            // After a piece the end is a poll of its own: hyper drops a body that has ended before it sends the piece, and with it
+            // the record of the request.
+            Self::Resident(piece, recorder) => piece.is_none() && recorder.meter.sent == 0,
         }
     }
 

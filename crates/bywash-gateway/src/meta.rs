@@ -233,6 +233,12 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         else {
             continue;
         };
+        // From a Bywash before this one: the checksum that the request announces too, so that the body is compared with it.
+        if let Some(algorithm) = name.strip_prefix(CHECKSUM)
+            && headers.get(format!("x-amz-checksum-{algorithm}")) == Some(value)
+        {
+            continue;
+        }
         if is_ours(name) {
             let message = format!(
                 "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK}, are reserved; rename {name}."

@@ -82,6 +82,9 @@ pub struct SeriesOptions {
     pub idle_names: Duration,
     /// Max time a writer waits for memory or log before [`crate::SeriesError::WriteStalled`].
     pub write_timeout: Duration,
+    /// Whether the store may be another's: a log without ids, of an older build, is then refused instead of taken for the one whose
+    /// rows the files have.
+    pub shared_store: bool,
     /// Whether to open a damaged log without its unreadable parts. They are counted and set aside, not deleted.
     pub salvage: bool,
     /// Encoding of files.
@@ -104,6 +107,7 @@ impl Default for SeriesOptions {
             memtable_bytes: None,
             idle_names: Duration::from_secs(2 * 60 * 60),
             write_timeout: Duration::from_secs(30),
+            shared_store: false,
             salvage: false,
             profile: Profile::default(),
             retention: Retention::default(),

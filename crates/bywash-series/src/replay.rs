@@ -83,6 +83,7 @@ pub(crate) fn replay(
             flushed_below: version.flushed_below(),
             salvage,
             ids: BTreeMap::new(),
+            version,
             batches: senders.iter().map(|_| Batch::new()).collect(),
             senders,
             replayed: ReplayResult::default(),
@@ -100,6 +101,14 @@ pub(crate) fn replay(
     })
 }
 
+/// A series that the log has named.
+#[derive(Debug, Clone)]
+enum NamedSeries {
+    /// Its rows so far are all in files: in memory it would take the place of others. Its source and metric.
+    InFiles(Box<(String, String)>),
+    InMemory(SeriesHandle),
+}
+
 struct LogReader<'a> {
     memtable: &'a Memtable,
     catalog: &'a Catalog,
@@ -107,7 +116,8 @@ struct LogReader<'a> {
     flushed_below: u64,
     salvage: bool,
     /// Series by id, for each generation.
-    ids: BTreeMap<u64, Vec<Option<SeriesHandle>>>,
+    ids: BTreeMap<u64, Vec<Option<NamedSeries>>>,
+    version: &'a Version,
     /// Next batch of each writer.
     batches: Vec<Batch>,
     senders: Vec<SyncSender<Batch>>,
@@ -224,7 +234,6 @@ impl LogReader<'_> {
         id: u32,
         (source, metric): (&str, &str),
     ) -> Result<(), SeriesError> {
-        let handle = self.catalog.handle(source, metric, self.memtable)?;
         if !self.ids.contains_key(&generation) {
             // Writers use at most two generations, so no frame of an older one follows.
             self.ids.retain(|before, _| before + 1 >= generation);
@@ -234,7 +243,8 @@ impl LogReader<'_> {
         if ids.len() <= at {
             ids.resize((at + 1).next_power_of_two(), None);
         }
-        ids[at] = Some(handle);
+        let names = (source.to_owned(), metric.to_owned());
+        ids[at] = Some(NamedSeries::InFiles(Box::new(names)));
         Ok(())
     }
 
@@ -245,10 +255,30 @@ impl LogReader<'_> {
         segment: u64,
     ) -> Result<(), SeriesError> {
         let points = rows.points();
-        let ids = self.ids.get(&generation);
-        let Some(handle) = ids.and_then(|ids| *ids.get(rows.id as usize)?) else {
-            self.replayed.unnamed_rows += points.len() as u64;
-            return self.damage(segment, 0, "rows of a series that was not named before");
+        let ids = self.ids.get_mut(&generation);
+        let named = ids.and_then(|ids| ids.get_mut(rows.id as usize)?.as_mut());
+        let handle = match named {
+            None => {
+                self.replayed.unnamed_rows += points.len() as u64;
+                return self.damage(segment, 0, "rows of a series that was not named before");
+            }
+            Some(NamedSeries::InMemory(handle)) => *handle,
+            Some(named @ NamedSeries::InFiles(_)) => {
+                let width = self.memtable.width;
+                let is_flushed = |point: &Point| {
+                    let partition = width.partition(point.timestamp);
+                    self.version.is_flushed(partition, generation)
+                };
+                let NamedSeries::InFiles(names) = &*named else {
+                    return Ok(());
+                };
+                if rows.points().all(|point| is_flushed(&point)) {
+                    return Ok(());
+                }
+                let handle = self.catalog.handle(&names.0, &names.1, self.memtable)?;
+                *named = NamedSeries::InMemory(handle);
+                handle
+            }
         };
         let writer = handle.0 as usize % self.batches.len();
         let batch = &mut self.batches[writer];

@@ -234,6 +234,10 @@ impl<'a> Place<'a> {
         };
         let store = bucket.store(bucket.open(engine)?, self.name);
         let log = log(&self.folder);
+        let options = SeriesOptions {
+            shared_store: true,
+            ..options
+        };
         let opened = SeriesDb::open(store, log, engine.budget().clone(), options).await;
         opened.map_err(|error| {
             let what = format!("cannot keep {} in --series-bucket {bucket}", self.name);

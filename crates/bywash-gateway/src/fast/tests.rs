@@ -245,6 +245,38 @@ async fn requests_of_both_ways_are_counted_alike() {
 }
 
 #[tokio::test]
+async fn request_is_in_flight_until_its_client_has_read() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let (address, engine) = start().await;
+    let request = Drawn::get("block");
+    for _ in 0..2 {
+        raw(address, &request.bytes("")).await.expect(200);
+    }
+    let traffic = || engine.traffic().stats();
+    while traffic().in_flight > 0 {
+        tokio::task::yield_now().await;
+    }
+    let (before, served) = (traffic().requests, SERVED.get());
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut client = socket.connect(address).await.unwrap();
+    client.write_all(&request.bytes("")).await.unwrap();
+    // The first bytes are here, and the socket takes no more.
+    client.read_exact(&mut [0; 16]).await.unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(SERVED.get() - served, 1);
+    assert_eq!((traffic().in_flight, traffic().requests), (1, before));
+    let mut rest = vec![0; 1 << 16];
+    while traffic().requests == before {
+        let read = client.read(&mut rest).await.unwrap();
+        assert!(read > 0, "the response ended, and its request did not");
+    }
+}
+
+#[tokio::test]
 async fn replaced_object_is_served_at_once() {
     let (address, engine) = start().await;
     let bucket = engine.bucket(BUCKET).unwrap();

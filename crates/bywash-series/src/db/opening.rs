@@ -54,7 +54,8 @@ impl SeriesDb {
         // The lock of the log comes first: a process that does not get it must not take the store from the one that has it.
         let mut folder = None;
         if options.log {
-            let opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
+            let mut opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
+            opened.shared_store = options.shared_store;
             folder = Some(Arc::new(opened));
         }
         let format = (width, options.profile);

@@ -88,6 +88,7 @@ fn prepare(
         folder: &folder.path,
         writers: &writers,
         is_empty: list(&folder.path)?.is_empty(),
+        shared_store: folder.shared_store,
     };
     let known = found.as_ref().and_then(|found| own.known_as(found));
     let known = known.map(str::to_owned);
@@ -125,11 +126,12 @@ impl DataFiles {
             Err(SwapError::Conflict(_)) => return Err(SeriesError::AnotherWriter),
             Err(SwapError::Failed(failed)) => return Err(failed),
         };
-        require_conditions(&*store, at.as_ref(), &stored.manifest).await?;
+        // At once: a manifest whose writer no log has would count as another log at the next start.
         if let Some(log) = log.filter(|_| !recorded) {
             let writer = writer.clone();
             blocking(move || log.record_writer(None, &writer)).await?;
         }
+        require_conditions(&*store, at.as_ref(), &stored.manifest).await?;
         Ok(Self::new(store, budget, (width, profile), (writer, stored)))
     }
 

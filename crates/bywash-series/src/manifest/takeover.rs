@@ -28,6 +28,8 @@ pub(super) struct OwnLog<'a> {
     pub(super) writers: &'a [String],
     /// Whether it has no segment.
     pub(super) is_empty: bool,
+    /// Whether the store may be another's than that of an older build's log.
+    pub(super) shared_store: bool,
 }
 
 impl OwnLog<'_> {
@@ -62,7 +64,9 @@ pub(super) fn taken_over(
     let mut manifest = match found {
         None => {
             // A log that was used has its rows in another store, or in one that was lost.
-            if let Some(log) = log.filter(|log| !log.writers.is_empty() && !log.is_empty) {
+            if let Some(log) =
+                log.filter(|log| !log.is_empty && (!log.writers.is_empty() || log.shared_store))
+            {
                 return Err(foreign(log));
             }
             Manifest::empty(width)
@@ -74,7 +78,7 @@ pub(super) fn taken_over(
             let continues = match log {
                 None => !found.logged,
                 // Logs of older builds have no ids, and lie beside their files.
-                Some(log) if log.writers.is_empty() => !log.is_empty,
+                Some(log) if log.writers.is_empty() => !log.is_empty && !log.shared_store,
                 Some(log) => log.was_written_by(&found.writer),
             };
             if !continues {

@@ -70,6 +70,8 @@ impl LogFile for File {
 pub(crate) struct LogFolder {
     pub(crate) path: PathBuf,
     pub(crate) disk: Box<dyn LogStorage>,
+    /// Whether the store may be another's than that of an older build's log.
+    pub(crate) shared_store: bool,
     /// Dropping it releases the lock.
     lock: File,
 }
@@ -92,6 +94,7 @@ impl LogFolder {
             Ok(()) => Ok(Self {
                 path,
                 disk,
+                shared_store: false,
                 lock: file,
             }),
             Err(TryLockError::WouldBlock) => Err(SeriesError::Locked { path }),

@@ -99,6 +99,10 @@ impl ResidentObject {
         }
         let loan = bucket.engine.loans.lend(version.block_len(block, size))?;
         let pin = bucket.engine.pool.get(version.key(block))?.into_owned();
+        // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
+        if self.is_to_be_compared(&range) {
+            return None;
+        }
         bucket.counters.request();
         bucket.counters.body(1, range.end - range.start);
         let range = (range.start - start) as usize..(range.end - start) as usize;

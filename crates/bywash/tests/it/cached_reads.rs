@@ -472,12 +472,17 @@ async fn ceiling_changes_at_run_time() {
 
 #[test]
 fn download_begun_on_a_runtime_that_ended_fails_on_others() {
+    use tokio::runtime::Builder;
+
+    // On the first its tasks are dropped before they were ever polled.
+    for mut begun_on in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let waits_on = Builder::new_current_thread().enable_all().build().unwrap();
+        end_runtime_of_download(begun_on.enable_all().build().unwrap(), &waits_on);
+    }
+}
+
+fn end_runtime_of_download(begun_on: tokio::runtime::Runtime, waits_on: &tokio::runtime::Runtime) {
     let engine = engine();
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.enable_all().build().unwrap()
-    };
-    let (begun_on, waits_on) = (runtime(), runtime());
     let path = Path::from("large");
     let download = begun_on.block_on(async {
         let (_, bucket) = bucket_over(&engine, Consistency::Immutable);

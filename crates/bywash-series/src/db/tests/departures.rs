@@ -282,7 +282,7 @@ async fn rows_are_stored_once_while_names_leave() {
 /// Far more names than memory holds at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_beyond_the_memory_are_accepted_as_others_leave() {
-    const NAMES: usize = 20_000;
+    const NAMES: usize = 8_000;
     let mut database = TestDatabase::new();
     database.options.memtable_bytes = Some(2 << 20);
     let db = database.open().await.unwrap();

@@ -86,19 +86,21 @@ impl DownloadJob {
         &self.failed
     }
 
-    /// Waits for the workers. Whatever they did, the buffer has ended then.
-    pub(super) async fn run(self: Arc<Self>, mut workers: JoinSet<()>) {
-        let mut unfinished = CancelOnDrop(Some(&self));
-        while let Some(ended) = workers.join_next().await {
-            if let Err(source) = ended {
-                self.fail(Error::JoinError { source });
+    /// Waits for the workers. Whatever they did, the buffer has ended then, also if the future is dropped before its first poll.
+    pub(super) fn run(self: Arc<Self>, mut workers: JoinSet<()>) -> impl Future<Output = ()> {
+        let unfinished = CancelOnDrop(Some(Arc::clone(&self)));
+        async move {
+            while let Some(ended) = workers.join_next().await {
+                if let Err(source) = ended {
+                    self.fail(Error::JoinError { source });
+                }
             }
+            let closed = close(&self.buffer, &self.version.meta.location, self.length());
+            if let Err(error) = closed {
+                self.fail(error);
+            }
+            unfinished.ended();
         }
-        let closed = close(&self.buffer, &self.version.meta.location, self.length());
-        if let Err(error) = closed {
-            self.fail(error);
-        }
-        unfinished.0 = None;
     }
 
     pub(super) fn next_part(&self) -> Option<Range<u64>> {
@@ -346,11 +348,17 @@ pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<
 }
 
 /// Ends the download of a task that is dropped before its end, as by the shutdown of its runtime: callers on others wait for it.
-struct CancelOnDrop<'a>(Option<&'a DownloadJob>);
+struct CancelOnDrop(Option<Arc<DownloadJob>>);
 
-impl Drop for CancelOnDrop<'_> {
+impl CancelOnDrop {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(job) = self.0 {
+        if let Some(job) = &self.0 {
             job.failed.cancel();
             job.buffer.cancel();
         }
