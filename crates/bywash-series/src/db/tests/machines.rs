@@ -175,6 +175,34 @@ async fn log_of_another_store_is_refused_and_stays() {
     assert_eq!(rows(&db).await, expected(&[(1, 1.0)]));
 }
 
+/// Whose rows are in the files of a shared store is not known of a log without ids.
+#[tokio::test]
+async fn log_of_an_older_build_is_refused_for_a_shared_store_and_taken_for_its_own() {
+    let mut database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    insert(&db, &[(1, 1.0)]).unwrap();
+    drop(db);
+    let forget_ids = |database: &TestDatabase| {
+        let path = database.folder.path().join("lock");
+        let lock = fs::File::options().write(true).open(path).unwrap();
+        lock.set_len(0).unwrap();
+    };
+    forget_ids(&database);
+    database.options.shared_store = true;
+    let own = Arc::clone(&database.store);
+    for store in [Arc::clone(&own), Arc::new(InMemory::new())] {
+        database.store = store;
+        let refused = database.open().await;
+        assert!(
+            matches!(refused, Err(SeriesError::ForeignLog { .. })),
+            "{refused:?}"
+        );
+    }
+    (database.options.shared_store, database.store) = (false, own);
+    let db = database.open().await.unwrap();
+    assert_eq!(rows(&db).await, expected(&[(1, 1.0)]));
+}
+
 #[tokio::test]
 async fn copied_log_is_refused_once_the_other_copy_was_used() {
     let original = TestDatabase::new();
