@@ -106,7 +106,7 @@ impl Keys {
     fn check_unsigned(&self, bucket: Option<&str>, extensions: &mut Extensions) -> S3Result<()> {
         let operation = extensions.get::<OperationName>().map(|name| name.0);
         let access = operation.zip(bucket).map(|(operation, bucket)| {
-            // Other origins are not asked for what nobody signed.
+            // An unsigned request causes no request to other origins.
             let kept = || {
                 let found = self.engine.bucket(bucket);
                 found.is_some_and(|bucket| bucket.takes_late_attributes())

@@ -4,7 +4,7 @@
 //! names it anew.
 //!
 //! Lookups take no lock, so nothing is removed from a catalog. It is replaced by one without those that leave. The next
-//! generation of writers has the new catalog ([`bywash_mem::Gated`]); once the writers of the one before have left, nobody changes
+//! generation of writers has the new catalog ([`bywash_mem::Gated`]); once the writers of the one before have left, no thread changes
 //! the old one. Then series with rows, or used lately, are copied under their ids, and their rows moved. A writer that needs a
 //! series meanwhile copies it first ([`Directory::carry`], [`Directory::create`]). What was not copied in the end has left:
 //! its id is that of another series some time later, and a handle of it is refused by its epoch.

@@ -2,7 +2,7 @@
 //!
 //! A writer repeats batches. A batch has a private part (hashing and comparing names, grouping, encoding), and one visit to each
 //! distinct series of the batch under that series' lock: the transfer of its cache lines if another core wrote it last, and the rows.
-//! With a log, batches are then written by one leader at a time, who takes all that wait (group commit).
+//! With a log, batches are then written by one leader at a time, together with all batches that wait (group commit).
 //! Time advances by events; each draw comes from a seed, so a run repeats itself.
 //!
 //! What would refute it: a machine with these costs on which throughput at 10,000 series and 16 cores is below half of the

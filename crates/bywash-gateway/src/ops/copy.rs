@@ -195,7 +195,7 @@ fn copied_attributes(
         Tags::kept(&source.attributes)
     };
     let mut attributes = source.attributes.clone();
-    // Of stores that keep none it is somebody's metadata.
+    // In a store that keeps no ETags of clients, the name is user metadata.
     attributes.remove(&CLIENT_ETAG);
     if metadata {
         attributes = attributes_of(headers)?;

@@ -108,7 +108,7 @@ impl<'a> ReadRequest<'a> {
         };
         match self.bucket.get_opts(&self.path, head).await {
             Ok(found) => check_public(extensions, &found),
-            // Whether there is an object is not told.
+            // The response does not show whether the object exists.
             Err(_) => Err(denied(NOT_PUBLIC)),
         }
     }

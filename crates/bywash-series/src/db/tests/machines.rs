@@ -56,7 +56,7 @@ async fn another_machine_reads_flushed_rows_and_the_first_is_refused_until_it_co
     assert_eq!(rows(&other).await, expected(&[(1, 1.0)]));
     insert(&other, &[(3, 3.0)]).unwrap();
     other.flush().await.unwrap();
-    // Nothing has told the first one yet: its row is in its log.
+    // The first one does not know yet that it was superseded: its row is in its log.
     insert(&db, &[(4, 4.0)]).unwrap();
     assert!(matches!(db.flush().await, Err(SeriesError::AnotherWriter)));
     for _ in 0..2 {
