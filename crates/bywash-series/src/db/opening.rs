@@ -13,7 +13,7 @@ use crate::SeriesError;
 use crate::background::BackgroundWorker;
 use crate::backpressure::Backpressure;
 use crate::flush::blocking;
-use crate::manifest::{DataFiles, new_writer};
+use crate::manifest::{DataFiles, Opening, new_writer};
 use crate::memtable::{MemoryReservation, Memtable};
 use crate::options::SeriesOptions;
 use crate::replay::{ReplayResult, recover};
@@ -59,14 +59,18 @@ impl SeriesDb {
             folder = Some(Arc::new(opened));
         }
         let format = (width, options.profile);
-        let files = DataFiles::open(store, budget.clone(), format, new_writer(), folder.clone());
-        let files = files.await?;
+        let opening = Opening::begin(store, budget.clone(), format, new_writer(), folder.clone());
+        let opening = opening.await?;
         let memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
         let memtable = Arc::new(memtable);
         let mut wal = None;
         let mut replayed = ReplayResult::default();
         if let Some(folder) = folder {
-            let recovering = (Arc::clone(&folder), Arc::clone(&memtable), files.version());
+            let recovering = (
+                Arc::clone(&folder),
+                Arc::clone(&memtable),
+                opening.version(),
+            );
             let salvage = options.salvage;
             replayed = blocking(move || {
                 let (folder, memtable, version) = recovering;
@@ -76,6 +80,8 @@ impl SeriesDb {
             let segments = std::mem::take(&mut replayed.segments);
             wal = Some(Wal::new(folder, options.segment_bytes, segments));
         }
+        // Last: a process whose log cannot be replayed must not stop the one that has the store.
+        let files = opening.take_over().await?;
         let shared = Shared::new(options, memtable, (wal, files), &replayed);
         let shared = Arc::new(shared);
         let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;

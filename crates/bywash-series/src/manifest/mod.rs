@@ -7,6 +7,7 @@
 mod format;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod opening;
 mod swap;
 mod takeover;
 mod version;
@@ -24,16 +25,16 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub(crate) use format::{FILES, FileEntry, Manifest, epoch_of, path_of};
+pub(crate) use opening::Opening;
 pub(crate) use takeover::new_writer;
 pub(crate) use version::{DataFile, Version};
 
-use swap::{StoredManifest, SwapError, load, require_conditions, swap};
-use takeover::{OwnLog, taken_over};
+use swap::{StoredManifest, SwapError, load, swap};
 
-use crate::flush::blocking;
 use crate::parquet::LayoutCache;
 use crate::partition::PartitionWidth;
-use crate::wal::{LogFolder, list};
+#[cfg(test)]
+use crate::wal::LogFolder;
 use crate::{Profile, SeriesError};
 
 /// Writer of the manifests that are only read: no process has it as its id.
@@ -70,69 +71,18 @@ struct VersionState {
     superseded: bool,
 }
 
-/// Returns the manifest with which a writer takes the store over, and whether its log names the writer already.
-///
-/// A log that the manifest knows names it before the manifest does, beside the writer before: after a crash it has the id
-/// that the manifest has, whichever that is. Any other log names it afterwards: without an id it counts as new.
-fn prepare(
-    found: Option<Manifest>,
-    width: PartitionWidth,
-    writer: &str,
-    log: Option<&LogFolder>,
-) -> Result<(Manifest, bool), SeriesError> {
-    let Some(folder) = log else {
-        return Ok((taken_over(found, width.nanos(), writer, None)?, true));
-    };
-    let writers = folder.writers()?;
-    let own = OwnLog {
-        folder: &folder.path,
-        writers: &writers,
-        is_empty: list(&folder.path)?.is_empty(),
-        shared_store: folder.shared_store,
-    };
-    let known = found.as_ref().and_then(|found| own.known_as(found));
-    let known = known.map(str::to_owned);
-    let manifest = taken_over(found, width.nanos(), writer, Some(own))?;
-    if let Some(known) = &known {
-        folder.record_writer(Some(known), writer)?;
-    }
-    Ok((manifest, known.is_some()))
-}
-
 impl DataFiles {
-    /// Opens a store as its only writer: a process that has it open fails at its next change.
-    ///
-    /// `writer` is the id of this process in its manifests, and `log` its log, if it has one. Costs a read and two conditional
-    /// puts of the manifest, of which the second must fail. Fails with [`SeriesError::NoConditionalPut`] if the store has no
-    /// conditional puts or ignores their conditions, with [`SeriesError::PartitionWidthMismatch`] if its partitions have
-    /// another width, and with [`SeriesError::ForeignLog`] if the log's rows are those of another store.
+    /// Opens a store as its only writer, without a replay before: see [`Opening`].
+    #[cfg(test)]
     pub(crate) async fn open(
         store: Arc<dyn ObjectStore>,
         budget: Budget,
-        (width, profile): (PartitionWidth, Profile),
+        format: (PartitionWidth, Profile),
         writer: String,
         log: Option<Arc<LogFolder>>,
     ) -> Result<Self, SeriesError> {
-        let found = load(&*store).await?;
-        let (found, at) = match found {
-            Some(StoredManifest { manifest, version }) => (Some(manifest), Some(version)),
-            None => (None, None),
-        };
-        let (opening, own) = (writer.clone(), log.clone());
-        let prepared = blocking(move || prepare(found, width, &opening, own.as_deref()));
-        let (manifest, recorded) = prepared.await?;
-        let stored = match swap(&*store, at.as_ref(), manifest).await {
-            Ok(stored) => stored,
-            Err(SwapError::Conflict(_)) => return Err(SeriesError::AnotherWriter),
-            Err(SwapError::Failed(failed)) => return Err(failed),
-        };
-        // At once: a manifest whose writer no log has would count as another log at the next start.
-        if let Some(log) = log.filter(|_| !recorded) {
-            let writer = writer.clone();
-            blocking(move || log.record_writer(None, &writer)).await?;
-        }
-        require_conditions(&*store, at.as_ref(), &stored.manifest).await?;
-        Ok(Self::new(store, budget, (width, profile), (writer, stored)))
+        let opening = Opening::begin(store, budget, format, writer, log);
+        opening.await?.take_over().await
     }
 
     /// Opens a store to read its files as they are now. Changes nothing, so that a writer goes on; its later changes are not

@@ -225,6 +225,59 @@ async fn copied_log_is_refused_once_the_other_copy_was_used() {
     );
 }
 
+#[tokio::test]
+async fn log_that_cannot_be_replayed_leaves_the_store_with_its_writer() {
+    let mut first = TestDatabase::new();
+    let second = first.elsewhere();
+    let db = first.open().await.unwrap();
+    for at in 0..1000 {
+        insert(&db, &[(at * HOUR, 1.0)]).unwrap();
+    }
+    drop(db);
+    let other = second.open().await.unwrap();
+    first.options.memtable_bytes = Some(16 << 10);
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let refused = SeriesDb::open(
+        Arc::clone(&first.store) as Arc<dyn ObjectStore>,
+        first.folder.path(),
+        pool.budget().clone(),
+        first.options.clone(),
+    );
+    let refused = refused.await;
+    assert!(
+        matches!(
+            refused,
+            Err(SeriesError::LogTooLarge { .. } | SeriesError::TooManySeries { .. })
+        ),
+        "{refused:?}"
+    );
+    insert(&other, &[(-1, 2.0)]).unwrap();
+    other.flush().await.unwrap();
+    drop(other);
+    first.options.memtable_bytes = Some(32 << 20);
+    let back = first.open().await.unwrap();
+    assert_eq!(rows(&back).await.len(), 1001);
+}
+
+/// The writer before flushes between the read of the manifest and the takeover.
+#[tokio::test]
+async fn store_whose_writer_flushes_during_the_replay_is_taken_over() {
+    use crate::manifest::{Opening, new_writer};
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    let store = Arc::clone(&database.store) as Arc<dyn ObjectStore>;
+    let files = &db.0.files.0;
+    let format = (files.width, files.profile);
+    let opening = Opening::begin(store, files.budget.clone(), format, new_writer(), None);
+    let opening = opening.await.unwrap();
+    insert(&db, &[(1, 1.0)]).unwrap();
+    db.flush().await.unwrap();
+    let taken = opening.take_over().await.unwrap();
+    assert_eq!(taken.version().files().len(), 1);
+    insert(&db, &[(2, 2.0)]).unwrap();
+    assert!(matches!(db.flush().await, Err(SeriesError::AnotherWriter)));
+}
+
 /// A crash may leave a log with the id of a writer that never came into a manifest.
 #[tokio::test]
 async fn crash_before_or_after_the_manifest_leaves_the_log_known() {
