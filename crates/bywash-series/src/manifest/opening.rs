@@ -125,14 +125,15 @@ impl Opening {
     /// Takes the store over: a process that has it open fails at its next change.
     ///
     /// A log that the manifest knows names the writer before the manifest does, beside the writer before: after a crash it has
-    /// the id that the manifest has, whichever that is. Any other log names it afterwards: without an id it counts as new.
+    /// the id that the manifest has, whichever that is. Any other log names it afterwards only: without an id it counts as new.
     ///
     /// Costs two conditional puts of the manifest, of which the second must fail. Fails with [`SeriesError::NoConditionalPut`]
     /// if the store has no conditional puts or ignores their conditions.
     pub(crate) async fn take_over(mut self) -> Result<DataFiles, SeriesError> {
         let stored = self.replace().await?;
-        // At once: a manifest whose writer no log has would count as another log at the next start.
-        if let Some(log) = self.log.clone().filter(|_| self.prepared.known.is_none()) {
+        // At once: a manifest whose writer no log has would count as another log at the next start. And alone: the manifest
+        // has the writer before no more.
+        if let Some(log) = self.log.clone() {
             let writer = self.writer.clone();
             blocking(move || log.record_writer(None, &writer)).await?;
         }

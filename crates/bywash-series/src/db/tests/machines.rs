@@ -259,6 +259,21 @@ async fn log_that_cannot_be_replayed_leaves_the_store_with_its_writer() {
     assert_eq!(rows(&back).await.len(), 1001);
 }
 
+/// Ids of the writers in the lock file.
+fn ids(database: &TestDatabase) -> usize {
+    let lock = fs::read_to_string(database.folder.path().join("lock"));
+    lock.unwrap().lines().count()
+}
+
+#[tokio::test]
+async fn log_names_only_its_last_writer_after_a_takeover() {
+    let database = TestDatabase::new();
+    for _ in 0..3 {
+        drop(database.open().await.unwrap());
+        assert_eq!(ids(&database), 1);
+    }
+}
+
 /// The writer before flushes between the read of the manifest and the takeover.
 #[tokio::test]
 async fn store_whose_writer_flushes_during_the_replay_is_taken_over() {
