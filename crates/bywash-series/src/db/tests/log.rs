@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use bywash_support::faulty_store::Fault;
+
 use super::*;
 use crate::background::TICK;
 use crate::wal::LogFile;
@@ -428,4 +430,44 @@ async fn case_7_frames_out_of_sequence_give_the_same_winner() {
         .map(|bits| f64::from_bits(*bits))
         .collect();
     assert_eq!(values, [3.0, 4.0]);
+}
+
+/// A crash between the flushes of two partitions: the names of the first one are in files, and need no place in memory.
+#[tokio::test]
+async fn log_with_more_names_than_memory_holds_is_replayed_if_their_rows_are_in_files() {
+    const NAMES: usize = 2000;
+    const DAYS: i64 = 100 * 24 * 3_600_000_000_000;
+    let faulty = bywash_support::faulty_store::FaultyStore::default();
+    let mut database = TestDatabase::new();
+    let db = super::machines::open_over(faulty.shared(), &database);
+    let db = db.await.unwrap();
+    db.flush().await.unwrap();
+    for number in 0..NAMES {
+        let name = format!("{number}");
+        db.insert_rows(&[row("host", &name, 0, 1.0)]).unwrap();
+    }
+    db.insert_rows(&[row("host", "7", DAYS, 2.0)]).unwrap();
+    let charged = db.stats().memtable_bytes;
+    // A flush takes one partition after the other, in their order.
+    let none = Fault::DelayResponse(std::time::Duration::ZERO);
+    faulty.fault("put", "files/", none);
+    faulty.fault("put", "files/", Fault::Fail);
+    db.flush().await.unwrap_err();
+    drop(db);
+    database.options.memtable_bytes = Some(NAMES as u64 * 64);
+    assert!(charged > NAMES as u64 * 64);
+    let again = super::machines::open_over(faulty.shared(), &database);
+    let again = again.await.unwrap();
+    let rows = |metric: &'static str| {
+        let mut points = again.iterator("host", metric);
+        async move {
+            let mut count = 0;
+            while points.next().await.unwrap().is_some() {
+                count += 1;
+            }
+            count
+        }
+    };
+    assert_eq!((rows("7").await, rows("8").await), (2, 1));
+    assert_eq!(again.stats().replayed_rows, 1);
 }
