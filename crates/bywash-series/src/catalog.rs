@@ -145,9 +145,18 @@ impl Catalog {
         Ok(SeriesHandle(series.handle.0, self.epoch))
     }
 
-    /// Adds a series under its handle. Under the lock of the directory, which knows that it is not there.
-    pub(crate) fn add(&self, handle: SeriesHandle, (source, metric): (&str, &str)) {
+    /// Adds a series under its handle: a new one, or that of another catalog. Under the lock of the directory, which knows that
+    /// it is not there.
+    pub(crate) fn add(
+        &self,
+        handle: SeriesHandle,
+        (source, metric): (&str, &str),
+        other: Option<&Series>,
+    ) {
         let series = Series::new(handle, self.intern(source), self.intern(metric));
+        if let Some(other) = other {
+            series.be_idle_as(other);
+        }
         self.series.insert_at(handle.0, source, metric, series);
         self.unsorted.lock().push(handle.0);
         // Relaxed: a count; a listing that misses it looks at `unsorted`.

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::SeriesHandle;
 use crate::background::{TICK, blocking};
 use crate::catalog::{Catalog, bytes_of_names};
 use crate::db::Shared;
@@ -78,31 +79,40 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
     directory.swept();
     let before = directory.current();
     let idle = before.iter().filter(|series| series.is_idle(now, grace));
-    let leaving = idle.count();
+    // Of those alone is it known that an earlier sweep found them without rows: this one has marked the others just now.
+    let mut leaving: Vec<SeriesHandle> = idle.map(|series| series.handle).collect();
     let all = before.len();
-    if leaving == 0 || leaving * LEAVING_PART < all {
+    if leaving.is_empty() || leaving.len() * LEAVING_PART < all {
         return 0;
     }
     // The copies of the others, until those before them are dropped.
-    let copied = directory.bytes() / all.max(1) as u64 * (all - leaving) as u64;
+    let copied = directory.bytes() / all.max(1) as u64 * (all - leaving.len().min(all)) as u64;
     let Some(_copies) = shared.memtable.memory.reserve_copy(copied) else {
-        tracing::debug!(copied, leaving, "no memory to let names of series leave");
+        tracing::debug!(
+            copied,
+            leaving = leaving.len(),
+            "no memory to let names of series leave"
+        );
         return 0;
     };
     let next = Arc::new(Catalog::new(before.epoch + 1));
     directory.begin(Arc::clone(&next));
     shared.gate.close_with(Arc::clone(&next));
-    let mut leaving = Vec::with_capacity(leaving);
+    let (mut seen, mut left) = (0, 0);
     for series in before.iter() {
-        // Rows may have come since.
-        if series.is_idle(now, grace) {
-            leaving.push(series.handle);
+        let was_idle = leaving.get(seen) == Some(&series.handle);
+        seen += usize::from(was_idle);
+        // Rows or a lookup may have come since.
+        if was_idle && series.is_idle(now, grace) {
+            leaving[left] = series.handle;
+            left += 1;
             continue;
         }
         directory.carry(&next, series.handle);
         let copy = next.by_id(series.handle.0).expect("carried");
         series.move_to(copy);
     }
+    leaving.truncate(left);
     directory.end();
     let departed = free(shared, (&before, &next), leaving);
     shared.counters.departed(departed);
@@ -110,11 +120,7 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
 }
 
 /// Gives back what is charged for series that have left, and their ids. Those that writers needed meanwhile have not.
-fn free(
-    shared: &Shared,
-    (before, next): (&Catalog, &Catalog),
-    leaving: Vec<crate::SeriesHandle>,
-) -> u64 {
+fn free(shared: &Shared, (before, next): (&Catalog, &Catalog), leaving: Vec<SeriesHandle>) -> u64 {
     let directory: &Directory = &shared.memtable.directory;
     let mut departed = 0;
     for handles in leaving.chunks(FREED_AT_ONCE) {

@@ -110,15 +110,12 @@ impl Directory {
         memory: &MemoryReservation,
     ) -> Result<(), SeriesError> {
         let mut state = self.state.lock();
-        let find = |catalog: &Catalog| {
-            let series = catalog.find(names.0, names.1);
-            series.map(|series| series.handle)
-        };
-        if find(catalog).is_some() {
+        if catalog.find(names.0, names.1).is_some() {
             return Ok(());
         }
-        if let Some(handle) = state.catalogs.other(catalog).and_then(find) {
-            catalog.add(handle, names);
+        let other = state.catalogs.other(catalog);
+        if let Some(series) = other.and_then(|other| other.find(names.0, names.1)) {
+            catalog.add(series.handle, names, Some(series));
             return Ok(());
         }
         // Relaxed: written under the lock.
@@ -136,7 +133,7 @@ impl Directory {
         let id = state.free.pop().map_or(end, |Reverse(id)| id);
         // Relaxed: as above; a reader of `end` has a handle, which it got after this.
         self.end.store(end.max(id + 1), Ordering::Relaxed);
-        catalog.add(SeriesHandle(id, state.epoch), names);
+        catalog.add(SeriesHandle(id, state.epoch), names, None);
         // Relaxed: counts.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Relaxed: as above.
@@ -158,7 +155,7 @@ impl Directory {
             return false;
         };
         let (source, metric) = other.names(series);
-        catalog.add(series.handle, (source, metric));
+        catalog.add(series.handle, (source, metric), Some(series));
         true
     }
 

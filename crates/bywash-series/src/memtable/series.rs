@@ -206,6 +206,12 @@ impl Series {
         self.points.lock().idle_since = NOT_IDLE;
     }
 
+    /// Takes over since when `other`, the same series in another catalog, is idle.
+    pub(crate) fn be_idle_as(&self, other: &Self) {
+        let since = other.points.lock().idle_since;
+        self.points.lock().idle_since = since;
+    }
+
     /// Moves all rows to the same series in the catalog that replaces this one's. No writer has this one any more.
     ///
     /// Readers read this one first. Under both locks, so that they find the rows in one of them; the bounds here stay, because
@@ -217,7 +223,8 @@ impl Series {
         let others = std::mem::take(&mut points.others).into_iter();
         let runs = others.chain([current]).filter(|run| !run.is_empty());
         next_points.others.extend(runs);
-        next_points.idle_since = next_points.idle_since.min(points.idle_since);
+        // The copy began with this one's time ([`Self::be_idle_as`]): of the two the one touched since has NOT_IDLE, the highest.
+        next_points.idle_since = next_points.idle_since.max(points.idle_since);
         next.bounds.set(next_points.bounds());
     }
 }

@@ -123,6 +123,40 @@ async fn series_with_rows_stay_with_their_handles() {
     assert_eq!(content(&database.copy().open().await.unwrap()), after);
 }
 
+#[tokio::test]
+async fn fresh_handle_stays_while_others_leave_in_a_sweep() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    for metric in names(10) {
+        db.insert_rows(&[row("a", &metric, 1, 0.5)]).unwrap();
+    }
+    db.flush().await.unwrap();
+    assert_eq!(sweep(&db.0, Duration::ZERO), 0);
+    let fresh = db.handle("a", "fresh").unwrap();
+    let touched = db.handle("a", "metric 3").unwrap();
+    assert_eq!(sweep(&db.0, Duration::ZERO), 9);
+    for handle in [fresh, touched] {
+        db.append(handle, 2, 0.5).unwrap();
+    }
+}
+
+/// A writer of the next generation touches the copy before the rows of the other one move.
+#[test]
+fn touched_copy_of_a_series_is_not_idle_after_its_rows_have_moved() {
+    use crate::memtable::Series;
+    let handle = SeriesHandle(0, 0);
+    for touch in [false, true] {
+        let [before, next] = [Series::new(handle, 0, 0), Series::new(handle, 0, 0)];
+        assert!(!before.is_idle(5, 0), "seen for the first time");
+        next.be_idle_as(&before);
+        if touch {
+            next.touch();
+        }
+        before.move_to(&next);
+        assert_eq!(next.is_idle(9, 4), !touch, "touched: {touch}");
+    }
+}
+
 /// Writers by name, and one by handle.
 const WRITERS: i64 = 3;
 /// Min rounds of a writer, which goes on until so many series have left.
