@@ -325,6 +325,29 @@ impl Catalog {
         Arc::clone(&order)
     }
 
+    /// Takes over the order of the catalog that this one replaces, so that the next listing does not sort all names again.
+    pub(crate) fn order_as(&self, before: &Self) {
+        let known = before.order.lock().clone();
+        let mut order = self.order.lock();
+        if !order.is_empty() {
+            return;
+        }
+        let stays = |named: &NamedSeries| {
+            let series = self.by_id(named.id)?;
+            // An id may be that of another series by now.
+            let same = before.by_id(named.id)?.handle == series.handle;
+            same.then(|| self.named(series))
+        };
+        let kept: Arc<[NamedSeries]> = known.iter().filter_map(stays).collect();
+        let mut is_ordered = vec![false; self.series.len()];
+        for named in kept.iter() {
+            is_ordered[named.id as usize] = true;
+        }
+        let mut unsorted = self.unsorted.lock();
+        unsorted.retain(|id| !is_ordered.get(*id as usize).is_some_and(|ordered| *ordered));
+        *order = kept;
+    }
+
     /// Compares each distinct name once, then sorts series by the ranks of their names.
     fn sort_names(&self) -> Arc<[NamedSeries]> {
         let series: Vec<&Series> = self.iter().collect();

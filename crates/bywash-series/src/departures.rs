@@ -96,7 +96,10 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
         return 0;
     };
     let next = Arc::new(Catalog::new(before.epoch + 1));
-    directory.begin(Arc::clone(&next));
+    if !directory.begin(Arc::clone(&next)) {
+        tracing::debug!("a reader holds the names of series; they leave at the next sweep");
+        return 0;
+    }
     shared.gate.close_with(Arc::clone(&next));
     let (mut seen, mut left) = (0, 0);
     for series in before.iter() {
@@ -113,6 +116,7 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
         series.move_to(copy);
     }
     leaving.truncate(left);
+    next.order_as(&before);
     directory.end();
     let departed = free(shared, (&before, &next), leaving);
     shared.counters.departed(departed);

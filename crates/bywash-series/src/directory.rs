@@ -34,6 +34,32 @@ struct DirectoryState {
     /// Ids of series that left, the lowest first, so that few parts of the catalog are in use.
     free: BinaryHeap<Reverse<u32>>,
     catalogs: Catalogs,
+    /// Readers during which no replacement begins.
+    holders: usize,
+}
+
+/// Catalogs that a reader holds: no replacement begins until it drops them.
+struct HeldCatalogs<'a> {
+    directory: &'a Directory,
+    catalogs: Catalogs,
+}
+
+impl<'a> HeldCatalogs<'a> {
+    fn new(directory: &'a Directory) -> Self {
+        let mut state = directory.state.lock();
+        state.holders += 1;
+        let catalogs = state.catalogs.clone();
+        Self {
+            directory,
+            catalogs,
+        }
+    }
+}
+
+impl Drop for HeldCatalogs<'_> {
+    fn drop(&mut self) {
+        self.directory.state.lock().holders -= 1;
+    }
 }
 
 /// Catalogs of one moment.
@@ -71,6 +97,7 @@ impl Default for Directory {
                 epoch: 0,
                 free: BinaryHeap::new(),
                 catalogs,
+                holders: 0,
             }),
             end: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
@@ -90,15 +117,16 @@ impl Directory {
     }
 
     /// Reads all catalogs by `read`, and once more if a replacement began meanwhile: rows may have moved to a catalog that
-    /// was not read.
+    /// was not read. None begins during the second time, so that there is no third.
     pub(crate) fn read<T>(&self, mut read: impl FnMut(&Catalogs) -> T) -> T {
-        loop {
-            let catalogs = self.catalogs();
-            let result = read(&catalogs);
-            if self.state.lock().catalogs.begun == catalogs.begun {
-                return result;
-            }
+        let catalogs = self.catalogs();
+        let result = read(&catalogs);
+        if self.state.lock().catalogs.begun == catalogs.begun {
+            return result;
         }
+        drop((result, catalogs));
+        let held = HeldCatalogs::new(self);
+        read(&held.catalogs)
     }
 
     /// Makes a series in `catalog`, which is that of the caller's generation: a new one, or that of the other catalog. Does
@@ -159,12 +187,17 @@ impl Directory {
         true
     }
 
-    /// Begins a replacement: readers visit `next` too.
-    pub(crate) fn begin(&self, next: Arc<Catalog>) {
+    /// Begins a replacement: readers visit `next` too. Returns false, and does nothing, while a reader holds the catalogs.
+    #[must_use]
+    pub(crate) fn begin(&self, next: Arc<Catalog>) -> bool {
         let mut state = self.state.lock();
+        if state.holders > 0 {
+            return false;
+        }
         let before = std::mem::replace(&mut state.catalogs.current, next);
         state.catalogs.before = Some(before);
         state.catalogs.begun += 1;
+        true
     }
 
     /// Ends a replacement: no writer has the catalog before, and its rows are in the other one. What was not copied until now

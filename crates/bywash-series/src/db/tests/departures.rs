@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::departures::sweep;
-use crate::{Aggregate, Selector};
+use crate::{Aggregate, Selector, SeriesNames};
 
 /// Two sweeps: the first one sees that a series has no rows, the second one that it has got none since.
 fn sweep_twice(db: &SeriesDb) -> u64 {
@@ -155,6 +155,51 @@ fn touched_copy_of_a_series_is_not_idle_after_its_rows_have_moved() {
         before.move_to(&next);
         assert_eq!(next.is_idle(9, 4), !touch, "touched: {touch}");
     }
+}
+
+#[tokio::test]
+async fn order_of_names_stays_when_some_leave() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    let insert = |metric: &str, at: i64| {
+        db.insert_rows(&[row("a", metric, at, 0.5)]).unwrap();
+    };
+    names(10).iter().for_each(|metric| insert(metric, 1));
+    db.flush().await.unwrap();
+    let stay = |number: &usize| number % 3 == 0;
+    for number in (0..10).filter(stay) {
+        insert(&names(10)[number], 2);
+    }
+    assert_eq!(db.list(&Selector::all(), ALL).await.unwrap().len(), 10);
+    assert_eq!(sweep_twice(&db), 6);
+    assert_eq!(db.0.memtable.directory.current().ordered(), 4);
+    // Another name under the id of one that left.
+    insert("metric 00", 2);
+    let memtable = &db.0.memtable;
+    let listed = SeriesNames::in_memory(memtable, &Selector::all(), &ALL);
+    let listed: Vec<_> = listed.owned().map(|(_, metric)| metric).collect();
+    let expected = ["metric 0", "metric 00", "metric 3", "metric 6", "metric 9"];
+    assert_eq!(
+        listed.iter().map(|name| &**name).collect::<Vec<_>>(),
+        expected
+    );
+    assert_eq!(db.list_first(5, ALL).await.unwrap().len(), 5);
+}
+
+#[test]
+fn catalogs_are_read_twice_at_most() {
+    let directory = crate::directory::Directory::default();
+    let mut reads = 0;
+    let replace = |epoch| {
+        let next = Arc::new(crate::catalog::Catalog::new(epoch));
+        directory.begin(next) && directory.end().is_some()
+    };
+    directory.read(|_| {
+        reads += 1;
+        assert_eq!(replace(reads), reads == 1, "read {reads}");
+    });
+    assert_eq!(reads, 2);
+    assert!(replace(3), "the reader has ended");
 }
 
 /// Writers by name, and one by handle.
