@@ -166,7 +166,7 @@ async fn order_of_names_stays_when_some_leave() {
     };
     names(10).iter().for_each(|metric| insert(metric, 1));
     db.flush().await.unwrap();
-    let stay = |number: &usize| number % 3 == 0;
+    let stay = |number: &usize| number.is_multiple_of(3);
     for number in (0..10).filter(stay) {
         insert(&names(10)[number], 2);
     }
