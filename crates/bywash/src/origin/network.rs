@@ -241,7 +241,9 @@ impl HttpService for Checked {
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;
-            if self.typed && !HAS_VARIANT.contains(&parts.status) {
+            // object_store wraps every failure of a list into a private type.
+            let refused_list = list.is_some() && matches!(parts.status.as_u16(), 401 | 403);
+            if self.typed && (refused_list || !HAS_VARIANT.contains(&parts.status)) {
                 return Err(status_error(parts.status, text));
             }
             HttpResponseBody::from(text)
