@@ -15,6 +15,10 @@ use bywash_support::pattern::mix;
 pub enum ServerFault {
     /// Responds with 503 without executing the request.
     Unavailable,
+    /// Responds with this status without executing the request.
+    Refuse(u16),
+    /// Closes the connection without executing the request.
+    Reset,
     /// Reads this much of the body, which the protocol stores if it stores prefixes, and responds with 503.
     UnavailableAfter(u64),
     /// Reads this much of the body, which the protocol stores if it stores prefixes, and closes the connection.
@@ -59,6 +63,8 @@ impl ServerFault {
     pub fn kind(self) -> ServerFaultKind {
         match self {
             Self::Unavailable => ServerFaultKind::Unavailable,
+            Self::Refuse(_) => ServerFaultKind::Refuse,
+            Self::Reset => ServerFaultKind::Reset,
             Self::UnavailableAfter(_) => ServerFaultKind::UnavailableAfter,
             Self::ResetAfter(_) => ServerFaultKind::ResetAfter,
             Self::StallAfter(_) => ServerFaultKind::StallAfter,
@@ -81,6 +87,8 @@ impl ServerFault {
 #[allow(missing_docs, reason = "documented at ServerFault")]
 pub enum ServerFaultKind {
     Unavailable,
+    Refuse,
+    Reset,
     UnavailableAfter,
     ResetAfter,
     StallAfter,
@@ -130,6 +138,8 @@ impl ServerFaultKind {
         let positive = |rng: &mut StdRng| 1 + within(rng);
         match self {
             Self::Unavailable => ServerFault::Unavailable,
+            Self::Refuse => ServerFault::Refuse([400, 401, 403][rng.random_range(0..3)]),
+            Self::Reset => ServerFault::Reset,
             Self::UnavailableAfter => ServerFault::UnavailableAfter(within(rng)),
             Self::ResetAfter => ServerFault::ResetAfter(within(rng)),
             Self::StallAfter => ServerFault::StallAfter(within(rng)),

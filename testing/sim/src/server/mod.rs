@@ -211,7 +211,9 @@ async fn respond(
         while let Some(Ok(_)) = body.frame().await {}
     }
     let response = match fault {
-        Some(ServerFault::Unavailable) => HttpResponse::status(503),
+        // The response to a reset is dropped.
+        Some(ServerFault::Unavailable | ServerFault::Reset) => HttpResponse::status(503),
+        Some(ServerFault::Refuse(status)) => HttpResponse::status(status),
         Some(ServerFault::UnavailableAfter(_)) => {
             shared.protocol.respond(&request);
             HttpResponse::status(503)
@@ -239,7 +241,9 @@ async fn respond(
     };
     let (silent, cut) = match fault {
         Some(ServerFault::StallAfter(_) | ServerFault::StallResponse) => (true, false),
-        Some(ServerFault::ResetAfter(_) | ServerFault::LoseResponse) => (false, true),
+        Some(ServerFault::Reset | ServerFault::ResetAfter(_) | ServerFault::LoseResponse) => {
+            (false, true)
+        }
         _ => (false, steps.is_some()),
     };
     *raw_steps.lock() = steps;

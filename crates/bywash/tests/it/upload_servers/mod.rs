@@ -4,5 +4,6 @@ mod drive;
 mod gcs;
 mod gcs_adversarial;
 mod gcs_credentials;
+mod gcs_retry_scenarios;
 mod seeded;
 mod signed;
