@@ -78,23 +78,10 @@ impl Process {
         Self::start(&mut shell)
     }
 
-    /// Ids of the process and of all that it has started.
-    fn family(&self) -> Vec<u32> {
-        let mut ids = vec![self.child.id()];
-        let mut at = 0;
-        while let Some(&id) = ids.get(at) {
-            let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
-            let children = children.unwrap_or_default();
-            ids.extend(children.split_whitespace().flat_map(str::parse::<u32>));
-            at += 1;
-        }
-        ids
-    }
-
     /// Sum of a figure in a file of `/proc` over the family.
     fn sum_of_family(&self, file: &str, field: &str) -> Result<u64, Failure> {
         let figure = |id: u32| figure_of(id, file, field);
-        self.family().into_iter().map(figure).sum()
+        family(self.child.id()).into_iter().map(figure).sum()
     }
 
     /// Peak memory of the process and of all that it has started, in bytes; what they share counts in each.
@@ -113,7 +100,7 @@ impl Process {
         reason = "the end of a process that another one started is nothing that can be waited for"
     )]
     pub(crate) fn kill_family(&mut self) -> Result<(), Failure> {
-        let ids = self.family().into_iter();
+        let ids = family(self.child.id()).into_iter();
         let ids = ids.filter_map(|id| Pid::from_raw(id.try_into().ok()?));
         let ids: Vec<Pid> = ids.collect();
         for &id in &ids {
@@ -152,6 +139,42 @@ impl Process {
     pub(crate) fn forget_peak(&self) -> Result<(), Failure> {
         forget_peak(self.child.id())
     }
+}
+
+/// Ids of a process and of all that it has started.
+fn family(id: u32) -> Vec<u32> {
+    let mut ids = vec![id];
+    let mut at = 0;
+    while let Some(&id) = ids.get(at) {
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let children = children.unwrap_or_default();
+        ids.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+        at += 1;
+    }
+    ids
+}
+
+/// Processor time of a process and of all that it has started, in the threads that live.
+pub(crate) fn cpu_of_family(id: u32) -> Result<Duration, Failure> {
+    let mut nanos = 0;
+    for id in family(id) {
+        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+            // A thread that has ended since is not counted.
+            let figures = std::fs::read_to_string(thread?.path().join("schedstat"));
+            let figures = figures.unwrap_or_default();
+            let first = figures.split_whitespace().next();
+            nanos += first.map_or(Ok(0), str::parse::<u64>)?;
+        }
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Resident memory of a process and of all that it has started, in bytes; what they share counts in each.
+pub(crate) fn resident_bytes_of_family(id: u32) -> Result<u64, Failure> {
+    let resident = family(id)
+        .into_iter()
+        .map(|id| figure_of(id, "status", "VmRSS:"));
+    Ok(resident.sum::<Result<u64, _>>()? * 1024)
 }
 
 /// Peak memory of this process since [`forget_own_peak`], in bytes.

@@ -57,7 +57,7 @@ async fn get(
 }
 
 /// Runs a cell against the bucket `bench` of an S3 server.
-pub(super) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failure> {
+pub(crate) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failure> {
     drive(cell, |_client| async move {
         let connection = SharedConnection::new(connect(server).await?.into());
         Ok(move |key: String| {

@@ -1,7 +1,7 @@
 //! `read`: cold and warm reads of three sizes, through the Rust API and the S3 endpoint, beside direct reads.
 
 mod child;
-mod http;
+pub(crate) mod http;
 pub(crate) mod load;
 mod report;
 

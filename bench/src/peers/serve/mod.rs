@@ -1,9 +1,14 @@
 //! `serve`: the S3 endpoint and downloads beside other servers and clients, on the same bytes.
 
+mod cold;
 mod download;
+mod idle;
+mod load;
+mod processor;
 mod python;
 mod queries;
 mod servers;
+mod small;
 mod warm;
 
 pub(crate) use download::{WorkerArgs, run_worker};
@@ -20,6 +25,10 @@ const MEMORY_BYTES: u64 = 4 << 30;
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     warm::run(args, report, folder.path())?;
+    processor::run(args, report, folder.path())?;
+    small::run(args, report, folder.path())?;
+    cold::run(args, report, folder.path())?;
+    idle::run(args, report, folder.path())?;
     queries::run(args, report, folder.path())?;
     download::run(args, report)
 }

@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     let servers = [
         (
             BYWASH,
-            Server::bywash(&build_server()?, &objects, &folder.join("data"))?,
+            Server::bywash(&build_server()?, &objects, &folder.join("data"), None)?,
         ),
         (
             NGINX,
