@@ -112,10 +112,10 @@ pub(super) async fn drive(
 ) -> Result<Figures, Failure> {
     let clients = try_join_all(lists.iter().map(|_| connect(server, tls))).await?;
     let begun = Instant::now();
-    let tasks = clients.into_iter().zip(lists).map(|(client, list)| {
-        let task = tokio::spawn(send_all(client, list, extent, begun));
-        async move { task.await? }
-    });
+    let tasks = clients
+        .into_iter()
+        .zip(lists)
+        .map(|(client, list)| send_all(client, (server, tls), list, extent, begun));
     let counts: Vec<u64> = try_join_all(tasks).await?;
     Ok(Figures {
         requests: counts.iter().sum::<u64>() as f64,
@@ -125,6 +125,7 @@ pub(super) async fn drive(
 
 async fn send_all(
     mut client: Client,
+    (server, tls): (SocketAddr, Option<&Tls>),
     list: Vec<SignedRequest>,
     extent: Extent,
     begun: Instant,
@@ -133,12 +134,14 @@ async fn send_all(
     match extent {
         Extent::Once => {
             for request in list {
+                reopen(&mut client, server, tls).await?;
                 send(&mut client, request).await?;
                 count += 1;
             }
         }
         Extent::Window(window) => {
             for request in list.iter().cycle() {
+                reopen(&mut client, server, tls).await?;
                 send(&mut client, request.clone()).await?;
                 count += 1;
                 if begun.elapsed() >= window {
@@ -148,6 +151,14 @@ async fn send_all(
         }
     }
     Ok(count)
+}
+
+/// Opens a connection again that the server has closed after a response, as clients do: versitygw closes some.
+async fn reopen(client: &mut Client, server: SocketAddr, tls: Option<&Tls>) -> Result<(), Failure> {
+    if client.ready().await.is_err() {
+        *client = connect(server, tls).await?;
+    }
+    Ok(())
 }
 
 /// Sends a request and reads its response. Fails if the server refuses it.

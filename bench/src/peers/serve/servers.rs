@@ -92,7 +92,9 @@ impl Server {
         let address = free_address()?;
         let (ssl, certificate) = tls.map_or(Default::default(), |tls| {
             let (certificate, key) = (tls.certificate.display(), tls.key.display());
-            let lines = format!("ssl_certificate {certificate}; ssl_certificate_key {key};");
+            let lines = format!(
+                "ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key};"
+            );
             (" ssl", lines)
         });
         let server = format!(
