@@ -153,7 +153,7 @@ async fn send_all(
     Ok(count)
 }
 
-/// Opens a connection again that the server has closed after a response, as clients do: versitygw closes some.
+/// Opens a connection again that the server has closed after a response, as clients do.
 async fn reopen(client: &mut Client, server: SocketAddr, tls: Option<&Tls>) -> Result<(), Failure> {
     if client.ready().await.is_err() {
         *client = connect(server, tls).await?;

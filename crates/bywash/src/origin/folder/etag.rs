@@ -6,6 +6,7 @@
 //! attributes.
 
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 
 use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta, Result};
@@ -51,7 +52,16 @@ fn read(file: &File, identity: &Identity) -> Found {
         return Found::Here(None);
     }
     let mut value = [0; VALUE_BYTES];
-    let length = match rustix::fs::fgetxattr(file, NAME, &mut value) {
+    found(
+        rustix::fs::fgetxattr(file, NAME, &mut value),
+        &value,
+        identity,
+    )
+}
+
+/// Returns what was read of the attribute: `length` bytes of `value`.
+fn found(length: Result<usize, Errno>, value: &[u8], identity: &Identity) -> Found {
+    let length = match length {
         Ok(length) => length,
         Err(errno) if is_unsupported(errno) => return Found::InSideFile,
         // No such attribute, or one that this store did not write.
@@ -95,6 +105,38 @@ impl Root {
 
     /// Returns the listed object `key` in the file at `path`; `None` if it is gone.
     pub(super) fn listed(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
+        if let Some(meta) = self.listed_unopened(key, path) {
+            return Ok(Some(meta));
+        }
+        self.listed_open(key, path)
+    }
+
+    /// Fast path of [`Self::listed`]: reads identity and ETag by the path. `None` if the file must be opened: it is a link, it was replaced
+    /// between the calls, the file system has no attributes, or there is no `/proc`.
+    fn listed_unopened(&self, key: &Path, name: &str) -> Option<ObjectMeta> {
+        let identity = self.identity_unlinked(name)?;
+        let mut meta = identity.meta(key.clone());
+        if !identity.is_as_placed() {
+            return Some(meta);
+        }
+        let folder = self.fd().ok()?;
+        // The system has no call that reads an attribute relative to a folder.
+        let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
+        let mut value = [0; VALUE_BYTES];
+        let length = rustix::fs::lgetxattr(path.as_str(), NAME, &mut value);
+        if length == Err(Errno::NODATA) {
+            // Another program's file, unless it has just replaced one with an ETag.
+            let now = self.identity_unlinked(name)?;
+            return (now.e_tag() == identity.e_tag()).then_some(meta);
+        }
+        let Found::Here(Some(client)) = found(length, &value, &identity) else {
+            return None;
+        };
+        meta.e_tag = Some(join(identity.e_tag(), Some(&client)));
+        Some(meta)
+    }
+
+    fn listed_open(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
         let failed = |errno: Errno| io_error("list", key.as_ref(), errno);
         match self.open_file(path) {
             Ok(Some((file, identity))) => {

@@ -201,7 +201,12 @@ impl Iterator for TreeWalk {
             };
             let name = join(&level.folder, &name);
             if !name.ends_with('/') {
-                match object(&self.root, &name, &name) {
+                let found = if self.any {
+                    existing(&self.root, &name)
+                } else {
+                    object(&self.root, &name, &name)
+                };
+                match found {
                     Ok(None) => continue,
                     found => return found.transpose(),
                 }
@@ -226,6 +231,14 @@ fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
         return Ok(None);
     };
     Ok(root.listed(&location, path)?.map(ListItem::Object))
+}
+
+/// As [`object`] for a key that is its path, mostly without its ETag: enough to know that there is one.
+fn existing(root: &Root, key: &str) -> Result<Option<ListItem>> {
+    match (Path::parse(key), root.identity_unlinked(key)) {
+        (Ok(location), Some(identity)) => Ok(Some(ListItem::Object(identity.meta(location)))),
+        _ => object(root, key, key),
+    }
 }
 
 /// Tree and overflow area, merged in order.
