@@ -215,4 +215,41 @@ mod tests {
         let _ = write(&file, &identity(&file), ETAG).unwrap();
         assert_eq!(read(&file, &identity(&file)), Found::Here(None));
     }
+
+    #[test]
+    fn listing_opens_only_links_and_files_whose_attribute_is_of_another_version() {
+        let (dir, key) = (tempfile::tempdir().unwrap(), Path::from("key"));
+        let root = Root::open(dir.path().to_owned()).unwrap();
+        let path = dir.path().join("key");
+        let place = || {
+            let mut file = File::create(&path).unwrap();
+            file.write_all(b"one").unwrap();
+            file.set_modified(SystemTime::now()).unwrap();
+            file
+        };
+        let (listed, opened) = (
+            || root.listed_unopened(&key, "key"),
+            || root.listed_open(&key, "key").unwrap(),
+        );
+        assert_eq!(listed(), None, "no file");
+        let file = place();
+        if !write(&file, &identity(&file), ETAG).unwrap() {
+            assert_eq!(listed(), None, "the side file has the ETag");
+            return;
+        }
+        assert_eq!(listed(), opened());
+        let e_tag = listed().unwrap().e_tag.unwrap();
+        assert!(e_tag.contains(ETAG), "{e_tag}");
+        // The stamp is of the time before.
+        file.set_modified(SystemTime::now() + Duration::from_millis(1))
+            .unwrap();
+        assert_eq!(listed(), None);
+        assert!(!opened().unwrap().e_tag.unwrap().contains(ETAG));
+        std::fs::remove_file(&path).unwrap();
+        place();
+        assert_eq!(listed(), opened(), "a file of another program");
+        std::fs::rename(&path, dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", &path).unwrap();
+        assert_eq!(listed(), None, "a link");
+    }
 }
