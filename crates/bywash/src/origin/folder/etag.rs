@@ -6,7 +6,6 @@
 //! attributes.
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
 
 use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta, Result};
@@ -52,16 +51,7 @@ fn read(file: &File, identity: &Identity) -> Found {
         return Found::Here(None);
     }
     let mut value = [0; VALUE_BYTES];
-    found(
-        rustix::fs::fgetxattr(file, NAME, &mut value),
-        &value,
-        identity,
-    )
-}
-
-/// Returns what was read of the attribute: `length` bytes of `value`.
-fn found(length: Result<usize, Errno>, value: &[u8], identity: &Identity) -> Found {
-    let length = match length {
+    let length = match rustix::fs::fgetxattr(file, NAME, &mut value) {
         Ok(length) => length,
         Err(errno) if is_unsupported(errno) => return Found::InSideFile,
         // No such attribute, or one that this store did not write.
@@ -105,38 +95,6 @@ impl Root {
 
     /// Returns the listed object `key` in the file at `path`; `None` if it is gone.
     pub(super) fn listed(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
-        if let Some(meta) = self.listed_unopened(key, path) {
-            return Ok(Some(meta));
-        }
-        self.listed_open(key, path)
-    }
-
-    /// Fast path of [`Self::listed`]: reads identity and ETag by the path. `None` if the file must be opened: it is a link, it was replaced
-    /// between the calls, the file system has no attributes, or there is no `/proc`.
-    fn listed_unopened(&self, key: &Path, name: &str) -> Option<ObjectMeta> {
-        let identity = self.identity_unlinked(name)?;
-        let mut meta = identity.meta(key.clone());
-        if !identity.is_as_placed() {
-            return Some(meta);
-        }
-        let folder = self.fd().ok()?;
-        // The system has no call that reads an attribute relative to a folder.
-        let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
-        let mut value = [0; VALUE_BYTES];
-        let length = rustix::fs::lgetxattr(path.as_str(), NAME, &mut value);
-        if length == Err(Errno::NODATA) {
-            // Another program's file, unless it has just replaced one with an ETag.
-            let now = self.identity_unlinked(name)?;
-            return (now.e_tag() == identity.e_tag()).then_some(meta);
-        }
-        let Found::Here(Some(client)) = found(length, &value, &identity) else {
-            return None;
-        };
-        meta.e_tag = Some(join(identity.e_tag(), Some(&client)));
-        Some(meta)
-    }
-
-    fn listed_open(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
         let failed = |errno: Errno| io_error("list", key.as_ref(), errno);
         match self.open_file(path) {
             Ok(Some((file, identity))) => {
@@ -214,42 +172,5 @@ mod tests {
         file.set_modified(placed).unwrap();
         let _ = write(&file, &identity(&file), ETAG).unwrap();
         assert_eq!(read(&file, &identity(&file)), Found::Here(None));
-    }
-
-    #[test]
-    fn listing_opens_only_links_and_files_whose_attribute_is_of_another_version() {
-        let (dir, key) = (tempfile::tempdir().unwrap(), Path::from("key"));
-        let root = Root::open(dir.path().to_owned()).unwrap();
-        let path = dir.path().join("key");
-        let place = || {
-            let mut file = File::create(&path).unwrap();
-            file.write_all(b"one").unwrap();
-            file.set_modified(SystemTime::now()).unwrap();
-            file
-        };
-        let (listed, opened) = (
-            || root.listed_unopened(&key, "key"),
-            || root.listed_open(&key, "key").unwrap(),
-        );
-        assert_eq!(listed(), None, "no file");
-        let file = place();
-        if !write(&file, &identity(&file), ETAG).unwrap() {
-            assert_eq!(listed(), None, "the side file has the ETag");
-            return;
-        }
-        assert_eq!(listed(), opened());
-        let e_tag = listed().unwrap().e_tag.unwrap();
-        assert!(e_tag.contains(ETAG), "{e_tag}");
-        // The stamp is of the time before.
-        file.set_modified(SystemTime::now() + Duration::from_millis(1))
-            .unwrap();
-        assert_eq!(listed(), None);
-        assert!(!opened().unwrap().e_tag.unwrap().contains(ETAG));
-        std::fs::remove_file(&path).unwrap();
-        place();
-        assert_eq!(listed(), opened(), "a file of another program");
-        std::fs::rename(&path, dir.path().join("other")).unwrap();
-        std::os::unix::fs::symlink("other", &path).unwrap();
-        assert_eq!(listed(), None, "a link");
     }
 }

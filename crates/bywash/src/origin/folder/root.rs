@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -109,11 +108,6 @@ impl Root {
         let root = self.folder.fd().ok()?;
         let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         is_file(&stat).then(|| Identity::of(&stat))
-    }
-
-    /// Returns the root folder itself.
-    pub(super) fn fd(&self) -> Result<Arc<OwnedFd>, Errno> {
-        self.folder.fd()
     }
 
     /// Opens the parent folder of `path`; returns it with the last component.
