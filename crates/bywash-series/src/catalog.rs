@@ -155,7 +155,7 @@ impl Catalog {
     ) {
         let series = Series::new(handle, self.intern(source), self.intern(metric));
         if let Some(other) = other {
-            series.be_idle_as(other);
+            series.copy_idle_since(other);
         }
         self.series.insert_at(handle.0, source, metric, series);
         self.unsorted.lock().push(handle.0);
@@ -325,8 +325,8 @@ impl Catalog {
         Arc::clone(&order)
     }
 
-    /// Takes over the order of the catalog that this one replaces, so that the next listing does not sort all names again.
-    pub(crate) fn order_as(&self, before: &Self) {
+    /// Copies the order of names from the replaced catalog, so that the next listing need not sort all names again.
+    pub(crate) fn inherit_order(&self, before: &Self) {
         let known = before.order.lock().clone();
         let mut order = self.order.lock();
         if !order.is_empty() {

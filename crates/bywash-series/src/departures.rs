@@ -79,7 +79,7 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
     directory.swept();
     let before = directory.current();
     let idle = before.iter().filter(|series| series.is_idle(now, grace));
-    // Of those alone is it known that an earlier sweep found them without rows: this one has marked the others just now.
+    // Only these were idle before this sweep, which has just marked further series as idle: they must not leave yet.
     let mut leaving: Vec<SeriesHandle> = idle.map(|series| series.handle).collect();
     let all = before.len();
     if leaving.is_empty() || leaving.len() * LEAVING_PART < all {
@@ -116,7 +116,7 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
         series.move_to(copy);
     }
     leaving.truncate(left);
-    next.order_as(&before);
+    next.inherit_order(&before);
     directory.end();
     let departed = free(shared, (&before, &next), leaving);
     shared.counters.departed(departed);

@@ -1,4 +1,4 @@
-//! Cold GETs of objects that nobody read before, beside nginx with `proxy_cache` in front of the same origin.
+//! Cold GETs of objects that no client has read before, beside nginx with `proxy_cache` in front of the same origin.
 
 use std::cell::Cell as Counter;
 use std::path::Path;

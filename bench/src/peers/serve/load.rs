@@ -23,7 +23,7 @@ use crate::Failure;
 use crate::read::load::consume;
 
 pub(super) type SignedRequest = Request<Full<Bytes>>;
-/// A connection, whose requests go one after the other.
+/// Connection that sends one request at a time.
 pub(super) type Client = SendRequest<Full<Bytes>>;
 
 /// A certificate that servers share, and a client that trusts it and offers one suite.
@@ -130,24 +130,17 @@ async fn send_all(
     extent: Extent,
     begun: Instant,
 ) -> Result<u64, Failure> {
+    let (max, window) = match extent {
+        Extent::Once => (list.len(), Duration::MAX),
+        Extent::Window(window) => (usize::MAX, window),
+    };
     let mut count = 0;
-    match extent {
-        Extent::Once => {
-            for request in list {
-                reopen(&mut client, server, tls).await?;
-                send(&mut client, request).await?;
-                count += 1;
-            }
-        }
-        Extent::Window(window) => {
-            for request in list.iter().cycle() {
-                reopen(&mut client, server, tls).await?;
-                send(&mut client, request.clone()).await?;
-                count += 1;
-                if begun.elapsed() >= window {
-                    break;
-                }
-            }
+    for request in list.iter().cycle().take(max) {
+        reopen(&mut client, server, tls).await?;
+        send(&mut client, request.clone()).await?;
+        count += 1;
+        if begun.elapsed() >= window {
+            break;
         }
     }
     Ok(count)

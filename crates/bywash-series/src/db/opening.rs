@@ -80,7 +80,7 @@ impl SeriesDb {
             let segments = std::mem::take(&mut replayed.segments);
             wal = Some(Wal::new(folder, options.segment_bytes, segments));
         }
-        // Last: a process whose log cannot be replayed must not stop the one that has the store.
+        // Take the store over last: a failed replay must leave it with its current writer.
         let files = opening.take_over().await?;
         let shared = Shared::new(options, memtable, (wal, files), &replayed);
         let shared = Arc::new(shared);

@@ -1,4 +1,4 @@
-//! Opening a store for writing, in two steps: what the manifest says of the log, and, once the log is replayed, the takeover.
+//! Opening a store for writing, in two steps: reading the manifest, and taking the store over once the log is replayed.
 //!
 //! The former writer keeps the store until the second step: a log that cannot be replayed stops no other process.
 
@@ -16,7 +16,7 @@ use crate::partition::PartitionWidth;
 use crate::wal::{LogFolder, list};
 use crate::{Profile, SeriesError};
 
-/// Attempts to take over a store whose writer replaces its manifest at the same time.
+/// Max attempts to replace the manifest while the current writer replaces it too.
 const TAKEOVER_ATTEMPTS: usize = 8;
 
 /// A store about to be taken over. It is unchanged until [`Self::take_over`].
@@ -86,8 +86,8 @@ impl Prepared {
         .await
     }
 
-    /// Whether a replay finds the same rows flushed with `other`.
-    fn replays_as(&self, other: &Self) -> bool {
+    /// Returns whether the log is replayed alike by both manifests: they name the same rows as flushed.
+    fn has_same_replay(&self, other: &Self) -> bool {
         let flushed = |of: &Self| (of.manifest.flushed_below, of.manifest.flushed.clone());
         self.known == other.known && (self.is_empty || flushed(self) == flushed(other))
     }
@@ -131,8 +131,8 @@ impl Opening {
     /// if the store has no conditional puts or ignores their conditions.
     pub(crate) async fn take_over(mut self) -> Result<DataFiles, SeriesError> {
         let stored = self.replace().await?;
-        // At once: a manifest whose writer no log has would count as another log at the next start. And alone: the manifest
-        // has the writer before no more.
+        // Record the id before anything else can fail: the next start would not know the log without it. The former id goes, since
+        // the manifest no longer has it.
         if let Some(log) = self.log.clone() {
             let writer = self.writer.clone();
             blocking(move || log.record_writer(None, &writer)).await?;
@@ -142,7 +142,7 @@ impl Opening {
         Ok(DataFiles::new(self.store, self.budget, self.format, opened))
     }
 
-    /// Replaces the manifest, also one that its writer has replaced since it was read, if that does not concern the log.
+    /// Replaces the manifest. Tries again if its writer has replaced it meanwhile, as long as the replay stays valid.
     async fn replace(&mut self) -> Result<StoredManifest, SeriesError> {
         for _ in 0..TAKEOVER_ATTEMPTS {
             if let (Some(log), Some(known)) = (self.log.clone(), self.prepared.known.clone()) {
@@ -157,7 +157,7 @@ impl Opening {
             }
             let log = self.log.as_ref();
             let again = Prepared::load(&*self.store, self.format.0, &self.writer, log).await?;
-            if !again.replays_as(&self.prepared) {
+            if !again.has_same_replay(&self.prepared) {
                 return Err(SeriesError::AnotherWriter);
             }
             self.prepared = again;

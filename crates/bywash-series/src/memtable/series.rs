@@ -206,8 +206,8 @@ impl Series {
         self.points.lock().idle_since = NOT_IDLE;
     }
 
-    /// Takes over since when `other`, the same series in another catalog, is idle.
-    pub(crate) fn be_idle_as(&self, other: &Self) {
+    /// Copies the time since which the series is idle from `other`, the same series in another catalog.
+    pub(crate) fn copy_idle_since(&self, other: &Self) {
         let since = other.points.lock().idle_since;
         self.points.lock().idle_since = since;
     }
@@ -223,7 +223,7 @@ impl Series {
         let others = std::mem::take(&mut points.others).into_iter();
         let runs = others.chain([current]).filter(|run| !run.is_empty());
         next_points.others.extend(runs);
-        // The copy began with this one's time ([`Self::be_idle_as`]): of the two the one touched since has NOT_IDLE, the highest.
+        // The copy began with the same time ([`Self::copy_idle_since`]). A touch of either has set NOT_IDLE, the max.
         next_points.idle_since = next_points.idle_since.max(points.idle_since);
         next.bounds.set(next_points.bounds());
     }

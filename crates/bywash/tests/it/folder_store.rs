@@ -442,6 +442,22 @@ async fn links_inside_are_objects_and_links_out_are_absent() {
 }
 
 #[tokio::test]
+async fn folder_of_links_is_a_prefix_only_if_a_link_leads_inside() {
+    use std::os::unix::fs::symlink;
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    let (dir, store) = store();
+    put(&store, "d/file", "inside").await;
+    for folder in ["in", "out"] {
+        std::fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    symlink("../d/file", dir.path().join("in/link")).unwrap();
+    symlink(outside.path().join("secret"), dir.path().join("out/secret")).unwrap();
+    let listed = store.list_with_delimiter(None).await.unwrap();
+    assert_eq!(listed.common_prefixes, [key("d"), key("in")]);
+}
+
+#[tokio::test]
 async fn ranges_of_one_call_are_of_one_version() {
     let (_dir, store) = store();
     put(&store, "a", "0123456789").await;

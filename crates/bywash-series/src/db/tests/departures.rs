@@ -148,7 +148,7 @@ fn touched_copy_of_a_series_is_not_idle_after_its_rows_have_moved() {
     for touch in [false, true] {
         let [before, next] = [Series::new(handle, 0, 0), Series::new(handle, 0, 0)];
         assert!(!before.is_idle(5, 0), "seen for the first time");
-        next.be_idle_as(&before);
+        next.copy_idle_since(&before);
         if touch {
             next.touch();
         }

@@ -202,7 +202,7 @@ impl Iterator for TreeWalk {
             let name = join(&level.folder, &name);
             if !name.ends_with('/') {
                 let found = if self.any {
-                    existing(&self.root, &name)
+                    probe(&self.root, &name)
                 } else {
                     object(&self.root, &name, &name)
                 };
@@ -233,9 +233,9 @@ fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
     Ok(root.listed(&location, path)?.map(ListItem::Object))
 }
 
-/// As [`object`] for a key that is its path, mostly without its ETag: enough to know that there is one.
-fn existing(root: &Root, key: &str) -> Result<Option<ListItem>> {
-    match (Path::parse(key), root.identity_unlinked(key)) {
+/// As [`object`] for a key that is its path, perhaps without its ETag. Opens the file only if it is a link.
+fn probe(root: &Root, key: &str) -> Result<Option<ListItem>> {
+    match (Path::parse(key), root.identity_nofollow(key)) {
         (Ok(location), Some(identity)) => Ok(Some(ListItem::Object(identity.meta(location)))),
         _ => object(root, key, key),
     }

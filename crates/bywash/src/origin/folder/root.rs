@@ -103,8 +103,8 @@ impl Root {
         }
     }
 
-    /// As [`Self::identity`], but a link is no file.
-    pub(super) fn identity_unlinked(&self, path: &str) -> Option<Identity> {
+    /// Returns the identity of the file at `path`; `None` if there is a link, no file, or an error.
+    pub(super) fn identity_nofollow(&self, path: &str) -> Option<Identity> {
         let root = self.folder.fd().ok()?;
         let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         is_file(&stat).then(|| Identity::of(&stat))
