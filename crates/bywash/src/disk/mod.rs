@@ -7,6 +7,7 @@
 
 mod contents;
 mod read;
+mod read_buffers;
 mod residents;
 mod verify;
 mod version;
@@ -20,13 +21,13 @@ use std::time::Duration;
 use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState, VersionKey};
 use bywash_mem::{BlockKey, BlockOptions, BlockPool, Keep, Load, Reservation, Share};
 use object_store::path::Path;
-use parking_lot::Mutex;
 
 use crate::error::EngineError;
 use crate::limits::{MAX_QUEUED_WRITES, MAX_RESIDENTS};
 use crate::spill::SpillRouter;
 use crate::stats::DiskStats;
-use read::{ReadTimes, SpareFrames};
+use read::ReadTimes;
+use read_buffers::ReadBuffers;
 use residents::RESIDENT_MEMORY;
 pub use verify::DiskVerification;
 pub(crate) use verify::StopSignal;
@@ -43,8 +44,8 @@ const MIN_SEGMENT_BYTES: u32 = 16 << 20;
 const INDEX_MEMORY_DIVISOR: u64 = 32;
 /// Maximum fraction of the memory for the index.
 const INDEX_CEILING_DIVISOR: u64 = 4;
-/// Fraction of the memory for frames that the reader threads keep.
-const SPARE_FRAMES_DIVISOR: u64 = 16;
+/// Fraction of the memory that the reader threads keep.
+const READ_BUFFERS_DIVISOR: u64 = 16;
 /// Minimum blocks in memory of which the tier knows since when they are there: objects are smaller than blocks.
 const MIN_RESIDENTS: u64 = 1024;
 /// Fraction of the memory whose blocks may wait to be written while reads go on that are only for the disk.
@@ -90,7 +91,7 @@ pub(crate) struct DiskTier {
     queue: Arc<WriteQueue>,
     readers: Readers,
     times: Arc<ReadTimes>,
-    spare: SpareFrames,
+    buffers: Arc<ReadBuffers>,
     block_size: u64,
     daily_writes: Option<u64>,
     /// A pass over all blocks is running.
@@ -150,13 +151,8 @@ impl DiskTier {
                 "the index takes {bytes} bytes, which the memory of {memory} does not leave; raise the memory, or give the disk tier less"
             ))
         })?;
-        let frames =
-            (memory / SPARE_FRAMES_DIVISOR / block_size).min(READER_THREADS as u64) as usize;
-        let mut spare = Vec::with_capacity(frames);
-        for _ in 0..frames {
-            let frame = pool.try_frames(Share::Download, block_size as usize, 1, 1);
-            spare.extend(frame.into_iter().flatten());
-        }
+        let bytes = memory / READ_BUFFERS_DIVISOR;
+        let buffers = ReadBuffers::take(pool, block_size as usize, bytes, READER_THREADS);
         let tier = Arc::new(tier);
         let io = |source| EngineError::Io {
             bucket: options.path.display().to_string(),
@@ -171,7 +167,7 @@ impl DiskTier {
             queue,
             readers,
             times: Arc::default(),
-            spare: Arc::new(Mutex::new(spare)),
+            buffers: Arc::new(buffers),
             block_size,
             daily_writes: options.daily_writes,
             verifying: AtomicBool::new(false),
@@ -211,7 +207,7 @@ impl DiskTier {
             load.write(block.bytes());
             return load;
         }
-        let memory = (&self.pool, &self.spare);
+        let memory = (&self.pool, &self.buffers);
         let submit = |job| self.readers.read(job);
         read::fill(submit, memory, &self.times, version.key, load).await
     }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bywash_disk::{ReadJob, VersionKey};
-use bywash_mem::{BlockPool, Frame, Load, Share};
+use bywash_mem::{BlockPool, Load, Share};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use super::read_buffers::{ReadBuffer, ReadBuffers};
 
 /// Time after which a read is slow, however fast the others are: an origin seldom takes less.
 const SLOW_READ_FLOOR: Duration = Duration::from_millis(50);
@@ -96,36 +98,28 @@ impl ReadTimes {
     }
 }
 
-/// Frames of the reader threads: with them, the disk is read also while requests wait for memory.
-pub(super) type SpareFrames = Arc<Mutex<Vec<Frame>>>;
-
 /// A load on its way through a reader thread. The thread takes it out to fill it; if the thread is slow, a
 /// fetch from the origin does.
 type LoadSlot = Arc<Mutex<Option<Load>>>;
 
-/// A read of one block into a frame of its own, so that the load never waits for the disk.
+/// A read of one block into memory of its own, so that the load never waits for the disk.
 struct BlockRead {
     pool: Arc<BlockPool>,
-    spare: SpareFrames,
+    buffers: Arc<ReadBuffers>,
     times: Arc<ReadTimes>,
     version: VersionKey,
     block: u32,
     slot: LoadSlot,
-    frame: Option<Frame>,
+    buffer: Option<ReadBuffer>,
     /// When a thread began it.
     began: Option<Instant>,
     done: Option<oneshot::Sender<()>>,
 }
 
 impl BlockRead {
-    /// Puts the frame back among the spare ones, or releases it.
     fn put_back(&mut self) {
-        let Some(frame) = self.frame.take() else {
-            return;
-        };
-        let mut spare = self.spare.lock();
-        if spare.len() < spare.capacity() {
-            spare.push(frame);
+        if let Some(buffer) = self.buffer.take() {
+            self.buffers.put_back(buffer);
         }
     }
 }
@@ -139,12 +133,10 @@ impl ReadJob for BlockRead {
         // Given up while it was queued.
         self.slot.lock().as_ref()?;
         self.began = Some(Instant::now());
-        let spare = self.spare.lock().pop_if(|frame| frame.capacity() >= bytes);
-        self.frame = match spare {
-            Some(frame) => Some(frame),
-            None => self.pool.try_frames(Share::Download, bytes, 1, 1)?.pop(),
-        };
-        self.frame.as_mut().map(Frame::as_mut_slice)
+        let frame = || self.pool.try_frames(Share::Download, bytes, 1, 1)?.pop();
+        let spare = self.buffers.pop(bytes);
+        self.buffer = spare.or_else(|| frame().map(ReadBuffer::Frame));
+        self.buffer.as_mut().map(ReadBuffer::as_mut_slice)
     }
 
     fn finish(mut self: Box<Self>, read: Option<usize>) {
@@ -154,7 +146,7 @@ impl ReadJob for BlockRead {
         let load = self.slot.lock().take();
         if let Some(mut load) = load {
             if read == Some(load.remaining()) {
-                self.frame = self.frame.take().and_then(|frame| load.fill(frame));
+                self.buffer = self.buffer.take().and_then(|buffer| buffer.fill(&mut load));
             }
             *self.slot.lock() = Some(load);
         }
@@ -171,7 +163,7 @@ impl ReadJob for BlockRead {
 /// if the disk has not returned the block in time, as it was.
 pub(super) async fn fill(
     submit: impl FnOnce(Box<dyn ReadJob>),
-    memory: (&Arc<BlockPool>, &SpareFrames),
+    memory: (&Arc<BlockPool>, &Arc<ReadBuffers>),
     times: &Arc<ReadTimes>,
     version: VersionKey,
     load: Load,
@@ -184,12 +176,12 @@ pub(super) async fn fill(
     let slot: LoadSlot = Arc::new(Mutex::new(Some(load)));
     submit(Box::new(BlockRead {
         pool: Arc::clone(memory.0),
-        spare: Arc::clone(memory.1),
+        buffers: Arc::clone(memory.1),
         times: Arc::clone(times),
         version,
         block,
         slot: Arc::clone(&slot),
-        frame: None,
+        buffer: None,
         began: None,
         done: Some(done),
     }));
@@ -233,6 +225,10 @@ mod tests {
         load
     }
 
+    fn buffers(pool: &Arc<BlockPool>, count: usize) -> Arc<ReadBuffers> {
+        Arc::new(ReadBuffers::take(pool, BLOCK, 1 << 20, count))
+    }
+
     /// Does what a reader thread does.
     fn run(mut job: Box<dyn ReadJob>, content: u8) {
         begin(&mut *job, content);
@@ -247,8 +243,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_read_is_left_to_its_thread() {
         let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
-        let (spare, times) = (SpareFrames::default(), Arc::default());
-        let memory = (&pool, &spare);
+        let (buffers, times) = (buffers(&pool, 0), Arc::default());
+        let memory = (&pool, &buffers);
         let mut kept = None;
         let submit = |mut job: Box<dyn ReadJob>| {
             begin(&mut *job, 1);
@@ -285,12 +281,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn disk_that_is_always_slow_is_tried_once_a_second() {
         let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
-        let (spare, times) = (SpareFrames::default(), Arc::default());
+        let (buffers, times) = (buffers(&pool, 0), Arc::default());
         let mut jobs: Vec<Box<dyn ReadJob>> = Vec::new();
         let start = tokio::time::Instant::now();
         for _ in 0..1000 {
             let submit = |job| jobs.push(job);
-            drop(fill(submit, (&pool, &spare), &times, KEY, load(&pool)).await);
+            drop(fill(submit, (&pool, &buffers), &times, KEY, load(&pool)).await);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let seconds = start.elapsed().as_secs() as usize;
@@ -301,24 +297,22 @@ mod tests {
         assert!(jobs.iter_mut().all(|job| job.buffer(BLOCK).is_none()));
         tokio::time::sleep(PROBE_INTERVAL).await;
         let submit = |job| run(job, 1);
-        drop(fill(submit, (&pool, &spare), &times, KEY, load(&pool)).await);
+        drop(fill(submit, (&pool, &buffers), &times, KEY, load(&pool)).await);
         assert!(!times.is_too_slow());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_use_the_spare_frames_while_the_memory_is_full() {
+    async fn reads_use_the_spare_memory_while_the_memory_is_full() {
         let pool = BlockPool::new(PoolConfig::new(16 << 12)).unwrap();
-        let mut frames = pool.try_frames(Share::Download, BLOCK, 1, 1).unwrap();
-        let own = vec![frames.pop().unwrap()];
-        let (spare, times) = (Arc::new(Mutex::new(own)), Arc::default());
+        let (buffers, times) = (buffers(&pool, 1), Arc::default());
         let load = load(&pool);
         let mut held = Vec::new();
         while let Some(frames) = pool.try_frames(Share::Download, BLOCK, 1, 1) {
             held.extend(frames);
         }
         let submit = |job| run(job, 3);
-        let returned = fill(submit, (&pool, &spare), &times, KEY, load).await;
+        let returned = fill(submit, (&pool, &buffers), &times, KEY, load).await;
         assert_eq!(returned.remaining(), 0);
-        assert_eq!(spare.lock().len(), 1, "the frame is back");
+        assert_eq!(buffers.spare(), 1, "the frame is back");
     }
 }
