@@ -73,6 +73,17 @@ async fn start_limited(
 ) -> Running {
     let home = tempfile::tempdir().unwrap();
     let series = open_series(&engine, &home).await;
+    start_over(engine, access, history, limits, (series, home)).await
+}
+
+/// Starts a console over this database, whose folder it keeps.
+async fn start_over(
+    engine: Engine,
+    access: Access,
+    history: Option<History>,
+    limits: Limits,
+    (series, home): (SeriesDb, TempDir),
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();

@@ -20,6 +20,8 @@ use crate::{Point, SeriesError};
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Min time between a failed flush and the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
+/// Flushes of less than this part of the memory are at least [`TICK`] apart.
+const WORTHWHILE_PART: u64 = 64;
 
 type Reply = oneshot::Sender<Result<(), SeriesError>>;
 
@@ -117,7 +119,15 @@ async fn flush_loop(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
         };
         let now = shared.first_open_partition();
         shared.backpressure.flush_began();
-        let outcome = flush(shared, scope).await;
+        let flushed = flush(shared, scope).await;
+        if reply.is_none()
+            && flushed
+                .as_ref()
+                .is_ok_and(|rows| freed_little(shared, *rows))
+        {
+            retry_at = Instant::now() + TICK;
+        }
+        let outcome = flushed.map(drop);
         shared.check_superseded(&outcome);
         if outcome.is_ok() {
             sweeper.sweep_if_due(shared).await;
@@ -164,9 +174,16 @@ fn due(shared: &Shared, sweeper: &Sweeper, partition_ended: bool) -> Option<Flus
     partition_ended.then_some(FlushScope::Closed)
 }
 
+/// Whether a flush of so many rows freed little of memory and log. Writers then request one after the other: names take the memory.
+fn freed_little(shared: &Shared, rows: usize) -> bool {
+    let log = shared.wal.as_ref().map_or(0, |wal| wal.bytes());
+    let bytes = (rows * size_of::<Point>()) as u64;
+    bytes < shared.memtable.memory.limit() / WORTHWHILE_PART && log <= shared.options.wal_bytes / 2
+}
+
 /// Closes the generation and flushes its partitions one after the other, so that memory is freed early. Then deletes
-/// the log segments that are no longer needed.
-async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<(), SeriesError> {
+/// the log segments that are no longer needed. Returns the number of rows.
+async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<usize, SeriesError> {
     let closed = shared.gate.close();
     let mut partitions = {
         let shared = Arc::clone(shared);
@@ -178,6 +195,7 @@ async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<(), SeriesErro
         .filter(|key| scope == FlushScope::All || key.partition < flushed_until)
         .copied()
         .collect();
+    let mut flushed = 0;
     for key in selected {
         let series = partitions.remove(&key).expect("it was among them");
         let flushed_below = lowest(partitions.keys()).unwrap_or(closed + 1);
@@ -196,9 +214,10 @@ async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<(), SeriesErro
             .flush(vec![Arc::new(immutable)], flushed_below)
             .await?;
         shared.memtable.drop_partition(key, &series);
+        flushed += rows;
     }
     let Some(wal) = &shared.wal else {
-        return Ok(());
+        return Ok(flushed);
     };
     // A failed log is reported to writers.
     if wal.failure().is_none() {
@@ -206,7 +225,7 @@ async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<(), SeriesErro
     }
     wal.delete_below(lowest(partitions.keys()).unwrap_or(closed + 1))?;
     shared.update_log_full(wal.bytes());
-    Ok(())
+    Ok(flushed)
 }
 
 fn lowest<'a>(partitions: impl Iterator<Item = &'a PartitionKey>) -> Option<u64> {

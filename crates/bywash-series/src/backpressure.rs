@@ -1,5 +1,5 @@
-//! Backpressure: a writer that finds no memory or log space waits for a flush (a write stall), at most its write timeout.
-//! And what is known of the flushes that it waits for.
+//! Backpressure: a writer that finds no memory or log space waits for a flush, or for names to leave (a write stall), at most its
+//! write timeout. And what is known of the flushes that it waits for.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub(crate) struct Backpressure {
     /// Wakes the worker.
     pub(crate) flush_needed: Notify,
     state: Mutex<FlushState>,
-    /// A flush ended, with or without success.
+    /// A flush ended, with or without success, or a sweep of names did.
     change: Condvar,
 }
 
@@ -36,6 +36,8 @@ pub(crate) struct Backpressure {
 struct FlushState {
     /// Number of flushes attempted.
     attempts: u64,
+    /// Number of those, and of sweeps of names.
+    ended: u64,
     /// Begin of the flush in progress.
     began: Option<Instant>,
     /// The flushes that failed since the last success.
@@ -79,11 +81,8 @@ impl Backpressure {
         let before = state.attempts;
         self.flush_needed.notify_one();
         while state.attempts == before {
-            let timed_out = self
-                .change
-                .wait_until(&mut state, since + write_timeout)
-                .timed_out();
-            if timed_out && state.attempts == before || since.elapsed() >= write_timeout {
+            self.change.wait_until(&mut state, since + write_timeout);
+            if since.elapsed() >= write_timeout {
                 return Err(SeriesError::WriteStalled {
                     stored,
                     waited: since.elapsed(),
@@ -94,6 +93,50 @@ impl Backpressure {
         Ok(())
     }
 
+    /// Number of flushes and sweeps that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.state.lock().ended
+    }
+
+    /// Waits until another flush or sweep ends than the `seen` ones, after the refusal `full` of a new series. Returns their number.
+    ///
+    /// Requests neither: a refused series makes a sweep due, which comes after a flush. `seen` is read before the attempt that was
+    /// refused, so that a sweep between the two is not waited for.
+    pub(crate) fn wait_for_names(
+        &self,
+        seen: u64,
+        (since, write_timeout): (Instant, Duration),
+        full: &SeriesError,
+    ) -> Result<u64, SeriesError> {
+        let mut state = self.state.lock();
+        while state.ended == seen && since.elapsed() < write_timeout {
+            self.change.wait_until(&mut state, since + write_timeout);
+        }
+        if since.elapsed() < write_timeout {
+            return Ok(state.ended);
+        }
+        let failure = state.failure().map(|failure| failure.reason);
+        Err(SeriesError::WriteStalled {
+            stored: 0,
+            waited: since.elapsed(),
+            cause: Some(failure.unwrap_or_else(|| full.to_string())),
+        })
+    }
+
+    /// A sweep of names has ended.
+    pub(crate) fn sweep_finished(&self) {
+        self.state.lock().ended += 1;
+        self.change.notify_all();
+    }
+
+    /// Wakes all writers: the database is closed.
+    pub(crate) fn closed(&self) {
+        let mut state = self.state.lock();
+        state.attempts += 1;
+        state.ended += 1;
+        self.change.notify_all();
+    }
+
     pub(crate) fn flush_began(&self) {
         self.state.lock().began = Some(Instant::now());
     }
@@ -101,6 +144,7 @@ impl Backpressure {
     pub(crate) fn flush_finished(&self, outcome: &Result<(), SeriesError>) {
         let mut state = self.state.lock();
         state.attempts += 1;
+        state.ended += 1;
         let began = state.began.take();
         state.failed = outcome.as_ref().err().map(|error| {
             let before = state.failed.take();

@@ -80,6 +80,8 @@ impl SeriesDb {
     /// It is valid as long as the series is in memory: while it has rows there, and for [`SeriesOptions::idle_names`] after.
     /// Handles of a series that was in memory all the time stay valid.
     ///
+    /// Does not wait for memory, as [`Self::insert_rows`] does.
+    ///
     /// # Errors
     /// [`SeriesError::NameTooLong`]; [`SeriesError::TooManySeries`].
     pub fn handle(&self, source: &str, metric: &str) -> Result<SeriesHandle, SeriesError> {
@@ -124,10 +126,11 @@ impl SeriesDb {
         WriteBatch::new(&self.0)
     }
 
-    /// Writes rows by name, as [`Self::append_batch`] does. Lookups of neighbouring rows overlap.
+    /// Writes rows by name, as [`Self::append_batch`] does. New names that do not fit in memory wait likewise, until others
+    /// leave it. Lookups of neighbouring rows overlap.
     ///
     /// # Errors
-    /// As [`Self::handle`] and [`Self::append_batch`].
+    /// [`SeriesError::NameTooLong`]; as [`Self::append_batch`].
     pub fn insert_rows(&self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
         let mut batch = self.batch();
         batch.insert_rows(rows)?;
@@ -219,10 +222,7 @@ impl Shared {
 
     /// Waits until a flush has ended, for a writer that found no space.
     fn wait_for_space(&self, stored: usize, began: Instant) -> Result<(), SeriesError> {
-        // Relaxed: as in `check_superseded`.
-        if self.superseded.load(Ordering::Relaxed) {
-            return Err(SeriesError::AnotherWriter);
-        }
+        self.check_writable()?;
         self.backpressure
             .wait(stored, began, self.options.write_timeout)
     }
@@ -261,6 +261,9 @@ impl Shared {
                         self.try_write(rows)?
                     };
                     if count == 0 {
+                        if !blocked {
+                            self.memtable.rows_refused();
+                        }
                         // Rows of this frame are stored by series, not from its first on.
                         self.wait_for_space(first, began)?;
                     }

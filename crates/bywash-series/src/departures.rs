@@ -46,13 +46,13 @@ impl Sweeper {
         }
     }
 
-    /// Whether names use half of the memory, and there are new ones.
+    /// Whether names use half of the memory, and there are new ones, or a writer found no memory.
     pub(crate) fn is_crowded(&self, shared: &Shared) -> bool {
         let memtable = &shared.memtable;
         let directory = &memtable.directory;
-        let many = directory.bytes() > memtable.memory.limit() / 2;
-        many && directory.created() * CREATED_PART >= directory.current().len() as u64
-            && Instant::now() >= self.next_crowded
+        let many = directory.bytes() > memtable.memory.limit() / 2
+            && directory.created() * CREATED_PART >= directory.current().len() as u64;
+        (many || directory.is_refused()) && Instant::now() >= self.next_crowded
     }
 
     /// Lets series leave if a sweep is due.
@@ -66,8 +66,9 @@ impl Sweeper {
         self.next = now + (grace / 4).clamp(TICK, SWEEP_EVERY);
         self.next_crowded = now + CROWDED_SWEEP_EVERY;
         let grace = if crowded { Duration::ZERO } else { grace };
-        let shared = Arc::clone(shared);
-        blocking(move || sweep(&shared, grace)).await;
+        let swept = Arc::clone(shared);
+        blocking(move || sweep(&swept, grace)).await;
+        shared.backpressure.sweep_finished();
     }
 }
 

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -25,6 +25,8 @@ pub(crate) struct Directory {
     bytes: AtomicU64,
     /// Series made since the last sweep.
     created: AtomicU64,
+    /// Whether a new series, or rows, found no memory since the last sweep began.
+    refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ impl Default for Directory {
             end: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             created: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
         }
     }
 }
@@ -154,8 +157,7 @@ impl Directory {
         };
         let bytes = bytes_of_names(names);
         if end == u32::MAX && state.free.is_empty() || !memory.try_charge(bytes) {
-            // A sweep is due, though none is made. Relaxed: a count.
-            self.created.store(u64::from(u32::MAX), Ordering::Relaxed);
+            self.mark_refused();
             return Err(too_many());
         }
         let id = state.free.pop().map_or(end, |Reverse(id)| id);
@@ -243,9 +245,23 @@ impl Directory {
         self.created.load(Ordering::Relaxed)
     }
 
+    /// Makes a sweep due: names leave no memory for what a writer needs.
+    pub(crate) fn mark_refused(&self) {
+        // Relaxed: the writer waits for the end of a sweep, and comes here again if it found no memory since that began.
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a writer waits for names to leave.
+    pub(crate) fn is_refused(&self) -> bool {
+        // Relaxed: as above.
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Begins to count series anew.
     pub(crate) fn swept(&self) {
         // Relaxed: a count.
         self.created.store(0, Ordering::Relaxed);
+        // Relaxed: as in `mark_refused`.
+        self.refused.store(false, Ordering::Relaxed);
     }
 }

@@ -29,7 +29,8 @@ pub enum SeriesError {
         /// Its length.
         bytes: usize,
     },
-    /// There is no memory for a new series. Known series are not affected.
+    /// There is no memory for a new series. Known series are not affected. Writes by name wait for it instead, see
+    /// [`Self::WriteStalled`].
     #[error(
         "no memory for a new series: {series} series use the limit of {limit} bytes; raise memtable_bytes or the memory budget, or use fewer names"
     )]
@@ -48,7 +49,7 @@ pub enum SeriesError {
     /// The handle belongs to another database.
     #[error("there is no series {0}; a handle is valid only in the database that returned it")]
     UnknownHandle(u32),
-    /// Memory or log stayed full for the whole write timeout. The first `stored` rows of the batch are stored, and any of
+    /// Memory or log stayed full for the whole write timeout, also for the names of new series. The first `stored` rows of the batch are stored, and any of
     /// the others. A row that is written again replaces itself.
     #[error("memory or log still full after {waited:?}{}: the first {stored} rows of the batch are stored; write all others again later", parenthesized(.cause.as_deref()))]
     WriteStalled {
@@ -56,7 +57,7 @@ pub enum SeriesError {
         stored: usize,
         /// How long the writer waited.
         waited: std::time::Duration,
-        /// Error of the last flush, if it failed.
+        /// Error of the last flush, if it failed; else, for a new series, how many use the memory.
         cause: Option<String>,
     },
     /// A file operation on the log failed.

@@ -316,9 +316,9 @@ impl IntoResponse for Refused {
         let (status, text) = match self {
             Self::Request(status, text) => (status, text),
             // Lines before the error may be stored; sending all of them again changes nothing.
-            Self::Database(
-                error @ (SeriesError::NameTooLong { .. } | SeriesError::TooManySeries { .. }),
-            ) => (StatusCode::UNPROCESSABLE_ENTITY, error.to_string().into()),
+            Self::Database(error @ SeriesError::NameTooLong { .. }) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, error.to_string().into())
+            }
             Self::Database(error) => {
                 tracing::warn!(%error, "values cannot be written");
                 (

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use bywash::Share;
+use bywash_support::faulty_store::{Fault, FaultyStore};
 
 use super::*;
 use crate::limits::MAX_WRITES_AT_ONCE;
@@ -147,6 +148,49 @@ async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
     let before = budget.held(Share::Upload);
     assert_eq!(console.post("/write", gzip, &lines).await.0, 400);
     assert_eq!(budget.held(Share::Upload), before, "it is given back");
+}
+
+/// New names that find no memory wait like rows do, and are not refused for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_names_that_do_not_fit_in_memory_are_to_be_sent_again() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let store = FaultyStore::over(Arc::new(MemoryStore::new()));
+    (0..10_000).for_each(|_| store.fault("put", "files/", Fault::Fail));
+    let options = SeriesOptions {
+        memtable_bytes: Some(1 << 20),
+        write_timeout: Duration::from_millis(50),
+        ..SeriesOptions::default()
+    };
+    let budget = engine.budget().clone();
+    let db = SeriesDb::open(store.shared(), home.path().join("wal"), budget, options);
+    let series = (db.await.unwrap(), home);
+    let console = start_over(engine, key(), None, Limits::default(), series).await;
+    let mut refused = 0;
+    for request in 0.. {
+        let lines: String = (0..100)
+            .map(|name| format!("m,k={request}-{name} v=1 1\n"))
+            .collect();
+        let (status, head, body) = console.post("/write", "", lines.as_bytes()).await;
+        if status == 204 {
+            assert_eq!(refused, 0, "names fit again");
+            continue;
+        }
+        assert_eq!(
+            (status, header(&head, "retry-after")),
+            (503, Some("5")),
+            "{body}"
+        );
+        assert!(body.contains("write all others again later"), "{body}");
+        refused += 1;
+        if refused == 3 {
+            break;
+        }
+    }
+    store.clear_faults();
+    let again = async { while console.post("/write", "", b"m,k=again v=1 1").await.0 != 204 {} };
+    let again = tokio::time::timeout(Duration::from_secs(20), again).await;
+    assert!(again.is_ok(), "names leave once their rows are in files");
 }
 
 #[tokio::test]

@@ -135,6 +135,7 @@ impl SeriesDb {
                 return Ok(());
             }
             let last = inner.gate.close();
+            inner.backpressure.closed();
             if let Some(worker) = &inner.worker {
                 worker.stop();
             }
@@ -151,6 +152,18 @@ impl SeriesDb {
 }
 
 impl Shared {
+    /// Fails if no flush makes space for writers any more.
+    pub(crate) fn check_writable(&self) -> Result<(), SeriesError> {
+        // Relaxed: as in `check_superseded`.
+        if self.superseded.load(Ordering::Relaxed) {
+            return Err(SeriesError::AnotherWriter);
+        }
+        if self.is_closed() {
+            return Err(SeriesError::Closed);
+        }
+        Ok(())
+    }
+
     fn new(
         options: SeriesOptions,
         memtable: Arc<Memtable>,

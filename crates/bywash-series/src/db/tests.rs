@@ -14,6 +14,7 @@ use crate::MAX_NAME;
 use crate::wal::{FileSystemStorage, LogFolder, LogStorage};
 
 mod departures;
+mod full;
 mod log;
 mod machines;
 mod model;

@@ -49,6 +49,14 @@ impl Memtable {
         self.memory.used().saturating_sub(self.directory.bytes())
     }
 
+    /// Notes that rows found no memory: names that use most of it are to leave.
+    #[cold]
+    pub(crate) fn rows_refused(&self) {
+        if self.directory.bytes() > self.memory.limit() / 2 {
+            self.directory.mark_refused();
+        }
+    }
+
     /// Copies the rows of a series in the partitions that `range` touches, one sorted chunk a partition and
     /// generation. Chunks are in no order; on equal timestamps the newest generation wins.
     ///

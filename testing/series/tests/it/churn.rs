@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use bywash::origin::folder::FolderStore;
 use bywash_mem::{BlockPool, PoolConfig};
-use bywash_series::{Ack, Retention, Row, SeriesDb, SeriesError, SeriesOptions};
+use bywash_series::{Ack, Retention, Row, SeriesDb, SeriesOptions};
 use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::runtime::Handle;
 
 /// Names written by one call.
 const BATCH: u64 = 1000;
@@ -32,8 +31,8 @@ fn resident() -> u64 {
     (field("RssAnon:") + field("RssShmem:")) << 10
 }
 
-/// Writes one row of each name, again while names do not fit in memory. Returns how often that was.
-fn write(db: &SeriesDb, names: &[String], at: i64) -> u64 {
+/// Writes one row of each name. Waits while names do not fit in memory.
+fn write(db: &SeriesDb, names: &[String], at: i64) {
     let row = |name| Row {
         source: "churn",
         metric: name,
@@ -41,16 +40,7 @@ fn write(db: &SeriesDb, names: &[String], at: i64) -> u64 {
         value: 0.5,
     };
     let rows: Vec<_> = names.iter().map(|name| row(name)).collect();
-    for refused in 0.. {
-        match db.insert_rows(&rows) {
-            Ok(()) => return refused,
-            Err(SeriesError::TooManySeries { .. } | SeriesError::WriteStalled { .. }) => {
-                Handle::current().block_on(db.flush()).unwrap();
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-    unreachable!("it returns")
+    db.insert_rows(&rows).unwrap();
 }
 
 /// A tenth of the live names are written all the time; the others are replaced by new ones, one after the other.
@@ -86,10 +76,10 @@ async fn memory_stays_flat_while_names_come_and_go() {
     let db = opened.await.unwrap();
     let churning = db.clone();
     let run = tokio::task::spawn_blocking(move || churn(&churning, (names, live), seed));
-    let (settled, most, refused) = run.await.unwrap();
+    let (settled, most) = run.await.unwrap();
     let stats = db.stats();
     println!(
-        "{} MiB in the first half, {} MiB in the second; {refused} waits, {stats:?}",
+        "{} MiB in the first half, {} MiB in the second; {stats:?}",
         settled >> 20,
         most >> 20
     );
@@ -100,29 +90,29 @@ async fn memory_stays_flat_while_names_come_and_go() {
     db.close().await.unwrap();
 }
 
-/// Returns the most memory in the first half of the names and in the second, and how often a write waited.
-fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64, u64) {
+/// Returns the most memory in the first half of the names and in the second.
+fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let lasting: Vec<_> = (0..live / LASTING_PART)
         .map(|number| format!("lasting {number}"))
         .collect();
     let short_lived = live - live / LASTING_PART;
-    let (mut settled, mut most, mut refused) = (0, 0, 0);
+    let (mut settled, mut most) = (0, 0);
     for (round, first) in (0..names).step_by(BATCH as usize).enumerate() {
         let at = round as i64;
         let fresh: Vec<_> = (first..first + BATCH)
             .map(|number| format!("short-lived {number}"))
             .collect();
-        refused += write(db, &fresh, at);
+        write(db, &fresh, at);
         // And some again that are not old yet.
         let oldest = first.saturating_sub(short_lived);
         let again: Vec<_> = (0..BATCH)
             .map(|_| random.random_range(oldest..first + BATCH))
             .map(|number| format!("short-lived {number}"))
             .collect();
-        refused += write(db, &again, at);
+        write(db, &again, at);
         for part in lasting.chunks(BATCH as usize) {
-            refused += write(db, part, at);
+            write(db, part, at);
         }
         let now = resident();
         if first < names / 2 {
@@ -131,5 +121,5 @@ fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64, u64)
             most = now.max(most);
         }
     }
-    (settled, most, refused)
+    (settled, most)
 }

@@ -357,34 +357,3 @@ async fn rows_are_stored_once_while_names_leave() {
         "rows differ after a replay"
     );
 }
-
-/// Far more names than memory holds at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_beyond_the_memory_are_accepted_as_others_leave() {
-    const NAMES: usize = 8_000;
-    let mut database = TestDatabase::new();
-    database.options.memtable_bytes = Some(2 << 20);
-    let db = database.open().await.unwrap();
-    let (writer, runtime) = (db.clone(), tokio::runtime::Handle::current());
-    let refused = tokio::task::spawn_blocking(move || {
-        let mut refused = 0;
-        for number in 0..NAMES {
-            let name = format!("{number}");
-            while let Err(error) = writer.insert_rows(&[row("host", &name, 1, number as f64)]) {
-                let full = matches!(
-                    error,
-                    SeriesError::TooManySeries { .. } | SeriesError::WriteStalled { .. }
-                );
-                assert!(full, "{error}");
-                refused += 1;
-                runtime.block_on(writer.flush()).unwrap();
-            }
-        }
-        refused
-    });
-    let refused = refused.await.unwrap();
-    let stats = db.stats();
-    assert!(refused > 0 && stats.memtable_bytes <= 2 << 20, "{stats:?}");
-    assert!(stats.departed_series > NAMES as u64 / 2, "{stats:?}");
-    assert_eq!(rows(&db).await.len(), NAMES);
-}

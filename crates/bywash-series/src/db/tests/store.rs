@@ -18,7 +18,7 @@ use super::*;
 /// Faults that no test uses up.
 const MANY: usize = 100_000;
 
-fn down(store: &FaultyStore, fault: Fault) {
+pub(super) fn down(store: &FaultyStore, fault: Fault) {
     (0..MANY).for_each(|_| store.fault("put", "", fault));
 }
 

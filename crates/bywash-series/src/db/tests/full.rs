@@ -1,0 +1,144 @@
+//! Tests of memory that is full of names: writers wait for others to leave.
+
+use std::time::Duration;
+
+use bywash_support::faulty_store::{Fault, FaultyStore};
+
+use super::machines::open_over;
+use super::store::down;
+use super::*;
+use crate::Selector;
+
+const MEMORY: u64 = 2 << 20;
+
+/// A database whose writers wait so long.
+fn small(write_timeout: Duration) -> TestDatabase {
+    let mut database = TestDatabase::new();
+    database.options.memtable_bytes = Some(MEMORY);
+    database.options.write_timeout = write_timeout;
+    database
+}
+
+/// Far more names than memory holds at once, one a call and many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_beyond_the_memory_are_written_as_others_leave() {
+    const NAMES: usize = 12_000;
+    let database = small(Duration::from_secs(600));
+    let db = database.open().await.unwrap();
+    let writer = db.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        let names: Vec<_> = (0..NAMES).map(|number| format!("{number}")).collect();
+        let rows: Vec<_> = names.iter().map(|name| row("host", name, 1, 0.5)).collect();
+        let (one_by_one, at_once) = rows.split_at(NAMES / 2);
+        for row in one_by_one {
+            writer.insert_rows(&[*row]).unwrap();
+        }
+        writer.insert_rows(at_once).unwrap();
+    });
+    written.await.unwrap();
+    let stats = db.stats();
+    assert!(stats.memtable_bytes <= MEMORY, "{stats:?}");
+    assert!(stats.departed_series > NAMES as u64 / 4, "{stats:?}");
+    let names = db.list(&Selector::all(), ALL).await.unwrap();
+    assert_eq!(names.len(), NAMES);
+}
+
+/// Names without rows leave without a flush: the writer waits for sweeps, and requests nothing meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_name_waits_for_names_without_rows_and_causes_no_flush() {
+    let database = small(Duration::from_secs(600));
+    let db = database.open().await.unwrap();
+    let writer = db.clone();
+    let flushes = tokio::task::spawn_blocking(move || {
+        let full = (0..).find_map(|number| writer.handle("a", &format!("{number}")).err());
+        assert!(
+            matches!(full, Some(SeriesError::TooManySeries { .. })),
+            "a lookup does not wait: {full:?}"
+        );
+        let before = writer.stats().flushes;
+        writer.insert_rows(&[row("b", "new", 1, 0.5)]).unwrap();
+        writer.stats().flushes - before
+    });
+    assert_eq!(flushes.await.unwrap(), 0);
+    assert!(db.stats().departed_series > 0);
+    assert_eq!(content(&db).len(), 1);
+}
+
+/// Flushes that free nothing are not repeated at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_without_memory_waits_its_time_limit_and_causes_few_flushes() {
+    let database = small(Duration::from_millis(400));
+    let db = database.open().await.unwrap();
+    let series = db.handle("a", "b").unwrap();
+    // As names would.
+    while db.0.memtable.memory.try_charge(16) {}
+    let writer = db.clone();
+    let before = db.stats().flushes;
+    let stalled = tokio::task::spawn_blocking(move || writer.append(series, 1, 0.5));
+    let stalled = stalled.await.unwrap();
+    let Err(SeriesError::WriteStalled { waited, .. }) = stalled else {
+        panic!("{stalled:?}");
+    };
+    // A tenth of a second apart.
+    let flushes = db.stats().flushes - before;
+    let most = 2 + waited.as_millis() / 100;
+    assert!(
+        (1..=most).contains(&u128::from(flushes)),
+        "{flushes} in {waited:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_name_waits_its_time_limit_while_the_store_is_down() {
+    let limit = Duration::from_millis(50);
+    let (store, database) = (FaultyStore::default(), small(limit));
+    let db = open_over(store.shared(), &database).await.unwrap();
+    down(&store, Fault::Fail);
+    let writer = db.clone();
+    let refused = tokio::task::spawn_blocking(move || {
+        let mut refused = 0;
+        for number in 0.. {
+            let name = format!("{number}");
+            let Err(error) = writer.insert_rows(&[row("a", &name, 1, 0.5)]) else {
+                continue;
+            };
+            let SeriesError::WriteStalled { waited, cause, .. } = error else {
+                panic!("{error}");
+            };
+            assert!(waited >= limit, "{waited:?}");
+            refused += 1;
+            let cause = cause.unwrap_or_default();
+            if refused > 3 && cause.contains("the connection broke") {
+                return number;
+            }
+        }
+        unreachable!("memory is full some time")
+    });
+    let refused = refused.await.unwrap();
+    assert!(refused > 1000, "only {refused} names fit");
+    store.clear_faults();
+    let writer = db.clone();
+    let accepted = tokio::task::spawn_blocking(move || {
+        // Its wait may end before names have left.
+        while writer.insert_rows(&[row("b", "new", 1, 0.5)]).is_err() {}
+    });
+    accepted.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_waits_for_names_is_refused_when_the_database_is_closed() {
+    let (store, database) = (FaultyStore::default(), small(Duration::from_secs(600)));
+    let db = open_over(store.shared(), &database).await.unwrap();
+    down(&store, Fault::HoldRequest);
+    let writer = db.clone();
+    let refused = tokio::task::spawn_blocking(move || {
+        let insert = |number: u64| writer.insert_rows(&[row("a", &format!("{number}"), 1, 0.5)]);
+        (0..).find_map(|number| insert(number).err())
+    });
+    while !db.0.memtable.directory.is_refused() {
+        tokio::task::yield_now().await;
+    }
+    db.close().await.unwrap();
+    let refused = refused.await.unwrap();
+    assert!(matches!(refused, Some(SeriesError::Closed)), "{refused:?}");
+}
