@@ -214,6 +214,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
     log_max_memory(engine.budget().limit(), connections, disk_threads);
     let (credentials, made) = credentials(&settings.access, &data)?;
+    let access_log = access_log(&settings, &engine).await?;
+    let mut signals = Signals::new()?;
+    // Last: it takes series in a bucket from the server that writes them.
     let mut databases = Databases::open(&data, &engine, &settings).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
@@ -222,8 +225,6 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let session = Session::new(&endpoint, REGION, credentials.clone());
     data.record(&session.with_admin(admin_addr))?;
 
-    let access_log = access_log(&settings, &engine).await?;
-    let mut signals = Signals::new()?;
     let (stop, stopped) = watch::channel(false);
     let config = S3Config {
         access_log: access_log.clone(),

@@ -22,6 +22,8 @@ use crate::{Ack, Row, SeriesError};
 
 mod opening;
 
+pub use opening::PreparedDb;
+
 /// Max rows of a log frame: some 100 KiB.
 const ROWS_PER_FRAME: usize = GROUPED_ROWS;
 

@@ -37,7 +37,7 @@ mod write_batch;
 
 pub use backpressure::StoreFailure;
 pub use catalog::SeriesHandle;
-pub use db::SeriesDb;
+pub use db::{PreparedDb, SeriesDb};
 pub use error::SeriesError;
 pub use limits::MAX_NAME;
 pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};

@@ -12,7 +12,7 @@ use bywash::origin::{Origin, ReadOnly};
 use bywash::time::parse_duration;
 use bywash::{Consistency, Engine, EngineError, OriginUrl};
 use bywash_console::{HISTORY_EVERY, History};
-use bywash_series::{Ack, Retention, SeriesDb, SeriesError, SeriesOptions};
+use bywash_series::{Ack, PreparedDb, Retention, SeriesDb, SeriesError, SeriesOptions};
 use object_store::ObjectStore;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -117,6 +117,9 @@ pub(super) struct Databases {
 
 impl Databases {
     /// Opens the databases; the history only if it is enabled. Replays the logs of a killed server.
+    ///
+    /// Takes no store from another server before both are prepared. The history goes first: should its store fail then, values are
+    /// still written there.
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
@@ -125,19 +128,19 @@ impl Databases {
         let retention = &settings.retention;
         let options = series_options(engine, retention.series);
         let place = Place::new(SERIES, data, settings);
-        let series = place.open(engine, options).await?;
+        let series = place.prepare(engine, options).await?;
         let history = match retention.history {
             None => None,
             Some(retention) => {
                 let options = history_options(engine, retention);
                 let place = Place::new(HISTORY, data, settings);
-                let db = place.open(engine, options).await?;
+                let prepared = place.prepare(engine, options).await?;
                 mount(engine, place.origin()?)?;
-                Some(History::new(db))
+                Some(History::new(place.take_over(prepared).await?))
             }
         };
         Ok(Self {
-            series,
+            series: place.take_over(series).await?,
             history,
             in_bucket: settings.series_bucket.is_some(),
             recorder: None,
@@ -228,29 +231,58 @@ impl<'a> Place<'a> {
         }
     }
 
-    async fn open(&self, engine: &Engine, options: SeriesOptions) -> Result<SeriesDb, Failure> {
-        let Some(bucket) = &self.settings.series_bucket else {
-            return open(self.folder.clone(), engine, options).await;
-        };
-        let store = bucket.store(bucket.open(engine)?, self.name);
-        let log = log(&self.folder);
-        let options = SeriesOptions {
-            shared_store: true,
-            ..options
-        };
-        let opened = SeriesDb::open(store, log, engine.budget().clone(), options).await;
-        opened.map_err(|error| {
-            let what = format!("cannot keep {} in --series-bucket {bucket}", self.name);
-            match error {
-                SeriesError::Store { ref source, .. } => Failure::store(what, source),
-                SeriesError::ForeignLog { .. } => Failure::failed(format!(
-                    "{what}: {error}; to go on in the bucket with what the data folder has, copy the files there first \
-                     (bywash sync {} ...)",
-                    files(&self.folder).display()
-                )),
-                error => Failure::failed(format!("{what}: {error}")),
+    /// Prepares the database: its log is replayed, and its files stay with their writer.
+    async fn prepare(
+        &self,
+        engine: &Engine,
+        options: SeriesOptions,
+    ) -> Result<PreparedDb, Failure> {
+        let (store, options) = match &self.settings.series_bucket {
+            None => (self.folder_store()?, options),
+            Some(bucket) => {
+                let options = SeriesOptions {
+                    shared_store: true,
+                    ..options
+                };
+                (bucket.store(bucket.open(engine)?, self.name), options)
             }
-        })
+        };
+        let budget = engine.budget().clone();
+        let prepared = SeriesDb::prepare(store, log(&self.folder), budget, options).await;
+        prepared.map_err(|error| self.failure(error))
+    }
+
+    async fn take_over(&self, prepared: PreparedDb) -> Result<SeriesDb, Failure> {
+        let opened = prepared.take_over().await;
+        opened.map_err(|error| self.failure(error))
+    }
+
+    /// Opens the store of files beside the log.
+    fn folder_store(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
+        let files = files(&self.folder);
+        std::fs::create_dir_all(&files).map_err(|error| self.unusable(&error))?;
+        let store = FolderStore::open(files).map_err(|error| self.unusable(&error))?;
+        Ok(Arc::new(store))
+    }
+
+    fn unusable(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::failed(format!("cannot use {}: {error}", self.folder.display()))
+    }
+
+    fn failure(&self, error: SeriesError) -> Failure {
+        let Some(bucket) = &self.settings.series_bucket else {
+            return self.unusable(&error);
+        };
+        let what = format!("cannot keep {} in --series-bucket {bucket}", self.name);
+        match error {
+            SeriesError::Store { ref source, .. } => Failure::store(what, source),
+            SeriesError::ForeignLog { .. } => Failure::failed(format!(
+                "{what}: {error}; to go on in the bucket with what the data folder has, copy the files there first \
+                 (bywash sync {} ...)",
+                files(&self.folder).display()
+            )),
+            error => Failure::failed(format!("{what}: {error}")),
+        }
     }
 
     /// Opens the origin of the data files alone.
@@ -266,23 +298,6 @@ impl<'a> Place<'a> {
         }
         origin(&settings)
     }
-}
-
-/// Opens a database in a folder.
-async fn open(
-    folder: PathBuf,
-    engine: &Engine,
-    options: SeriesOptions,
-) -> Result<SeriesDb, Failure> {
-    let files = files(&folder);
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::failed(format!("cannot use {}: {error}", folder.display()))
-    };
-    std::fs::create_dir_all(&files).map_err(|error| failed(&error))?;
-    let store: Arc<dyn ObjectStore> =
-        Arc::new(FolderStore::open(files).map_err(|error| failed(&error))?);
-    let opened = SeriesDb::open(store, log(&folder), engine.budget().clone(), options).await;
-    opened.map_err(|error| failed(&error))
 }
 
 /// Mounts the history's data files as a read-only bucket.

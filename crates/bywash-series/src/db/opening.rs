@@ -20,8 +20,20 @@ use crate::replay::{ReplayResult, recover};
 use crate::stats::Counters;
 use crate::wal::{FileSystemStorage, Kind, LogFolder, LogStorage, Wal};
 
+/// A database about to be opened: its log is replayed, and its store is unchanged. Dropping it unlocks the log.
+#[derive(Debug)]
+#[must_use = "the database opens once it takes the store over"]
+pub struct PreparedDb {
+    options: SeriesOptions,
+    opening: Opening,
+    memtable: Arc<Memtable>,
+    wal: Option<Wal>,
+    replayed: ReplayResult,
+}
+
 impl SeriesDb {
-    /// Opens the database with files in `store` and its log in the folder `wal_dir`, which is created if missing.
+    /// Opens the database with files in `store` and its log in the folder `wal_dir`, which is created if missing: prepares it
+    /// ([`Self::prepare`]) and takes the store over.
     ///
     /// # Errors
     /// [`SeriesError`], see its variants.
@@ -31,17 +43,27 @@ impl SeriesDb {
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
-        Self::open_on(
-            Box::new(FileSystemStorage),
-            store,
-            wal_dir.into(),
-            budget,
-            options,
-        )
-        .await
+        let prepared = Self::prepare(store, wal_dir, budget, options).await?;
+        prepared.take_over().await
+    }
+
+    /// Locks and replays the log, and reads the manifest. The store stays with its writer until [`PreparedDb::take_over`]: a
+    /// process with several databases prepares all of them before it takes over the first.
+    ///
+    /// # Errors
+    /// [`SeriesError`], see its variants.
+    pub async fn prepare(
+        store: Arc<dyn ObjectStore>,
+        wal_dir: impl Into<PathBuf>,
+        budget: Budget,
+        options: SeriesOptions,
+    ) -> Result<PreparedDb, SeriesError> {
+        let disk = Box::new(FileSystemStorage);
+        PreparedDb::new(disk, store, wal_dir.into(), budget, options).await
     }
 
     /// As [`Self::open`], with log files created by `disk`.
+    #[cfg(test)]
     pub(super) async fn open_on(
         disk: Box<dyn LogStorage>,
         store: Arc<dyn ObjectStore>,
@@ -49,44 +71,8 @@ impl SeriesDb {
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
-        let width = options.validate()?;
-        let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
-        // The lock of the log comes first: a process that does not get it must not take the store from the one that has it.
-        let mut folder = None;
-        if options.log {
-            let mut opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
-            opened.shared_store = options.shared_store;
-            folder = Some(Arc::new(opened));
-        }
-        let format = (width, options.profile);
-        let opening = Opening::begin(store, budget.clone(), format, new_writer(), folder.clone());
-        let opening = opening.await?;
-        let memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
-        let memtable = Arc::new(memtable);
-        let mut wal = None;
-        let mut replayed = ReplayResult::default();
-        if let Some(folder) = folder {
-            let recovering = (
-                Arc::clone(&folder),
-                Arc::clone(&memtable),
-                opening.version(),
-            );
-            let salvage = options.salvage;
-            replayed = blocking(move || {
-                let (folder, memtable, version) = recovering;
-                recover(&folder, &memtable, &version, salvage)
-            })
-            .await?;
-            let segments = std::mem::take(&mut replayed.segments);
-            wal = Some(Wal::new(folder, options.segment_bytes, segments));
-        }
-        // Take the store over last: a failed replay must leave it with its current writer.
-        let files = opening.take_over().await?;
-        let shared = Shared::new(options, memtable, (wal, files), &replayed);
-        let shared = Arc::new(shared);
-        let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
-        let worker = Some(worker);
-        Ok(Self(Arc::new(Inner { shared, worker })))
+        let prepared = PreparedDb::new(disk, store, wal_dir, budget, options).await?;
+        prepared.take_over().await
     }
 
     /// Opens the files in `store` to read them, beside a process that writes them. Rows that are not flushed yet are not
@@ -148,6 +134,75 @@ impl SeriesDb {
             }
         });
         closing.await.expect("closing does not panic")
+    }
+}
+
+impl PreparedDb {
+    /// As [`SeriesDb::prepare`], with log files created by `disk`.
+    async fn new(
+        disk: Box<dyn LogStorage>,
+        store: Arc<dyn ObjectStore>,
+        wal_dir: PathBuf,
+        budget: Budget,
+        options: SeriesOptions,
+    ) -> Result<Self, SeriesError> {
+        let width = options.validate()?;
+        let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
+        // The lock of the log comes first: a process that does not get it must not take the store from the one that has it.
+        let mut folder = None;
+        if options.log {
+            let mut opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
+            opened.shared_store = options.shared_store;
+            folder = Some(Arc::new(opened));
+        }
+        let format = (width, options.profile);
+        let opening = Opening::begin(store, budget.clone(), format, new_writer(), folder.clone());
+        let opening = opening.await?;
+        let memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
+        let memtable = Arc::new(memtable);
+        let mut wal = None;
+        let mut replayed = ReplayResult::default();
+        if let Some(folder) = folder {
+            let recovering = (
+                Arc::clone(&folder),
+                Arc::clone(&memtable),
+                opening.version(),
+            );
+            let salvage = options.salvage;
+            replayed = blocking(move || {
+                let (folder, memtable, version) = recovering;
+                recover(&folder, &memtable, &version, salvage)
+            })
+            .await?;
+            let segments = std::mem::take(&mut replayed.segments);
+            wal = Some(Wal::new(folder, options.segment_bytes, segments));
+        }
+        Ok(Self {
+            options,
+            opening,
+            memtable,
+            wal,
+            replayed,
+        })
+    }
+
+    /// Takes the store over from its writer, which fails at its next change, and starts the database.
+    ///
+    /// # Errors
+    /// [`SeriesError::AnotherWriter`] if another process opened the store with this log's rows meanwhile;
+    /// [`SeriesError::NoConditionalPut`]; [`SeriesError::Store`].
+    pub async fn take_over(self) -> Result<SeriesDb, SeriesError> {
+        let files = self.opening.take_over().await?;
+        let shared = Shared::new(
+            self.options,
+            self.memtable,
+            (self.wal, files),
+            &self.replayed,
+        );
+        let shared = Arc::new(shared);
+        let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
+        let worker = Some(worker);
+        Ok(SeriesDb(Arc::new(Inner { shared, worker })))
     }
 }
 

@@ -20,12 +20,29 @@ fn now() -> i64 {
     i64::try_from(since.unwrap().as_nanos()).unwrap()
 }
 
+/// Settings and data folder of a server whose series are in the data folder, or in a bucket over the folder `shared`.
+fn machine(data_dir: PathBuf, shared: Option<&Path>) -> (Settings, DataDir) {
+    let args = crate::serve::Args {
+        data_dir: Some(data_dir),
+        memory: Some("64MiB".to_owned()),
+        origins: Vec::from_iter(
+            shared.map(|shared| format!("metrics=file://{}", shared.display())),
+        ),
+        series_bucket: shared.map(|_| "metrics".to_owned()),
+        ..Default::default()
+    };
+    let settings = Settings::load(args).unwrap();
+    let (data, _) = DataDir::open(&settings.data_dir).unwrap();
+    (settings, data)
+}
+
 /// A database with flushed rows of these hours before now.
 async fn filled(options: SeriesOptions, hours: i64, now: i64) -> (SeriesDb, TempDir) {
     let home = tempfile::tempdir().unwrap();
-    let db = open(home.path().join("db"), &engine(), options)
-        .await
-        .unwrap();
+    let (settings, data) = machine(home.path().join("data"), None);
+    let place = Place::new(SERIES, &data, &settings);
+    let prepared = place.prepare(&engine(), options).await.unwrap();
+    let db = place.take_over(prepared).await.unwrap();
     for hour in (0..hours).rev() {
         let row = |n: i64| Row {
             source: "host",
@@ -105,6 +122,53 @@ async fn values_are_kept_without_limit_by_default() {
     let (db, _home) = filled(series_options(&engine(), series), 100, now).await;
     db.compact().await.unwrap();
     assert_eq!(times(&db).await.len() as i64, 100 * ROWS);
+}
+
+/// A server whose history cannot be opened leaves the values with the server that writes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stores_are_taken_over_only_when_both_databases_can_be_opened() {
+    let home = tempfile::tempdir().unwrap();
+    let shared = home.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let machine = |name: &str| machine(home.path().join(name), Some(&shared));
+    let opened = async |(settings, data): &(Settings, DataDir)| {
+        let engine = crate::serve::engine(settings, data).unwrap();
+        Databases::open(data, &engine, settings).await
+    };
+    let writes = async |db: &SeriesDb| {
+        let row = Row {
+            source: "host",
+            metric: "noise",
+            timestamp: 1,
+            value: 0.5,
+        };
+        db.insert_rows(&[row]).unwrap();
+        db.flush().await
+    };
+    let first = opened(&machine("first")).await.unwrap();
+    for name in [HISTORY, SERIES] {
+        let second = machine(name);
+        let folder = second.1.database(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        // No folder of a log can be made there.
+        std::fs::write(log(&folder), "a file").unwrap();
+        let failure = opened(&second).await.unwrap_err();
+        assert!(failure.message.contains(name), "{}", failure.message);
+        for db in [&first.series, first.history.as_ref().unwrap().db()] {
+            writes(db).await.unwrap();
+        }
+    }
+    let second = opened(&machine("second")).await.unwrap();
+    for db in [&first.series, first.history.as_ref().unwrap().db()] {
+        let refused = writes(db).await;
+        assert!(
+            matches!(refused, Err(SeriesError::AnotherWriter)),
+            "{refused:?}"
+        );
+    }
+    for databases in [first, second] {
+        databases.close().await;
+    }
 }
 
 #[test]

@@ -259,6 +259,34 @@ async fn log_that_cannot_be_replayed_leaves_the_store_with_its_writer() {
     assert_eq!(rows(&back).await.len(), 1001);
 }
 
+#[tokio::test]
+async fn prepared_database_leaves_the_store_with_its_writer_until_it_takes_over() {
+    let first = TestDatabase::new();
+    let second = first.elsewhere();
+    let db = first.open().await.unwrap();
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let prepare = || {
+        SeriesDb::prepare(
+            Arc::clone(&second.store) as Arc<dyn ObjectStore>,
+            second.folder.path(),
+            pool.budget().clone(),
+            second.options.clone(),
+        )
+    };
+    let prepared = prepare().await.unwrap();
+    assert!(matches!(prepare().await, Err(SeriesError::Locked { .. })));
+    insert(&db, &[(1, 1.0)]).unwrap();
+    db.flush().await.unwrap();
+    drop(prepared);
+    let prepared = prepare().await.unwrap();
+    insert(&db, &[(2, 2.0)]).unwrap();
+    db.flush().await.unwrap();
+    let other = prepared.take_over().await.unwrap();
+    insert(&db, &[(3, 3.0)]).unwrap();
+    assert!(matches!(db.flush().await, Err(SeriesError::AnotherWriter)));
+    assert_eq!(rows(&other).await, expected(&[(1, 1.0), (2, 2.0)]));
+}
+
 /// Ids of the writers in the lock file.
 fn ids(database: &TestDatabase) -> usize {
     let lock = fs::read_to_string(database.folder.path().join("lock"));
