@@ -1,6 +1,7 @@
 //! Compaction: merges small files of a partition, and finally those of a day.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bywash_mem::Share;
@@ -8,7 +9,7 @@ use bywash_mem::Share;
 use crate::flush::blocking;
 use crate::manifest::FileEntry;
 use crate::manifest::{DataFile, DataFiles, Version, epoch_of};
-use crate::memtable::SeriesColumns;
+use crate::memtable::{PartitionKey, SeriesColumns};
 use crate::parquet::FileWriter;
 use crate::parquet::ROW_GROUP_ROWS;
 use crate::query::{FileReaders, MergeIterator, Selector, SeriesNames, SortedRun, list_series};
@@ -41,11 +42,15 @@ impl DataFiles {
     /// Unix epoch). Returns by how many the files decreased.
     ///
     /// Readers see the same rows before and after. Skips groups that are too large to merge in memory, and for now
-    /// those that exceed the free budget.
-    pub(crate) async fn compact(&self, now: i64) -> Result<usize, SeriesError> {
+    /// those that exceed the free budget. `unflushed` was collected before: what was flushed since is in files by now.
+    pub(crate) async fn compact(
+        &self,
+        now: i64,
+        unflushed: &Unflushed,
+    ) -> Result<usize, SeriesError> {
         let mut fewer = 0;
         // Hold no version meanwhile: its files could not be deleted.
-        let groups = compaction_groups(&self.version(), self.0.width.nanos(), now);
+        let groups = compaction_groups(&self.version(), self.0.width.nanos(), now, unflushed);
         for group in groups {
             // Charged to the upload share: resident blocks leave it part of the budget.
             let bytes = memory(&group);
@@ -178,9 +183,22 @@ impl WriterBatch {
     }
 }
 
-/// Groups of files to compact. A group has all files of its day or partition, so the generations of other files never
-/// lie between those of a group.
-fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<DataFile>>> {
+/// Rows of this process that are in no file.
+#[derive(Debug)]
+pub(crate) struct Unflushed {
+    pub(crate) keys: BTreeSet<PartitionKey>,
+    /// Rows of any partition may have been written in this generation, or in later ones, since the keys were collected.
+    pub(crate) from: u64,
+}
+
+/// Groups of files to compact. A group has all files of its day or partition, or those of neighbouring generations, so the
+/// generations of other files never lie between those of a group.
+fn compaction_groups(
+    version: &Version,
+    span: i64,
+    now: i64,
+    unflushed: &Unflushed,
+) -> Vec<Vec<Arc<DataFile>>> {
     let partitions_a_day = (DAY / span).max(1);
     let mut days: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
     for file in version.files() {
@@ -192,8 +210,11 @@ fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<Data
         let end = i128::from(day + 1) * i128::from(partitions_a_day) * i128::from(span);
         let over = end + i128::from(DAY_SETTLE_NANOS) <= i128::from(now);
         if over && is_worth_compacting(&files) {
-            groups.extend(mergeable(version, files));
-            continue;
+            let whole = groups_of_day(version, files.clone(), unflushed);
+            if !whole.is_empty() {
+                groups.extend(whole);
+                continue;
+            }
         }
         let mut partitions: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
         for file in files {
@@ -205,25 +226,61 @@ fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<Data
         let worth = partitions
             .into_values()
             .filter(|files| is_worth_compacting(files));
-        groups.extend(worth.flat_map(|files| mergeable(version, files)));
+        groups.extend(worth.flat_map(|files| groups_of_partition(version, files)));
     }
     groups
 }
 
-/// Splits a group where a log may still come back with rows between the generations of two files: a merged file counts by
-/// its newest generation, so it would win over them.
-fn mergeable(version: &Version, mut files: Vec<Arc<DataFile>>) -> Vec<Vec<Arc<DataFile>>> {
+/// Groups among the files of one partition.
+///
+/// A process flushes the generations of a partition in order: what its log has and no file is newer than its files there. So rows
+/// may come between two files only if these are of different epochs.
+fn groups_of_partition(version: &Version, files: Vec<Arc<DataFile>>) -> Vec<Vec<Arc<DataFile>>> {
+    let outstanding: Vec<_> = version.manifest().outstanding().collect();
+    split(files, |one, next| {
+        epoch_of(one) != epoch_of(next) && any_between(&outstanding, one, next)
+    })
+}
+
+/// Groups among the files of several partitions.
+///
+/// Between partitions generations have no order: a flush takes one partition after the other, and may end in the middle. Its log then
+/// has rows of a partition that are older than files of another one, and newer than those of their own, also in one epoch.
+fn groups_of_day(
+    version: &Version,
+    files: Vec<Arc<DataFile>>,
+    unflushed: &Unflushed,
+) -> Vec<Vec<Arc<DataFile>>> {
+    let partitions = || files.iter().map(|file| file.entry().partitions);
+    let first = partitions().map(|(first, _)| first).min();
+    let last = partitions().map(|(_, last)| last).max();
+    let of_day = unflushed
+        .keys
+        .iter()
+        .filter(|key| first <= Some(key.partition) && Some(key.partition) <= last)
+        .map(|key| key.generation..key.generation + 1);
+    let outstanding = version.manifest().outstanding().chain(of_day);
+    let outstanding: Vec<_> = outstanding.chain([unflushed.from..u64::MAX]).collect();
+    split(files, |one, next| any_between(&outstanding, one, next))
+}
+
+/// Whether rows of one of these generations may come in between or beside two files.
+fn any_between(outstanding: &[Range<u64>], one: u64, next: u64) -> bool {
+    outstanding
+        .iter()
+        .any(|unflushed| unflushed.start <= next && unflushed.end > one)
+}
+
+/// Splits files where `comes_between` finds that rows may still come between the generations of two of them: a merged file counts by
+/// its newest generation, so it would win over these rows.
+fn split(
+    mut files: Vec<Arc<DataFile>>,
+    comes_between: impl Fn(u64, u64) -> bool,
+) -> Vec<Vec<Arc<DataFile>>> {
     let newest = |file: &DataFile| file.entry().generations.1;
     files.sort_by_key(|file| newest(file));
-    let outstanding: Vec<_> = version.manifest().outstanding().collect();
-    let together = |one: &Arc<DataFile>, next: &Arc<DataFile>| {
-        let (one, next) = (newest(one), newest(next));
-        // Rows of one log are flushed in the order of their generations.
-        epoch_of(one) == epoch_of(next)
-            || !outstanding
-                .iter()
-                .any(|unflushed| unflushed.start <= next && unflushed.end > one)
-    };
+    let together =
+        |one: &Arc<DataFile>, next: &Arc<DataFile>| !comes_between(newest(one), newest(next));
     let groups = files.chunk_by(together).map(<[_]>::to_vec);
     groups.filter(|files| is_worth_compacting(files)).collect()
 }

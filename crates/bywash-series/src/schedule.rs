@@ -1,10 +1,13 @@
 //! Schedule of the work on data files: the check of the writer, retention, compaction, deletion of orphans.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::compaction::Unflushed;
 use crate::db::Shared;
+use crate::flush::blocking;
 use crate::{SeriesDb, SeriesError};
 
 /// Interval of maintenance. Flushes go on meanwhile.
@@ -37,9 +40,18 @@ async fn run_steps(shared: &Shared) -> Result<(), SeriesError> {
         .files
         .apply_retention(shared.options.retention, now)
         .await?;
-    shared.files.compact(now).await?;
+    let unflushed = unflushed(shared).await?;
+    shared.files.compact(now, &unflushed).await?;
     shared.files.delete_orphans(GRACE, now).await?;
     Ok(())
+}
+
+async fn unflushed(shared: &Shared) -> Result<Unflushed, SeriesError> {
+    // First: rows that come while the keys are collected are in this generation, or in a later one.
+    let from = shared.gate.current();
+    let memtable = Arc::clone(&shared.memtable);
+    let keys = blocking(move || Ok(memtable.unflushed())).await?;
+    Ok(Unflushed { keys, from })
 }
 
 /// Runs maintenance periodically until dropped.

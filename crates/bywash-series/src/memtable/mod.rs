@@ -8,7 +8,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -103,6 +103,22 @@ impl Memtable {
             });
         }
         partitions
+    }
+
+    /// Partitions and generations of all rows in memory, also while series leave.
+    pub(crate) fn unflushed(&self) -> BTreeSet<PartitionKey> {
+        self.directory.read(|catalogs| {
+            let mut keys = BTreeSet::new();
+            for series in catalogs.iter().flat_map(Catalog::iter) {
+                series.partitions(self.width, |partition, generation| {
+                    keys.insert(PartitionKey {
+                        partition,
+                        generation,
+                    });
+                });
+            }
+            keys
+        })
     }
 
     /// Copies all rows of a partition whose generation is closed.

@@ -381,16 +381,99 @@ pub(super) async fn open_over(
     SeriesDb::open(store, folder, budget, options).await
 }
 
+/// A clock that stands still.
+#[derive(Debug)]
+struct At(i64);
+
+impl crate::Clock for At {
+    fn now(&self) -> i64 {
+        self.0
+    }
+}
+
+/// Days after those of the rows, which are compacted then.
+const LATER: i64 = 10 * 24 * HOUR;
+const WIDTH: i64 = 2 * HOUR;
+
+/// A database that compacts whole days, and flushes no partition because of its age.
+fn after_the_days() -> TestDatabase {
+    let mut database = TestDatabase::new();
+    database.options.clock = Arc::new(At(LATER));
+    database.options.out_of_order_window = std::time::Duration::from_secs(365 * 24 * 3600);
+    database
+}
+
+/// Partition 1 has a file, and in the log a newer row of the same timestamp; partition 0 has a newer file than both. Its files
+/// are not put together before the row is in one.
+async fn flush_in_part(db: &SeriesDb, store: &FaultyStore) {
+    insert(db, &[(WIDTH, 1.0)]).unwrap();
+    db.flush().await.unwrap();
+    insert(db, &[(WIDTH, 2.0)]).unwrap();
+    // Ends the generation, and flushes nothing.
+    store.fault("put", "files/1-", Fault::Fail);
+    db.flush().await.unwrap_err();
+    insert(db, &[(0, 3.0)]).unwrap();
+    store.fault("put", "files/1-", Fault::Fail);
+    db.flush().await.unwrap_err();
+    store.clear_faults();
+    assert_eq!(db.stats().files, 2);
+}
+
+const IN_PART: [(i64, f64); 2] = [(0, 3.0), (WIDTH, 2.0)];
+
+#[tokio::test]
+async fn day_is_not_compacted_over_rows_that_a_flush_has_left_in_memory() {
+    let (store, database) = (FaultyStore::default(), after_the_days());
+    let db = open_over(store.shared(), &database).await.unwrap();
+    flush_in_part(&db, &store).await;
+    assert_eq!(rows(&db).await, expected(&IN_PART));
+    db.compact().await.unwrap();
+    assert_eq!(rows(&db).await, expected(&IN_PART));
+    db.flush().await.unwrap();
+    assert_eq!(rows(&db).await, expected(&IN_PART));
+    db.compact().await.unwrap();
+    assert_eq!((db.stats().files, rows(&db).await), (1, expected(&IN_PART)));
+}
+
+#[tokio::test]
+async fn day_is_not_compacted_over_rows_in_the_log_of_another_machine() {
+    let (store, first) = (FaultyStore::default(), after_the_days());
+    let db = open_over(store.shared(), &first).await.unwrap();
+    flush_in_part(&db, &store).await;
+    drop(db);
+    let second = after_the_days();
+    let other = open_over(store.shared(), &second).await.unwrap();
+    assert_eq!(rows(&other).await, expected(&[(0, 3.0), (WIDTH, 1.0)]));
+    other.compact().await.unwrap();
+    drop(other);
+    let back = open_over(store.shared(), &first).await.unwrap();
+    assert_eq!(rows(&back).await, expected(&IN_PART));
+    back.flush().await.unwrap();
+    back.compact().await.unwrap();
+    let files = back.stats().files;
+    assert_eq!((files, rows(&back).await), (1, expected(&IN_PART)));
+}
+
 /// A row of the simulation: epoch and number of its write, by which rows of one timestamp are ordered, and its value.
 type Written = (u64, u64, u64);
+
+/// Paths of the files of each partition of the simulation.
+const PARTS: [&str; 6] = [
+    "files/-3-",
+    "files/-2-",
+    "files/-1-",
+    "files/0-",
+    "files/1-",
+    "files/2-",
+];
 
 /// Random writes, flushes, compactions, crashes and changes of the machine, with failing requests, compared with a map.
 struct Simulation {
     random: StdRng,
     faulty: FaultyStore,
     machines: Vec<TestDatabase>,
-    /// Rows that are in the log of each machine only.
-    unflushed: Vec<Vec<(i64, Written)>>,
+    /// Rows that are in the log of each machine only, with their generations.
+    unflushed: Vec<Vec<(i64, u64, Written)>>,
     /// Rows in files.
     flushed: BTreeMap<i64, Written>,
     active: usize,
@@ -404,7 +487,7 @@ struct Simulation {
 impl Simulation {
     async fn new(seed: u64) -> Self {
         let faulty = FaultyStore::default();
-        let machines: Vec<_> = (0..MACHINES).map(|_| TestDatabase::new()).collect();
+        let machines: Vec<_> = (0..MACHINES).map(|_| after_the_days()).collect();
         let db = open_over(faulty.shared(), &machines[0]).await.unwrap();
         Self {
             random: StdRng::seed_from_u64(seed),
@@ -421,13 +504,14 @@ impl Simulation {
     }
 
     fn write(&mut self, machine: usize, db: &SeriesDb, epoch: u64) {
-        let from = self.random.random_range(-3..3) * 2 * HOUR;
+        let from = self.random.random_range(-3..3) * WIDTH;
         for _ in 0..self.random.random_range(1..20) {
             self.writes += 1;
             let at = from + self.random.random_range(0..10);
             let value = self.writes as f64;
             insert(db, &[(at, value)]).unwrap();
-            self.unflushed[machine].push((at, (epoch, self.writes, value.to_bits())));
+            let written = (epoch, self.writes, value.to_bits());
+            self.unflushed[machine].push((at, db.0.gate.current(), written));
         }
     }
 
@@ -447,7 +531,25 @@ impl Simulation {
         self.fail_sometimes();
         while self.db.flush().await.is_err() {}
         self.faulty.clear_faults();
-        for (at, written) in std::mem::take(&mut self.unflushed[self.active]) {
+        self.move_flushed();
+        assert!(self.unflushed[self.active].is_empty());
+    }
+
+    /// Flushes the partitions before one of them.
+    async fn flush_in_part(&mut self) {
+        let part = PARTS[self.random.random_range(0..PARTS.len())];
+        self.faulty.fault("put", part, Fault::Fail);
+        let _ = self.db.flush().await;
+        self.faulty.clear_faults();
+        self.move_flushed();
+    }
+
+    /// Learns which rows are in files now.
+    fn move_flushed(&mut self) {
+        let version = self.db.0.files.version();
+        let is_flushed = |at: i64, generation| version.is_flushed(at.div_euclid(WIDTH), generation);
+        let rows = &mut self.unflushed[self.active];
+        for (at, _, written) in rows.extract_if(.., |(at, of, _)| is_flushed(*at, *of)) {
             let known = self.flushed.entry(at).or_insert(written);
             *known = written.max(*known);
         }
@@ -482,12 +584,13 @@ impl Simulation {
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..12) {
+        match self.random.random_range(0..13) {
             0 => {
                 self.db.0.gate.close();
             }
-            1 | 2 => self.flush().await,
-            3 => {
+            1 => self.flush().await,
+            2 => self.flush_in_part().await,
+            3 | 12 => {
                 self.fail_sometimes();
                 // A failed compaction has no effect that readers see.
                 let _ = self.db.compact().await;
@@ -507,7 +610,7 @@ impl Simulation {
 
     async fn compare(&self) {
         let mut visible = self.flushed.clone();
-        for &(at, written) in &self.unflushed[self.active] {
+        for &(at, _, written) in &self.unflushed[self.active] {
             let known = visible.entry(at).or_insert(written);
             *known = written.max(*known);
         }

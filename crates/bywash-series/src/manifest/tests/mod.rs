@@ -16,6 +16,7 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 use super::*;
+use crate::compaction::Unflushed;
 use crate::memtable::{ImmutableMemtable, SeriesColumns};
 use crate::query::{MergeIterator, SortedRun};
 use crate::{Point, Retention};
@@ -218,6 +219,14 @@ async fn flushed_rows_are_read(profile: Profile) {
     assert_eq!(read_all(file, "ä/b", "o").await, []);
 }
 
+/// No rows in memory.
+fn no_rows() -> Unflushed {
+    Unflushed {
+        keys: BTreeSet::new(),
+        from: u64::MAX,
+    }
+}
+
 /// Nanoseconds of `days` and `hours`.
 fn at(days: i64, hours: i64) -> i64 {
     (days * 24 + hours) * 3_600_000_000_000
@@ -252,9 +261,9 @@ async fn compacted_files_have_the_same_rows_and_the_newest_generation_wins() {
     assert_eq!(before.len(), 12 * 500);
     assert_eq!(before[1001], (at(0, 4) + 1, 3));
 
-    let removed = files.compact(at(1, 0)).await.unwrap();
+    let removed = files.compact(at(1, 0), &no_rows()).await.unwrap();
     assert_eq!(removed, 2, "rows of the day may still come late");
-    assert_eq!(files.compact(at(1, 1)).await.unwrap(), 11);
+    assert_eq!(files.compact(at(1, 1), &no_rows()).await.unwrap(), 11);
     assert_eq!(files.version().files().len(), 1);
     assert_eq!(
         bits(&rows(&files, ("a", "x"), i64::MIN..=i64::MAX).await),
@@ -307,11 +316,11 @@ async fn compactions_are_charged_to_the_budget_and_deferred_without_memory() {
         held
     };
     let held = exhaust_budget(32 << 10);
-    assert_eq!(files.compact(at(0, 1)).await.unwrap(), 0);
+    assert_eq!(files.compact(at(0, 1), &no_rows()).await.unwrap(), 0);
     assert_eq!(files.version().files().len(), 3);
     drop(held);
     let before = budget.held(Share::Upload);
-    assert_eq!(files.compact(at(0, 1)).await.unwrap(), 2);
+    assert_eq!(files.compact(at(0, 1), &no_rows()).await.unwrap(), 2);
     assert_eq!(
         budget.held(Share::Upload),
         before,
