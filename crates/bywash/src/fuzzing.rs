@@ -10,8 +10,8 @@ use crate::UploadToken;
 use crate::origin::http_client::Response;
 use crate::origin::response::fuzz::list_page;
 use crate::origin::stated_digest::stated_digest;
-use crate::origin::{azure, folder, gcs, http as web, s3};
-use crate::upload::journal;
+use crate::origin::{azure, folder, gcs, http as web, s3, signed};
+use crate::upload::{journal, sealed_token};
 
 /// Parses the file of an open upload; the first byte selects a whole file or the bodies of its records.
 pub fn journal(bytes: &[u8]) {
@@ -22,13 +22,36 @@ pub fn journal(bytes: &[u8]) {
     }
 }
 
-/// Parses an upload token, and checks that what was read is written and read again alike.
+/// Parses an upload token, whole and as the body of one with a valid checksum: its version, and its header up to a zero, which the
+/// bytes that the store does not have follow. Checks that what was read is written and read again alike.
 pub fn token(bytes: &[u8]) {
-    if let Ok(token) = UploadToken::from_bytes(Bytes::copy_from_slice(bytes)) {
+    whole_token(Bytes::copy_from_slice(bytes));
+    if let Some((version, rest)) = bytes.split_first() {
+        let end = rest.iter().position(|byte| *byte == 0);
+        let (header, waiting) = rest.split_at(end.unwrap_or(rest.len()));
+        whole_token(sealed_token(u32::from(*version), header, waiting));
+    }
+}
+
+fn whole_token(bytes: Bytes) {
+    if let Ok(token) = UploadToken::from_bytes(bytes) {
         let written = token.to_bytes().expect("it was written before");
         let again = UploadToken::from_bytes(Bytes::from(written)).expect("a token just written");
         assert_eq!(again.position(), token.position());
+        assert_eq!(again.acknowledged(), token.acknowledged());
         assert_eq!(again.path(), token.path());
+        let again = again.to_bytes().expect("it was read");
+        assert!(
+            again == token.to_bytes().expect("as before"),
+            "written alike"
+        );
+    }
+}
+
+/// Parses tokens of sessions at signed addresses, signed addresses, and those of parts.
+pub fn signed(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        signed::fuzz::signed(text);
     }
 }
 
@@ -117,6 +140,11 @@ mod tests {
     #[test]
     fn tokens() {
         bywash_support::fuzz_corpus::run_seeds("token", token);
+    }
+
+    #[test]
+    fn signed_addresses() {
+        bywash_support::fuzz_corpus::run_seeds("signed", signed);
     }
 
     #[test]

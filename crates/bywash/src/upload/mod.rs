@@ -33,4 +33,6 @@ pub(crate) use plan::ChunkPlan;
 pub use resume::Resumed;
 pub use stream::UploadWriter;
 pub use token::UploadToken;
+#[cfg(any(test, fuzzing))]
+pub(crate) use token::sealed_token;
 pub use writer::Upload;

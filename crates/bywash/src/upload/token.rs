@@ -2,6 +2,9 @@
 
 mod codec;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use codec::sealed_token;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

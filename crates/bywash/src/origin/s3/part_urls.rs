@@ -108,7 +108,11 @@ impl PartUrls {
     }
 
     /// Returns the address of a request; `Err` names the one that is missing.
-    pub(super) fn url(&self, method: &Method, query: &[(&str, &str)]) -> Result<Url, String> {
+    pub(in crate::origin) fn url(
+        &self,
+        method: &Method,
+        query: &[(&str, &str)],
+    ) -> Result<Url, String> {
         let number = |name: &str| -> Option<usize> {
             let (_, value) = query.iter().find(|(known, _)| *known == name)?;
             value.parse().ok()
@@ -134,7 +138,7 @@ impl PartUrls {
     }
 
     /// Returns the marker of the page of parts after this one.
-    pub(super) fn marker_after(&self, marker: &str) -> Option<String> {
+    pub(in crate::origin) fn marker_after(&self, marker: &str) -> Option<String> {
         let page = marker.parse::<usize>().ok()? / Self::PAGE + 1;
         (page < self.list.len()).then(|| (page * Self::PAGE).to_string())
     }

@@ -11,6 +11,8 @@
 
 mod address;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod put;
 
 use std::fmt;

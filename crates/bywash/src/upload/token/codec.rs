@@ -117,7 +117,8 @@ impl UploadToken {
         let header: TokenHeader = serde_json::from_slice(&bytes[PREAMBLE_BYTES..header_end])
             .map_err(|error| invalid(error.to_string()))?;
         let plan = header.plan;
-        if !plan.is_sound() || plan.known_from() > header.acknowledged {
+        let accepted = header.acknowledged.checked_add((end - header_end) as u64);
+        if !plan.is_sound() || plan.known_from() > header.acknowledged || accepted.is_none() {
             return Err(invalid("its chunks cannot be"));
         }
         Ok(Self {
@@ -141,6 +142,19 @@ impl UploadToken {
             waiting: bytes.slice(header_end..end),
         })
     }
+}
+
+/// Returns a token of these parts with a valid checksum, for fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn sealed_token(version: u32, header: &[u8], waiting: &[u8]) -> Bytes {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&(header.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(header);
+    bytes.extend_from_slice(waiting);
+    let crc = crc32c(&[Bytes::copy_from_slice(&bytes)]);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes.into()
 }
 
 /// Returns the number in four bytes.
