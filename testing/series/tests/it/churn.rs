@@ -4,6 +4,7 @@
 //! one run.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bywash::origin::folder::FolderStore;
 use bywash_mem::{BlockPool, PoolConfig};
@@ -92,6 +93,7 @@ async fn memory_stays_flat_while_names_come_and_go() {
 
 /// Returns the most memory in the first half of the names and in the second.
 fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
+    let began = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
     let lasting: Vec<_> = (0..live / LASTING_PART)
         .map(|number| format!("lasting {number}"))
@@ -115,6 +117,18 @@ fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
             write(db, part, at);
         }
         let now = resident();
+        if (first / BATCH).is_multiple_of(names / BATCH / 10) {
+            let stats = db.stats();
+            println!(
+                "{:.0} s, {first} names: {} MiB resident, {} series, {} MiB of {} MiB charged, {} flushes",
+                began.elapsed().as_secs_f64(),
+                now >> 20,
+                stats.series,
+                stats.memtable_bytes >> 20,
+                stats.memtable_limit >> 20,
+                stats.flushes
+            );
+        }
         if first < names / 2 {
             settled = now.max(settled);
         } else {
