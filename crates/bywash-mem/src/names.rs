@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
-use crate::block::{Table, Tables};
+use crate::block::{FIRST, Table, Tables, max_entries};
 use crate::cpu_prefetch::prefetch_line;
 use crate::sync::{AtomicU32, HashState, Mutex, Ordering};
 
@@ -44,7 +44,7 @@ type Chunk<V> = Arc<[EntrySlot<V>]>;
 impl<V> Entries<V> {
     fn new(max: usize) -> Self {
         let chunks = std::iter::repeat_with(OnceLock::new);
-        Self(chunks.take(max.div_ceil(CHUNK)).collect())
+        Self(chunks.take(side_len(max)).collect())
     }
 
     fn grown(&self, max: usize) -> Self {
@@ -75,6 +75,12 @@ impl<V> Entries<V> {
         entry.name.equals(pair).then_some((id, &entry.value))
     }
 
+    /// Whether there is a chunk for this id.
+    fn has_chunk(&self, id: u32) -> bool {
+        let chunk = self.0.get(id as usize / CHUNK);
+        chunk.is_some_and(|chunk| chunk.get().is_some())
+    }
+
     /// Stores an entry. One writer at a time.
     fn put(&self, id: u32, entry: Entry<V>) -> &Entry<V> {
         let id = id as usize;
@@ -84,6 +90,30 @@ impl<V> Entries<V> {
         });
         chunk[id % CHUNK].0.get_or_init(|| entry)
     }
+
+    /// Bytes of the tables that an entry at this id adds to one of so many cells.
+    fn growth(mut cells: usize, id: u32) -> usize {
+        let mut bytes = 0;
+        while side_len(max_entries(cells)) * CHUNK <= id as usize {
+            cells *= 2;
+            bytes += Self::table_bytes(cells);
+        }
+        if id as usize >= max_entries(cells) {
+            bytes += Self::table_bytes(2 * cells);
+        }
+        bytes
+    }
+
+    /// Bytes of a table with this many cells, and of its side data.
+    fn table_bytes(cells: usize) -> usize {
+        Tables::<Self>::table_bytes(cells)
+            + side_len(max_entries(cells)) * size_of::<OnceLock<Chunk<V>>>()
+    }
+}
+
+/// Number of chunks for so many entries.
+fn side_len(max: usize) -> usize {
+    max.div_ceil(CHUNK)
 }
 
 /// Aligned to a cache line, so that a lookup reads the table's line and this one.
@@ -132,6 +162,19 @@ impl StoredName {
         }
     }
 
+    /// Bytes of the name that lie apart from the entry.
+    fn bytes_apart(&self) -> usize {
+        match self {
+            Self::Short { .. } => 0,
+            Self::Long { text, .. } => text.len(),
+        }
+    }
+
+    /// As [`Self::bytes_apart`], of a name of this length.
+    fn bytes_apart_of(len: usize) -> usize {
+        if len > SHORT { len } else { 0 }
+    }
+
     #[inline(always)]
     fn equals(&self, (first, second): Pair<'_>) -> bool {
         let (bytes, split) = match self {
@@ -159,10 +202,18 @@ pub struct NameLookup {
     likely: Option<u32>,
 }
 
+/// Bytes of entries, without those of tables.
+#[derive(Default)]
+struct EntryBytes {
+    chunks: usize,
+    /// Names that are stored apart.
+    long: usize,
+}
+
 /// Written by writers, on a line apart from what readers read.
 struct NamesWriter {
     /// Held by the thread that inserts a name.
-    lock: Mutex<()>,
+    lock: Mutex<EntryBytes>,
     /// Number of names. Written under the lock, read by `len`.
     len: AtomicU32,
 }
@@ -175,7 +226,7 @@ impl<V> Names<V> {
             tables: Tables::new(Entries::new),
             hash_state: HashState::default(),
             writer: CachePadded::new(NamesWriter {
-                lock: Mutex::new(()),
+                lock: Mutex::new(EntryBytes::default()),
                 len: AtomicU32::new(0),
             }),
         }
@@ -254,7 +305,7 @@ impl<V> Names<V> {
     /// If the map has the name or the id.
     pub fn insert_at(&self, id: u32, first: &str, second: &str, value: V) -> &V {
         let hash = self.start_lookup(first, second).hash;
-        let _inserting = self.writer.lock.lock();
+        let mut inserting = self.writer.lock.lock();
         let known = Self::find_slow(self.tables.newest(), hash, (first, second));
         assert!(known.is_none(), "the name is there");
         // Capacities double: the table is as large as if all ids below were there.
@@ -267,13 +318,17 @@ impl<V> Names<V> {
             name: StoredName::new((first, second)),
             value,
         };
-        let entry = self.put(hash, id, entry);
+        let entry = self.put(hash, id, entry, &mut inserting);
         &entry.value
     }
 
     /// Stores an entry. Under the lock of insertions.
-    fn put(&self, hash: u64, id: u32, entry: Entry<V>) -> &Entry<V> {
+    fn put(&self, hash: u64, id: u32, entry: Entry<V>, bytes: &mut EntryBytes) -> &Entry<V> {
         let table = self.tables.grow_if_full(id as usize, Entries::grown);
+        if !table.side().has_chunk(id) {
+            bytes.chunks += Self::CHUNK_BYTES;
+        }
+        bytes.long += entry.name.bytes_apart();
         let entry = table.side().put(id, entry);
         // Relaxed: written only under the lock.
         let len = self.writer.len.load(Ordering::Relaxed).max(id + 1);
@@ -312,6 +367,49 @@ impl<V> Names<V> {
         self.writer.len.load(Ordering::Acquire) as usize
     }
 
+    /// Bytes of a chunk of entries: so many are allocated at once, and freed with the map.
+    const CHUNK_BYTES: usize = CHUNK * size_of::<EntrySlot<V>>();
+
+    /// Bytes allocated for names and values: tables, entries, long names. Without what values allocate themselves.
+    ///
+    /// Entries lie in chunks of 256 neighbouring ids, so a few entries at scattered ids take as much as all ids between them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let EntryBytes { chunks, long } = *self.writer.lock.lock();
+        self.bytes_of_tables() + chunks + long
+    }
+
+    fn bytes_of_tables(&self) -> usize {
+        let cells = self.tables.capacities();
+        cells.map(Entries::<V>::table_bytes).sum()
+    }
+
+    /// Bytes by which [`Self::insert_at`] of this id and name would increase [`Self::bytes`], if no other thread inserts meanwhile.
+    #[must_use]
+    pub fn bytes_to_insert(&self, id: u32, first: &str, second: &str) -> usize {
+        let table = self.tables.newest();
+        let mut bytes = StoredName::bytes_apart_of(first.len() + second.len());
+        if !table.side().has_chunk(id) {
+            bytes += Self::CHUNK_BYTES;
+        }
+        bytes + Entries::<V>::growth(table.capacity(), id)
+    }
+
+    /// Bytes of a map with copies of the entries of these ids, at the same ids and in ascending order, if their names are short.
+    #[must_use]
+    pub fn bytes_of_copy(&self, ids: impl Iterator<Item = u32>) -> usize {
+        let mut chunks = 0;
+        let mut last = None;
+        for id in ids {
+            let is_new = last.is_none_or(|last: u32| last as usize / CHUNK != id as usize / CHUNK);
+            chunks += usize::from(is_new);
+            last = Some(id);
+        }
+        let first = Entries::<V>::table_bytes(FIRST);
+        let grown = last.map_or(0, |last| Entries::<V>::growth(FIRST, last));
+        first + grown + chunks * Self::CHUNK_BYTES
+    }
+
     /// Whether there is no name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -343,7 +441,7 @@ impl<V> Names<V> {
 
     #[inline(never)]
     fn insert(&self, hash: u64, pair: Pair<'_>, init: impl FnOnce(u32) -> V) -> &V {
-        let inserting = self.writer.lock.lock();
+        let mut inserting = self.writer.lock.lock();
         // Another thread may have inserted it since the caller looked.
         if let Some((_, value)) = Self::find_slow(self.tables.newest(), hash, pair) {
             return value;
@@ -355,7 +453,7 @@ impl<V> Names<V> {
             name: StoredName::new(pair),
             value: init(id),
         };
-        let entry = self.put(hash, id, entry);
+        let entry = self.put(hash, id, entry, &mut inserting);
         drop(inserting);
         &entry.value
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use bywash_mem::{NameLookup, Names};
 use parking_lot::Mutex;
@@ -15,9 +15,11 @@ use crate::memtable::{Memtable, Series};
 use crate::query::Pattern;
 use crate::{Row, Selector, SeriesError};
 
-/// Bytes charged for a series besides names and rows: its entry, its share of growing tables, its entry in sort
-/// order.
-const SERIES_OVERHEAD: usize = 308;
+/// Bytes charged for a series besides its rows and what [`Names`] allocates: its place in the order of names, and among unsorted
+/// or free ids.
+const ORDER_BYTES: usize = size_of::<NamedSeries>() + 8;
+/// Bytes of a shared text besides its characters.
+const TEXT_OVERHEAD: usize = 16;
 /// Rows looked up together, and series prefetched before they are written, so that their cache misses overlap. Some
 /// five cache lines a row fit a cache of 32 KiB.
 pub(crate) const LOOKUP_BATCH: usize = 16;
@@ -40,6 +42,8 @@ pub(crate) struct Catalog {
     count: AtomicU32,
     /// Interned names of sources and metrics.
     strings: Names<InternedString>,
+    /// Bytes of the texts of `strings`.
+    text_bytes: AtomicUsize,
     /// Series by source and metric, as of the last listing.
     order: Mutex<Arc<[NamedSeries]>>,
     /// Ids of series that are not in that order.
@@ -67,6 +71,7 @@ impl Catalog {
             series: Names::new(),
             count: AtomicU32::new(0),
             strings: Names::new(),
+            text_bytes: AtomicUsize::new(0),
             order: Mutex::default(),
             unsorted: Mutex::default(),
         }
@@ -82,6 +87,19 @@ impl Catalog {
     ) -> Result<SeriesHandle, SeriesError> {
         let lookup = self.series.start_lookup(source, metric);
         self.finish_or_insert(lookup, (source, metric), memtable)
+    }
+
+    /// As [`Self::handle`], for names of the log: they may take all of the memory, as an older build let them.
+    pub(crate) fn handle_of_log(
+        &self,
+        names: (&str, &str),
+        memtable: &Memtable,
+    ) -> Result<SeriesHandle, SeriesError> {
+        let lookup = self.series.start_lookup(names.0, names.1);
+        match self.series.finish_lookup(lookup, names.0, names.1) {
+            Some(id) => Ok(SeriesHandle(id, self.epoch)),
+            None => self.insert(names, memtable, memtable.memory.limit()),
+        }
     }
 
     /// Appends `rows` to `out`, with handles in place of names. Inserts new series. Consecutive rows with equal names
@@ -124,7 +142,7 @@ impl Catalog {
     ) -> Result<SeriesHandle, SeriesError> {
         match self.series.finish_lookup(lookup, source, metric) {
             Some(id) => Ok(SeriesHandle(id, self.epoch)),
-            None => self.insert((source, metric), memtable),
+            None => self.insert((source, metric), memtable, memtable.max_name_bytes()),
         }
     }
 
@@ -133,6 +151,7 @@ impl Catalog {
         &self,
         names: (&str, &str),
         memtable: &Memtable,
+        max_bytes: u64,
     ) -> Result<SeriesHandle, SeriesError> {
         for (what, name) in [("source", names.0), ("metric", names.1)] {
             if name.len() > MAX_NAME {
@@ -140,7 +159,9 @@ impl Catalog {
                 return Err(SeriesError::NameTooLong { what, bytes });
             }
         }
-        memtable.directory.create(self, names, &memtable.memory)?;
+        memtable
+            .directory
+            .create(self, names, (&memtable.memory, max_bytes))?;
         let series = self.find(names.0, names.1).expect("just created");
         Ok(SeriesHandle(series.handle.0, self.epoch))
     }
@@ -164,13 +185,53 @@ impl Catalog {
     }
 
     fn intern(&self, text: &str) -> u32 {
-        let entry = self
-            .strings
-            .get_or_insert_with_id("", text, |id| InternedString {
+        let entry = self.strings.get_or_insert_with_id("", text, |id| {
+            // Relaxed: written under the lock of the directory.
+            self.text_bytes
+                .fetch_add(TEXT_OVERHEAD + text.len(), Ordering::Relaxed);
+            InternedString {
                 id,
                 text: text.into(),
-            });
+            }
+        });
         entry.id
+    }
+
+    /// Bytes allocated for all series besides their rows.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: as in `intern`.
+        let texts = self.text_bytes.load(Ordering::Relaxed);
+        (self.series.bytes() + self.strings.bytes() + texts + self.len() * ORDER_BYTES) as u64
+    }
+
+    /// Max bytes by which [`Self::add`] of a series with this id would increase [`Self::bytes`].
+    pub(crate) fn bytes_to_add(&self, id: u32, (source, metric): (&str, &str)) -> u64 {
+        let strings = &self.strings;
+        let mut bytes = ORDER_BYTES + self.series.bytes_to_insert(id, source, metric);
+        let mut next = strings.len() as u32;
+        for text in [source, metric] {
+            if strings.get(text).is_none() {
+                // Of the second one too, the chunk and the table are those of the last id.
+                let long =
+                    strings.bytes_to_insert(next, "", text) - strings.bytes_to_insert(next, "", "");
+                bytes += TEXT_OVERHEAD + text.len() + long;
+                next += 1;
+            }
+        }
+        if let Some(last) = next.checked_sub(1) {
+            bytes += strings.bytes_to_insert(last, "", "");
+        }
+        bytes as u64
+    }
+
+    /// Approximate bytes of a catalog with so many of the series, those of these ids in ascending order.
+    pub(crate) fn bytes_of_copy(&self, ids: impl Iterator<Item = u32>) -> u64 {
+        let mut count = 0;
+        let series = self.series.bytes_of_copy(ids.inspect(|_| count += 1));
+        // Texts have no order.
+        let others = self.bytes() - self.series.bytes() as u64;
+        let share = others * count / (self.len() as u64).max(count).max(1);
+        series as u64 + share
     }
 
     /// Returns the series with these names, if it exists.
@@ -387,9 +448,4 @@ impl Catalog {
         // Relaxed: a count.
         self.count.load(Ordering::Relaxed) as usize
     }
-}
-
-/// Bytes charged for a series besides its rows.
-pub(crate) fn bytes_of_names((source, metric): (&str, &str)) -> u64 {
-    (SERIES_OVERHEAD + 3 * (source.len() + metric.len())) as u64
 }

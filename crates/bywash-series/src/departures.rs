@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use crate::SeriesHandle;
 use crate::background::{TICK, blocking};
-use crate::catalog::{Catalog, bytes_of_names};
+use crate::catalog::Catalog;
 use crate::db::Shared;
 use crate::directory::Directory;
-use crate::memtable::RowMemory;
+use crate::memtable::Series;
 
 /// Max time between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -87,7 +87,10 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
         return 0;
     }
     // The copies of the others, until those before them are dropped.
-    let copied = directory.bytes() / all.max(1) as u64 * (all - leaving.len().min(all)) as u64;
+    let mut leaves = leaving.iter().peekable();
+    let stays = |series: &&Series| leaves.next_if(|handle| **handle == series.handle).is_none();
+    let staying = before.iter().filter(stays).map(|series| series.handle.0);
+    let copied = before.bytes_of_copy(staying);
     let Some(_copies) = shared.memtable.memory.reserve_copy(copied) else {
         tracing::debug!(
             copied,
@@ -119,30 +122,20 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
     leaving.truncate(left);
     next.inherit_order(&before);
     directory.end();
-    let departed = free(shared, (&before, &next), leaving);
+    let departed = free(directory, &next, &leaving);
+    directory.settle(&shared.memtable.memory);
     shared.counters.departed(departed);
     departed
 }
 
-/// Gives back what is charged for series that have left, and their ids. Those that writers needed meanwhile have not.
-fn free(shared: &Shared, (before, next): (&Catalog, &Catalog), leaving: Vec<SeriesHandle>) -> u64 {
-    let directory: &Directory = &shared.memtable.directory;
+/// Gives back the ids of series that have left. Those that writers needed meanwhile have not. Returns their number.
+fn free(directory: &Directory, next: &Catalog, leaving: &[SeriesHandle]) -> u64 {
     let mut departed = 0;
     for handles in leaving.chunks(FREED_AT_ONCE) {
-        let left = handles
-            .iter()
-            .filter(|handle| next.by_id(handle.0).is_none());
-        let left = left.filter_map(|handle| before.by_id(handle.0));
-        let (ids, bytes): (Vec<u32>, Vec<u64>) = left
-            .map(|series| {
-                let (source, metric) = before.names(series);
-                (series.handle.0, bytes_of_names((source, metric)))
-            })
-            .unzip();
-        let bytes = bytes.iter().sum();
-        directory.free(&ids, bytes);
-        shared.memtable.memory.release(RowMemory::heap(bytes));
-        departed += ids.len() as u64;
+        let ids = handles.iter().map(|handle| handle.0);
+        let left: Vec<u32> = ids.filter(|id| next.by_id(*id).is_none()).collect();
+        directory.free(&left);
+        departed += left.len() as u64;
     }
     departed
 }

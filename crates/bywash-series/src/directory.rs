@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::SeriesError;
-use crate::catalog::{Catalog, SeriesHandle, bytes_of_names};
-use crate::memtable::MemoryReservation;
+use crate::catalog::{Catalog, SeriesHandle};
+use crate::memtable::{MemoryReservation, RowMemory};
 
 /// Catalogs of a database, and ids of its series.
 #[derive(Debug)]
@@ -21,8 +21,10 @@ pub(crate) struct Directory {
     state: Mutex<DirectoryState>,
     /// All ids given out are below it.
     end: AtomicU32,
-    /// Bytes charged for series besides their rows.
+    /// Bytes charged for series besides their rows: those of catalogs beyond empty ones.
     bytes: AtomicU64,
+    /// Bytes of an empty catalog, which are not charged.
+    empty: u64,
     /// Series made since the last sweep.
     created: AtomicU64,
     /// Whether a new series, or rows, found no memory since the last sweep began.
@@ -89,10 +91,12 @@ impl Catalogs {
 
 impl Default for Directory {
     fn default() -> Self {
+        let current = Arc::new(Catalog::new(0));
+        let empty = current.bytes();
         let catalogs = Catalogs {
             begun: 0,
             before: None,
-            current: Arc::new(Catalog::new(0)),
+            current,
         };
         Self {
             state: Mutex::new(DirectoryState {
@@ -103,6 +107,7 @@ impl Default for Directory {
             }),
             end: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            empty,
             created: AtomicU64::new(0),
             refused: AtomicBool::new(false),
         }
@@ -133,12 +138,12 @@ impl Directory {
     }
 
     /// Makes a series in `catalog`, which is that of the caller's generation: a new one, or that of the other catalog. Does
-    /// nothing if it is there.
+    /// nothing if it is there. Charges what it takes, while that is at most `max_bytes` with all others.
     pub(crate) fn create(
         &self,
         catalog: &Catalog,
         names: (&str, &str),
-        memory: &MemoryReservation,
+        (memory, max_bytes): (&MemoryReservation, u64),
     ) -> Result<(), SeriesError> {
         let mut state = self.state.lock();
         if catalog.find(names.0, names.1).is_some() {
@@ -153,17 +158,23 @@ impl Directory {
         let end = self.end.load(Ordering::Relaxed);
         let too_many = || SeriesError::TooManySeries {
             series: state.catalogs.current.len(),
-            limit: memory.limit(),
+            limit: max_bytes,
         };
-        let bytes = bytes_of_names(names);
-        if end == u32::MAX && state.free.is_empty() || !memory.try_charge(bytes) {
+        let id = state.free.peek().map_or(end, |Reverse(id)| *id);
+        let charge = catalog.bytes_to_add(id, names);
+        if id == u32::MAX || self.bytes() + charge > max_bytes || !memory.try_charge(charge) {
             self.mark_refused();
             return Err(too_many());
         }
-        let id = state.free.pop().map_or(end, |Reverse(id)| id);
+        state.free.pop();
         // Relaxed: as above; a reader of `end` has a handle, which it got after this.
         self.end.store(end.max(id + 1), Ordering::Relaxed);
+        let before = catalog.bytes();
         catalog.add(SeriesHandle(id, state.epoch), names, None);
+        let bytes = catalog.bytes() - before;
+        if bytes < charge {
+            memory.release(RowMemory::heap(charge - bytes));
+        }
         // Relaxed: counts.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Relaxed: as above.
@@ -210,12 +221,24 @@ impl Directory {
         state.catalogs.before.take()
     }
 
-    /// Gives back the ids of series that have left, and the bytes that were charged for them.
-    pub(crate) fn free(&self, ids: &[u32], bytes: u64) {
+    /// Gives back the ids of series that have left.
+    pub(crate) fn free(&self, ids: &[u32]) {
         let mut state = self.state.lock();
         state.free.extend(ids.iter().map(|id| Reverse(*id)));
-        // Relaxed: a count.
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Charges what the catalog takes after a replacement. Less than the one before: it has some of the same ids.
+    pub(crate) fn settle(&self, memory: &MemoryReservation) {
+        let freed = {
+            let state = self.state.lock();
+            let bytes = state.catalogs.current.bytes();
+            let charged = self.bytes();
+            let freed = (charged + self.empty).saturating_sub(bytes).min(charged);
+            // Relaxed: written under the lock.
+            self.bytes.store(charged - freed, Ordering::Relaxed);
+            freed
+        };
+        memory.release(RowMemory::heap(freed));
     }
 
     /// Returns the error of a handle that no catalog has.

@@ -37,7 +37,7 @@ pub enum SeriesError {
     TooManySeries {
         /// Number of known series.
         series: usize,
-        /// Max bytes of rows and names.
+        /// Max bytes of names.
         limit: u64,
     },
     /// The series of the handle has left memory: it had no row there for [`crate::SeriesOptions::idle_names`], or not lately

@@ -275,7 +275,8 @@ impl LogReader<'_> {
                 if rows.points().all(|point| is_flushed(&point)) {
                     return Ok(());
                 }
-                let handle = self.catalog.handle(&names.0, &names.1, self.memtable)?;
+                let names = (&*names.0, &*names.1);
+                let handle = self.catalog.handle_of_log(names, self.memtable)?;
                 *named = NamedSeries::InMemory(handle);
                 handle
             }

@@ -31,7 +31,7 @@ pub(crate) use sharded_pins::OwnOutcome;
 #[cfg(all(test, loom))]
 pub(crate) use slab::Slab;
 pub(crate) use slab::{BlockContents, FrameRef};
-pub(crate) use table::{Table, Tables};
+pub(crate) use table::{FIRST, Table, Tables, max_entries};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use word::MAX_FREQ;
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -18,10 +18,10 @@ const GROUP: usize = 2;
 
 /// Cells of the first table: eight cache lines, because the tables of most tests and of many programs stay small.
 #[cfg(not(any(loom, shuttle)))]
-const FIRST: usize = 64;
+pub(crate) const FIRST: usize = 64;
 /// Loom constructs every cell, and models and stress tests grow the table.
 #[cfg(any(loom, shuttle))]
-const FIRST: usize = 4;
+pub(crate) const FIRST: usize = 4;
 
 /// More than one group, so that shifts are by less than 64.
 const _: () = assert!(FIRST / GROUP > 1);
@@ -243,7 +243,7 @@ pub(crate) struct Tables<S = ()> {
 }
 
 /// Maximum number of entries in a table of this many cells.
-fn max_entries(cells: usize) -> usize {
+pub(crate) fn max_entries(cells: usize) -> usize {
     cells / FULL.1 * FULL.0
 }
 
@@ -298,12 +298,19 @@ impl<S> Tables<S> {
         larger
     }
 
-    /// Bytes of all tables.
+    /// Bytes of all tables, without their side data.
     pub(crate) fn bytes(&self) -> usize {
-        self.kept
-            .iter()
-            .filter_map(OnceLock::get)
-            .map(|table| size_of_val(&*table.groups))
-            .sum()
+        self.capacities().map(Self::table_bytes).sum()
+    }
+
+    /// Bytes of a table with this many cells, without its side data.
+    pub(crate) fn table_bytes(cells: usize) -> usize {
+        cells / GROUP * size_of::<Group>()
+    }
+
+    /// Numbers of cells of all tables.
+    pub(crate) fn capacities(&self) -> impl Iterator<Item = usize> {
+        let tables = self.kept.iter().filter_map(OnceLock::get);
+        tables.map(|table| table.capacity())
     }
 }

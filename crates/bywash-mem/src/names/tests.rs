@@ -264,3 +264,44 @@ fn names_are_inserted_at_ids_with_gaps() {
         assert!(catch_unwind(inserted).is_err(), "{id} {first}");
     }
 }
+
+/// Counts of what was allocated, from the sizes of its parts.
+#[test]
+fn bytes_are_those_of_tables_chunks_and_long_names() {
+    let names = Names::new();
+    let slot = size_of::<super::EntrySlot<u64>>();
+    let chunk_pointer = size_of::<std::sync::OnceLock<super::Chunk<u64>>>();
+    // Tables of twice the cells each, of 8 bytes; three quarters may be in use.
+    let table = |cells: usize| cells * 8 + (cells / 4 * 3).div_ceil(256) * chunk_pointer;
+    let tables = |count: u32| (0..count).map(|step| table(64 << step)).sum::<usize>();
+    assert_eq!(names.bytes(), tables(1), "empty");
+    let long = "x".repeat(100);
+    let mut expected = names.bytes();
+    let mut insert = |id: u32, first: &str| {
+        expected += names.bytes_to_insert(id, first, "");
+        names.insert_at(id, first, "", 0);
+        assert_eq!(names.bytes(), expected, "after {id}");
+    };
+    insert(3, "a");
+    assert_eq!(names.bytes(), tables(1) + 256 * slot, "one takes a chunk");
+    insert(0, &long);
+    insert(47, "b");
+    insert(48, "c");
+    assert_eq!(names.bytes(), tables(2) + 256 * slot + 100);
+    insert(300, "d");
+    assert_eq!(names.bytes(), tables(4) + 2 * 256 * slot + 100);
+    let copy = |ids: &[u32]| names.bytes_of_copy(ids.iter().copied());
+    assert_eq!(copy(&[]), tables(1));
+    assert_eq!(copy(&[0, 3, 48]), tables(2) + 256 * slot);
+    assert_eq!(copy(&[3, 256, 300]), tables(4) + 2 * 256 * slot);
+    drop(names);
+
+    let names = Names::new();
+    let mut expected = names.bytes();
+    for id in 0..if MIRI { 60 } else { 3000 } {
+        let name = format!("{id}");
+        expected += names.bytes_to_insert(id, "", &name);
+        names.get_or_insert_with_id("", &name, |_| 0_u64);
+        assert_eq!(names.bytes(), expected, "after {id}");
+    }
+}

@@ -49,10 +49,15 @@ impl Memtable {
         self.memory.used().saturating_sub(self.directory.bytes())
     }
 
+    /// Max bytes that new names take: names leave their parts of the catalog only with all of them, and rows need memory too.
+    pub(crate) fn max_name_bytes(&self) -> u64 {
+        self.memory.limit() / 4 * 3
+    }
+
     /// Notes that rows found no memory: names that use most of it are to leave.
     #[cold]
     pub(crate) fn rows_refused(&self) {
-        if self.directory.bytes() > self.memory.limit() / 2 {
+        if self.directory.bytes() > self.memory.used() / 2 {
             self.directory.mark_refused();
         }
     }

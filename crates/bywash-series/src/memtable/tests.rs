@@ -52,7 +52,7 @@ fn read(memtable: &Memtable, range: RangeInclusive<i64>) -> Vec<Rows> {
 #[test]
 fn late_row_that_finds_no_memory_changes_neither_rows_nor_charges() {
     // Room for the names, a first block and some blocks in frames.
-    let memtable = memtable(16 << 10);
+    let memtable = memtable(192 << 10);
     let mut written = 0;
     while write(&memtable, 1, &[(written * 10, 0.0)]) == 1 {
         written += 1;
@@ -198,15 +198,17 @@ fn dropped_partition_releases_its_memory_and_others_stay() {
 
 #[test]
 fn rows_above_the_memory_limit_are_rejected_and_earlier_ones_stay() {
-    let memtable = memtable(64 << 10);
-    let rows: Vec<(i64, f64)> = (0..10_000).map(|n| (n, n as f64)).collect();
+    const LIMIT: u64 = 256 << 10;
+    let memtable = memtable(LIMIT);
+    let rows: Vec<(i64, f64)> = (0..20_000).map(|n| (n, n as f64)).collect();
     let stored = write(&memtable, 1, &rows);
+    let room = (LIMIT - memtable.directory.bytes()) as usize / 16;
     assert!(
-        (3000..4100).contains(&stored),
-        "{stored} rows of 16 bytes in 64 KiB"
+        (room * 3 / 4..=room).contains(&stored),
+        "{stored} rows of 16 bytes, {room} fit"
     );
     assert_eq!(read(&memtable, 0..=SECOND)[0].2, rows[..stored]);
-    assert!(memtable.memory.used() <= 64 << 10);
+    assert!(memtable.memory.used() <= LIMIT);
 }
 
 #[test]

@@ -66,6 +66,51 @@ async fn names_without_rows_leave_and_come_back_with_their_next_row() {
     assert_eq!(rows(&database.copy().open().await.unwrap()).await, expected);
 }
 
+/// Entries of the catalog lie in chunks, which a series that stays keeps.
+#[tokio::test]
+async fn charge_of_names_is_what_they_take_while_some_stay() {
+    const CHUNK: usize = 256;
+    const NAMES: usize = 20 * CHUNK;
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    let names = names(NAMES);
+    let insert = |at: i64, step: usize| {
+        let rows = names.iter().step_by(step);
+        let rows = rows.map(|metric| row("a", metric, at, 0.5));
+        db.insert_rows(&rows.collect::<Vec<_>>()).unwrap();
+    };
+    let charged = || {
+        let memtable = &db.0.memtable;
+        let allocated = memtable.directory.current().bytes();
+        let empty = crate::catalog::Catalog::new(0).bytes();
+        assert_eq!(memtable.directory.bytes(), allocated - empty);
+        memtable.directory.bytes()
+    };
+    insert(1, 1);
+    let full = charged();
+    db.flush().await.unwrap();
+    // One of each chunk goes on.
+    insert(2, CHUNK);
+    assert_eq!(sweep_twice(&db), (NAMES - NAMES / CHUNK) as u64);
+    let scattered = charged();
+    let of_series = NAMES * size_of::<crate::memtable::Series>();
+    assert!(scattered > of_series as u64, "{scattered} of {full}");
+    assert!(scattered < full, "names of texts left");
+    // Others take the places that are left, and then the chunks.
+    for name in 0..NAMES - NAMES / CHUNK {
+        let name = format!("other {name}");
+        db.insert_rows(&[row("a", &name, 3, 0.5)]).unwrap();
+    }
+    assert!(
+        charged() <= full + 4 * NAMES as u64,
+        "{} of {full}",
+        charged()
+    );
+    db.flush().await.unwrap();
+    assert_eq!(sweep_twice(&db), NAMES as u64);
+    assert_eq!((charged(), db.stats().memtable_bytes), (0, 0));
+}
+
 #[tokio::test]
 async fn series_with_rows_stay_with_their_handles() {
     let database = TestDatabase::new();

@@ -435,7 +435,7 @@ async fn case_7_frames_out_of_sequence_give_the_same_winner() {
 /// A crash between the flushes of two partitions: the names of the first one are in files, and need no place in memory.
 #[tokio::test]
 async fn log_with_more_names_than_memory_holds_is_replayed_if_their_rows_are_in_files() {
-    const NAMES: usize = 2000;
+    const NAMES: usize = 4000;
     const DAYS: i64 = 100 * 24 * 3_600_000_000_000;
     let faulty = bywash_support::faulty_store::FaultyStore::default();
     let mut database = TestDatabase::new();
