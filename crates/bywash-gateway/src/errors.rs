@@ -1,6 +1,6 @@
 //! Mapping of errors of the engine and of origins to S3 errors.
 
-use bywash::EngineError;
+use bywash::{EngineError, StatusError};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
 use object_store::Error as StoreError;
@@ -135,18 +135,36 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
         } => not_implemented(format!(
             "{operation} {bucket}/{key}: the origin does not implement {what}."
         )),
-        // The origin rejected the server's credentials. The client's signature was valid.
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
-            let message = format!(
-                "{operation} {bucket}/{key}: the origin refuses the server's own credentials."
-            );
-            fault(S3ErrorCode::AccessDenied, message)
+            credentials_refused(doing)
         }
-        other => fault(
-            S3ErrorCode::InternalError,
-            format!("{operation} {bucket}/{key} failed: {other}"),
-        ),
+        // Errors of lists have no variants. Without a key, what does not exist is the bucket.
+        other => match StatusError::find(other).map(|found| found.status) {
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => credentials_refused(doing),
+            Some(StatusCode::NOT_FOUND) => {
+                let message = format!(
+                    "{operation} {bucket}: the origin has no such bucket or container; check its address, or create it."
+                );
+                fault(S3ErrorCode::NoSuchBucket, message)
+            }
+            _ => fault(
+                S3ErrorCode::InternalError,
+                format!("{operation} {bucket}/{key} failed: {other}"),
+            ),
+        },
     }
+}
+
+/// The origin rejected the server's credentials. The client's signature was valid.
+fn credentials_refused(doing: OperationContext<'_>) -> S3Error {
+    let OperationContext {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let message =
+        format!("{operation} {bucket}/{key}: the origin refuses the server's own credentials.");
+    fault(S3ErrorCode::AccessDenied, message)
 }
 
 /// Converts an error of the engine.

@@ -320,11 +320,16 @@ async fn level_above_one_page_beside_large_folders_is_listed() {
 
 /// A server whose bucket `far` is another one's content below `below`.
 async fn before(origin: &Server, below: &str) -> Server {
+    before_bucket(origin, "memory", below).await
+}
+
+/// As [`before`], of this bucket of the other server.
+async fn before_bucket(origin: &Server, bucket: &str, below: &str) -> Server {
     let builder = AmazonS3Builder::new()
         .with_endpoint(format!("http://{}", origin.address))
-        .with_bucket_name("memory")
+        .with_bucket_name(bucket)
         .with_skip_signature(true);
-    let far = S3Store::from_builder(builder, "memory", &Path::from(below)).unwrap();
+    let far = S3Store::from_builder(builder, bucket, &Path::from(below)).unwrap();
     let server = Server::anonymous().await;
     let mounted = server
         .engine
@@ -370,6 +375,17 @@ async fn page_costs_one_list_request() {
     let target = format!("/far?list-type=2&max-keys=1&continuation-token={token}");
     let second = another.get(&target, &[]).await.expect(200);
     assert_eq!(second.tags("Key"), ["data/part-0001"]);
+}
+
+#[tokio::test]
+async fn list_of_a_bucket_that_the_origin_does_not_have_is_no_such_bucket() {
+    let origin = Server::anonymous().await;
+    let server = before_bucket(&origin, "absent", "").await;
+    for query in ["list-type=2", "list-type=2&delimiter=/", "delimiter=/"] {
+        let reply = server.get(&format!("/far?{query}"), &[]).await;
+        reply.expect_error(404, "NoSuchBucket");
+    }
+    assert_eq!(server.engine.stats().buckets["far"].retries, 0);
 }
 
 #[tokio::test]

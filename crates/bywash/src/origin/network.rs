@@ -241,9 +241,9 @@ impl HttpService for Checked {
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;
-            // object_store wraps every failure of a list into a private type.
-            let refused_list = list.is_some() && matches!(parts.status.as_u16(), 401 | 403);
-            if self.typed && (refused_list || !HAS_VARIANT.contains(&parts.status)) {
+            // A list has no variant for any status: object_store wraps every failure of it into a private type.
+            let has_variant = list.is_none() && HAS_VARIANT.contains(&parts.status);
+            if self.typed && !has_variant {
                 return Err(status_error(parts.status, text));
             }
             HttpResponseBody::from(text)
@@ -262,7 +262,7 @@ impl HttpService for Checked {
     }
 }
 
-/// Statuses for which object_store has an error variant. It would turn any other into a private type.
+/// Statuses for which object_store has an error variant, except in lists. It would turn any other into a private type.
 const HAS_VARIANT: [StatusCode; 6] = [
     StatusCode::NOT_MODIFIED,
     StatusCode::UNAUTHORIZED,

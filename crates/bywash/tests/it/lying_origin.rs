@@ -27,7 +27,7 @@ const LENGTH: usize = 200_017;
 const MAX_RECOVERY_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     S3,
     Gcs,
     Azure,
@@ -242,7 +242,8 @@ impl World {
     }
 }
 
-fn origin(kind: Kind, url: &str) -> Arc<dyn bywash::Origin> {
+/// Returns an origin over the bucket or container `data` of a server.
+pub(crate) fn origin(kind: Kind, url: &str) -> Arc<dyn bywash::Origin> {
     let service_account = format!(
         r#"{{"gcs_base_url": "{url}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}}"#
     );

@@ -21,6 +21,7 @@ mod late_responses;
 mod lying_origin;
 mod origin_options;
 mod put_checksums;
+mod refused_lists;
 mod resumes;
 mod s3_checksums;
 mod scratch;
