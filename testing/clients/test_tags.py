@@ -1,4 +1,4 @@
-"""boto3: tags of objects, which a folder stores. Over an S3 origin, which has its own tags, they are rejected."""
+"""boto3: tags of objects, which a folder stores. An S3 origin keeps its own, which pass through."""
 
 import pytest
 from conftest import Served
@@ -74,13 +74,37 @@ def test_invalid_tags_are_rejected(served):
     assert tags(served, "refused") == {"a": "1"}
 
 
-def test_tags_over_an_s3_origin_are_not_implemented(start, moto):
+def test_tags_of_an_s3_origin_pass_through(start, moto):
     moto.s3.create_bucket(Bucket="suite-tags")
-    moto.s3.put_object(Bucket="suite-tags", Key="a", Body=b"body", Tagging="its=own")
-    server = start("s3://suite-tags", env=moto.environment())
-    where = {"Bucket": "suite-tags", "Key": "a"}
-    assert error(server.s3.get_object_tagging, **where) == ("NotImplemented", 501)
-    assert error(server.s3.delete_object_tagging, **where) == ("NotImplemented", 501)
-    assert error(server.s3.put_object_tagging, **where, Tagging={"TagSet": []}) == ("NotImplemented", 501)
-    assert error(server.s3.put_object, **where, Body=b"x", Tagging="a=b") == ("NotImplemented", 501)
-    assert moto.s3.get_object_tagging(**where)["TagSet"] == [{"Key": "its", "Value": "own"}]
+    moto.s3.put_object(Bucket="suite-tags", Key="its", Body=b"body", Tagging="its=own")
+    beside, served = Served(moto, "suite-tags"), Served(start("s3://suite-tags", env=moto.environment()), "suite-tags")
+    assert tags(served, "its") == {"its": "own"}
+    assert served.get("its")["TagCount"] == 1
+    tag(served, "its", new="1 & 2", other="ü ✓")
+    assert tags(served, "its") == tags(beside, "its") == {"new": "1 & 2", "other": "ü ✓"}
+    assert served.read("its") == b"body"
+    served.s3.delete_object_tagging(Bucket=served.bucket, Key="its")
+    assert tags(served, "its") == tags(beside, "its") == {}
+    assert error(tag, served, "absent", a="1") == ("NoSuchKey", 404)
+
+
+@pytest.mark.parametrize("size", [0, 100, 9 * MIB])
+def test_tags_of_writes_and_copies_reach_an_s3_origin(start, moto, size):
+    bucket = f"suite-tags-{size}"
+    moto.s3.create_bucket(Bucket=bucket)
+    beside, served = Served(moto, bucket), Served(start(f"s3://{bucket}", env=moto.environment()), bucket)
+    body = payload(size, size)
+    served.put("a", body, Metadata={"a": "1"}, Tagging="colour=blue&shape=very+round&empty=")
+    assert tags(beside, "a") == {"colour": "blue", "shape": "very round", "empty": ""}
+    source = {"Bucket": bucket, "Key": "a"}
+    served.s3.copy_object(Bucket=bucket, Key="copied", CopySource=source)
+    served.s3.copy_object(Bucket=bucket, Key="described", CopySource=source, MetadataDirective="REPLACE", Metadata={"b": "2"})
+    served.s3.copy_object(Bucket=bucket, Key="retagged", CopySource=source, TaggingDirective="REPLACE", Tagging="b=2")
+    found = {key: tags(beside, key) for key in ("copied", "described", "retagged")}
+    assert found == {"copied": tags(beside, "a"), "described": tags(beside, "a"), "retagged": {"b": "2"}}
+    assert served.read("described") == served.read("a") == body
+    where = {"Bucket": bucket, "Key": "parts"}
+    upload = where | {"UploadId": served.s3.create_multipart_upload(**where, Tagging="a=1")["UploadId"]}
+    part = served.s3.upload_part(**upload, PartNumber=1, Body=b"body")
+    served.s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    assert tags(beside, "parts") == {"a": "1"}

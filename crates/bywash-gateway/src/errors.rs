@@ -181,6 +181,7 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
         EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
         EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),
         EngineError::InvalidPart { .. } => fault(S3ErrorCode::InvalidPart, text),
+        EngineError::InvalidTag { .. } => fault(S3ErrorCode::InvalidTag, text),
         EngineError::RangeNotSatisfiable { length, .. } => invalid_range(doing, *length),
         EngineError::BucketExists(_) => fault(S3ErrorCode::BucketAlreadyOwnedByYou, text),
         EngineError::NoSuchBucket(name) => no_such_bucket(name),

@@ -345,7 +345,14 @@ const VERSION: HeaderName = HeaderName::from_static("x-bywash-version");
 pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderMap {
     let info = result.extensions.get::<ReadInfo>();
     let version = info.map(|info| info.version.as_str());
-    let mut headers = version_headers(&result.meta, &result.attributes, version, with_checksum);
+    let tags = info.map_or(0, |info| info.tags);
+    let mut headers = version_headers(
+        &result.meta,
+        &result.attributes,
+        version,
+        tags,
+        with_checksum,
+    );
     if let Some(info) = info {
         put_cache_outcome(&mut headers, info.outcome);
     }
@@ -356,7 +363,8 @@ pub(crate) fn put_cache_outcome(headers: &mut HeaderMap, outcome: CacheOutcome) 
     headers.insert(CACHE_OUTCOME, HeaderValue::from_static(outcome.name()));
 }
 
-/// Response headers that are the same for all reads of a version: content headers, metadata, ETag, dates.
+/// Response headers that are the same for all reads of a version: content headers, metadata, ETag, dates. `tags`: number of
+/// tags that the origin keeps beside the object.
 pub(crate) fn version_headers(
     meta: &ObjectMeta,
     attributes: &Attributes,
@@ -382,6 +390,7 @@ pub(crate) fn version_headers(
         put(HeaderName::from_static(STORAGE_CLASS), class);
     }
     if let Some(value) = attributes.get(&metadata(EXPIRES)) {
+    tags: u32,
         put(header::EXPIRES, value);
     }
     if let Some(version) = version {
@@ -390,7 +399,7 @@ pub(crate) fn version_headers(
     put(header::ACCEPT_RANGES, "bytes");
     user_metadata(attributes, &mut headers);
     headers.extend(validators(meta));
-    let tags = Tags::kept(attributes).len();
+    let tags = Tags::kept(attributes).len().max(tags as usize);
     if tags > 0 {
         headers.insert("x-amz-tagging-count", HeaderValue::from(tags));
     }

@@ -1,12 +1,11 @@
-//! Object tags, stored as one attribute of the object.
-//!
-//! Only for origins without tags of their own. Stores with tags keep them elsewhere, and a response without asking
-//! the store would be wrong.
+//! Object tags: one attribute of objects in folders and in memory. S3 origins keep them beside the object, so there they
+//! go with the write, and are requested when they are read.
 
 use bywash::Bucket;
+use bywash::origin::ObjectTags;
 use form_urlencoded::Serializer;
 use http::HeaderMap;
-use object_store::{Attribute, Attributes};
+use object_store::{Attribute, Attributes, TagSet};
 use s3s::dto::Tag;
 use s3s::{S3ErrorCode, S3Result};
 
@@ -20,7 +19,20 @@ const ATTRIBUTE: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("byw
 
 /// Tags of an object, in the given order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tags(Vec<(String, String)>);
+pub(crate) struct Tags(ObjectTags);
+
+/// Of an origin, which has checked them.
+impl From<ObjectTags> for Tags {
+    fn from(tags: ObjectTags) -> Self {
+        Self(tags)
+    }
+}
+
+impl From<Tags> for ObjectTags {
+    fn from(tags: Tags) -> Self {
+        tags.0
+    }
+}
 
 impl Tags {
     fn new(tags: Vec<(String, String)>) -> S3Result<Self> {
@@ -70,17 +82,23 @@ impl Tags {
         Self(pairs.collect())
     }
 
-    /// Replaces the tags stored with an object of `bucket`.
-    pub(crate) fn keep(&self, bucket: &Bucket, attributes: &mut Attributes) -> S3Result<()> {
+    /// Replaces the tags stored with an object of `bucket`. Returns those that go with its write because its origin keeps
+    /// them beside the object.
+    pub(crate) fn keep(&self, bucket: &Bucket, attributes: &mut Attributes) -> S3Result<TagSet> {
         attributes.remove(&ATTRIBUTE);
-        if !self.0.is_empty() {
+        let mut beside = TagSet::default();
+        if bucket.has_tags() {
+            for (key, value) in &self.0 {
+                beside.push(key, value);
+            }
+        } else if !self.0.is_empty() {
             check_kept(bucket)?;
             let kept = Serializer::new(String::new())
                 .extend_pairs(&self.0)
                 .finish();
             attributes.insert(ATTRIBUTE, kept.into());
         }
-        Ok(())
+        Ok(beside)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,12 +114,12 @@ impl Tags {
     }
 }
 
-/// Rejects tags where the bucket's origin has tags of its own.
+/// Rejects tags of objects at an origin that keeps none.
 pub(crate) fn check_kept(bucket: &Bucket) -> S3Result<()> {
     match bucket.origin_kind() {
         "file" | "memory" => Ok(()),
         kind => Err(not_implemented(format!(
-            "Tags of objects are kept by folders and in memory, not for {kind} origins; leave them out."
+            "The origin of this bucket ({kind}) keeps no tags of objects; leave them out."
         ))),
     }
 }

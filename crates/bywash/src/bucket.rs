@@ -53,6 +53,12 @@ impl Bucket {
         self.shared.origin.takes_late_attributes()
     }
 
+    /// Returns whether its store keeps tags beside the objects; see [`crate::Origin::has_tags`].
+    #[must_use]
+    pub fn has_tags(&self) -> bool {
+        self.shared.origin.has_tags()
+    }
+
     /// Returns the bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {

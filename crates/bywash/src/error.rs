@@ -112,6 +112,14 @@ pub enum EngineError {
         /// The part's number.
         number: u16,
     },
+    /// The store refused a tag of the object: its rules for tags are stricter than those of the protocol. Nothing was changed.
+    #[error("tag {object}: the store refuses a tag: {reason}; change the tag, or leave it out")]
+    InvalidTag {
+        /// The object.
+        object: String,
+        /// The store's reason.
+        reason: String,
+    },
     /// The store no longer knows the upload's session, and no object proves that the upload was completed. Upload it
     /// again.
     #[error(

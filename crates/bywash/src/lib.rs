@@ -36,6 +36,7 @@ mod spill;
 pub mod staged_file;
 mod stats;
 mod store_trait;
+mod tag_count;
 pub mod time;
 pub mod traffic;
 pub mod upload;

@@ -38,4 +38,7 @@ pub struct ReadInfo {
     pub outcome: CacheOutcome,
     /// The version read: the origin's ETag, or a substitute for it.
     pub version: String,
+    /// Number of tags that the store keeps beside the object, as of the response that described the version; 0 if the
+    /// store has none, or does not state their number.
+    pub tags: u32,
 }

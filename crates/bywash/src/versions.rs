@@ -19,12 +19,13 @@ use std::time::Duration;
 use bywash_mem::{BlockPool, Reservation, Share};
 use foldhash::fast::RandomState;
 use object_store::path::Path;
-use object_store::{Attributes, ObjectMeta};
+use object_store::{GetResult, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes};
 use crate::stats::ObjectStats;
+use crate::tag_count::TagCount;
 use absent::AbsentKey;
 use table::{BoundedTable, TableEntry};
 pub(crate) use version::{SharedFile, Version, next_object_id};
@@ -265,21 +266,25 @@ impl Versions {
 
     /// Records a response and returns the version it describes: the known one if it is the same, so that its blocks
     /// stay in use. A response to an older request than the one last recorded changes nothing, nor does one overtaken
-    /// by a write.
+    /// by a write. `meta`: that of the response, with the bucket's own path.
     pub(crate) fn record(
         &self,
         stamp: RequestStamp,
         meta: ObjectMeta,
-        attributes: Attributes,
+        response: &GetResult,
     ) -> Arc<Version> {
+        let attributes = response.attributes.clone();
+        let tags = TagCount::of(response);
         let writes = self.lock_of(&meta.location).lock();
         let old = self.known_object(&meta.location);
         let superseded = old.as_ref().is_some_and(|old| old.validated > stamp.at)
             || self.is_absent_since(&meta.location, stamp.at);
         let version = match old.map(|old| old.version) {
-            Some(old) if old.matches(&meta) && old.attributes == attributes => old,
-            Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes)),
-            _ => Arc::new(Version::new(self.store, meta, attributes)),
+            Some(old) if old.matches(&meta) && old.attributes == attributes && old.tags == tags => {
+                old
+            }
+            Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes, tags)),
+            _ => Arc::new(Version::new(self.store, meta, attributes, tags)),
         };
         if *writes == stamp.writes && !superseded {
             self.absent()

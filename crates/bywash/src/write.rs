@@ -7,11 +7,12 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
     Attributes, Error, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result,
+    PutResult, Result, TagSet,
 };
 
 use crate::bucket::Bucket;
 use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
+use crate::origin::object_tags::ObjectTags;
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::read;
@@ -27,6 +28,8 @@ pub struct PutStreamOptions {
     pub mode: PutMode,
     /// Content headers and user metadata.
     pub attributes: Attributes,
+    /// Tags, for a store that keeps them beside the object ([`Bucket::has_tags`]).
+    pub tags: TagSet,
     /// Attributes known only after the body was read, such as a checksum sent as a trailer. Of a body longer than one chunk they are
     /// kept if [`Bucket::takes_late_attributes`].
     pub late_attributes: Option<Box<dyn FnOnce() -> Attributes + Send>>,
@@ -79,6 +82,7 @@ impl Bucket {
         let upload = UploadOptions {
             mode: options.mode,
             attributes: options.attributes,
+            tags: options.tags,
             length: options.length,
             transient: true,
             ..UploadOptions::default()
@@ -163,6 +167,34 @@ impl Bucket {
             result
         });
         task.await.map_err(|source| Error::JoinError { source })?
+    }
+
+    /// Requests the tags of an object, where the store keeps them beside it ([`Self::has_tags`]). They are not cached.
+    pub async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        let shared = self.shared();
+        shared.counters.request();
+        with_retries(shared.retry(), "read the tags of", path, || {
+            shared.counters.origin_request();
+            shared.origin.object_tags(path)
+        })
+        .await
+    }
+
+    /// Replaces the tags of an object in one step, where the store keeps them beside it; none deletes them all.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::InvalidTag`] if the store refuses a tag; otherwise as any request.
+    pub async fn set_object_tags(&self, path: &Path, tags: ObjectTags) -> Result<()> {
+        let shared = Arc::clone(self.shared());
+        shared.counters.request();
+        self.write(path, move |path| async move {
+            with_retries(shared.retry(), "tag", &path, || {
+                shared.origin_request(Capability::Write);
+                shared.origin.set_object_tags(&path, &tags)
+            })
+            .await
+        })
+        .await
     }
 
     /// Begins an upload with parts in any order; nothing is visible until it is completed.

@@ -11,7 +11,12 @@ const IN_ENGINE: [&[&str]; 5] = [
     &["origin::azure", "origin::azure::put"],
     &["origin::folder::list", "origin::folder::list::overflow"],
     &["origin::gcs", "origin::gcs::put", "origin::gcs::sessions"],
-    &["origin::s3", "origin::s3::client", "origin::s3::put"],
+    &[
+        "origin::s3",
+        "origin::s3::client",
+        "origin::s3::put",
+        "origin::s3::tags",
+    ],
     &["upload::writer", "upload::writer::end"],
 ];
 

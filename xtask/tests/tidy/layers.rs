@@ -246,6 +246,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             // The interface of an origin, then what origins share, then the origins.
             "client_etag",
             "session",
+            "object_tags",
             "page",
             "interface",
             "forward",

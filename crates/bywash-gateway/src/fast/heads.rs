@@ -25,7 +25,8 @@ impl Head {
     /// Builds the head of a hit.
     pub(super) fn new(object: &ResidentObject, with_checksum: bool) -> Self {
         let (meta, attributes) = (object.meta(), object.attributes());
-        let mut map = version_headers(meta, attributes, Some(&object.version()), with_checksum);
+        let (version, tags) = (object.version(), object.tags());
+        let mut map = version_headers(meta, attributes, Some(&version), tags, with_checksum);
         put_cache_outcome(&mut map, CacheOutcome::Hit);
         let mut headers = Vec::with_capacity(map.len());
         for (name, value) in &map {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use bywash::origin::{CLIENT_ETAG, kept_client_etag};
-use bywash::{Bucket, EngineError, PutStreamOptions};
+use bywash::{Bucket, EngineError, PutStreamOptions, ReadInfo};
 use chrono::Utc;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
@@ -14,7 +14,7 @@ use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
     Attributes, CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta,
-    ObjectStore, PutMode,
+    ObjectStore, PutMode, TagSet,
 };
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -47,6 +47,8 @@ struct Source {
     path: Path,
     meta: ObjectMeta,
     attributes: Attributes,
+    /// Number of tags that its origin states to keep beside it.
+    tags: u32,
 }
 
 impl Source {
@@ -78,10 +80,12 @@ impl Source {
             .await
             .map_err(|error| from_store(doing, &error))?;
         Conditions::from_headers(headers, "x-amz-copy-source-").check_source(doing, &found.meta)?;
+        let info = found.extensions.get::<ReadInfo>();
         Ok(Self {
             bucket: handle,
             key: key.to_string(),
             path,
+            tags: info.map_or(0, |info| info.tags),
             meta: found.meta,
             attributes: found.attributes,
         })
@@ -92,6 +96,25 @@ impl Source {
             operation: "copy from",
             bucket: self.bucket.name(),
             key: &self.key,
+        }
+    }
+
+    /// Requests the tags that its origin keeps beside it. None if the server may not read them and the origin states
+    /// none, or if the origin has no tags.
+    async fn tags_beside(&self) -> S3Result<Tags> {
+        let doing = OperationContext {
+            operation: "copy the tags of",
+            ..self.doing()
+        };
+        match self.bucket.object_tags(&self.path).await {
+            Ok(tags) => Ok(tags.into()),
+            Err(StoreError::NotImplemented { .. }) => Ok(Tags::default()),
+            Err(StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })
+                if self.tags == 0 =>
+            {
+                Ok(Tags::default())
+            }
+            Err(error) => Err(from_store(doing, &error)),
         }
     }
 
@@ -168,13 +191,23 @@ fn source_always_replaced(doing: OperationContext<'_>) -> S3Error {
     ))
 }
 
-/// Returns the attributes of the copy, and whether they are those of the source.
+/// Attributes of a copy.
+struct CopiedAttributes {
+    attributes: Attributes,
+    /// Tags that go with the write, unless they are those of the source.
+    tags: TagSet,
+    /// Whether its tags are those of the source.
+    keeps_tags: bool,
+    /// Whether attributes and tags are those of the source.
+    same: bool,
+}
+
 fn copied_attributes(
     input: &CopyObjectInput,
     headers: &HeaderMap,
     source: &Source,
     bucket: &Bucket,
-) -> S3Result<(Attributes, bool)> {
+) -> S3Result<CopiedAttributes> {
     let metadata = replaces(
         "metadata",
         input
@@ -209,16 +242,18 @@ fn copied_attributes(
         // Stores limit their metadata, and have their own lists.
         ObjectParts::remove(&mut attributes);
     }
-    tags.keep(bucket, &mut attributes)?;
+    let tags = tags.keep(bucket, &mut attributes)?;
     let before = attributes.clone();
     keep_storage_class(headers, bucket, &mut attributes);
     // The ACL of the source is not copied.
     let public = acl::public_by_headers(headers)?;
     acl::keep(bucket, public == Some(true), &mut attributes)?;
-    Ok((
-        attributes.clone(),
-        !metadata && !tagging && before == attributes,
-    ))
+    Ok(CopiedAttributes {
+        same: !metadata && !tagging && before == attributes,
+        keeps_tags: !tagging,
+        tags,
+        attributes,
+    })
 }
 
 /// Whether a directive is REPLACE; the default is COPY.
@@ -280,7 +315,12 @@ async fn copy(
     doing: OperationContext<'_>,
 ) -> S3Result<bool> {
     let source = Source::find(gateway, &input.copy_source, headers).await?;
-    let (mut attributes, same) = copied_attributes(input, headers, &source, bucket)?;
+    let CopiedAttributes {
+        mut attributes,
+        mut tags,
+        keeps_tags,
+        same,
+    } = copied_attributes(input, headers, &source, bucket)?;
     let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
     let within = source.bucket.name() == bucket.name();
     let reclassed = headers.contains_key("x-amz-storage-class");
@@ -303,6 +343,9 @@ async fn copy(
     if by_origin && copy_by_origin(bucket, &source.path, path, doing).await? {
         return Ok(true);
     }
+    if keeps_tags && source.bucket.has_tags() {
+        tags = source.tags_beside().await?.keep(bucket, &mut attributes)?;
+    }
     let body = match source.read(None).await {
         Ok(body) => body,
         Err(error) if is_replaced(&error) => return Ok(false),
@@ -313,6 +356,7 @@ async fn copy(
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes,
+        tags,
         late_attributes: Some(Box::new(move || late(passed.finish()))),
         length: Some(body.meta.size),
     };

@@ -78,13 +78,14 @@ pub(crate) async fn create(
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
-    Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
+    let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
     let mark =
         mark.filter(|mark| gateway.uploads.are_persistent() && mark_upload(&mut attributes, mark));
     let options = PutMultipartOptions {
         attributes,
         ..PutMultipartOptions::default()
+        tags,
     };
     let id = bucket
         .create_upload(&path, options)

@@ -1,13 +1,16 @@
-//! Tags of objects: get, put and delete.
+//! Tags of objects: get, put and delete. In folders and in memory an object is written anew with other tags; an S3 origin
+//! changes its own.
 
 use bywash::origin::kept_client_etag;
 use bywash::{Bucket, PutStreamOptions};
 use object_store::path::Path;
-use object_store::{Attributes, GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
+use object_store::{
+    Attributes, GetOptions, GetResult, ObjectStore, PutMode, TagSet, UpdateVersion,
+};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use crate::errors::{OperationContext, from_store};
+use crate::errors::{OperationContext, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{check_version, keep_e_tag};
 use crate::tags::{Tags, check_kept};
@@ -27,6 +30,17 @@ impl<'a> Rewritten<'a> {
     ) -> S3Result<Self> {
         let (bucket, path) = gateway.target(doing)?;
         check_version(version, doing.key)?;
+        if bucket.has_tags() {
+            let OperationContext {
+                operation,
+                bucket: name,
+                key,
+            } = doing;
+            return Err(not_implemented(format!(
+                "{operation} {name}/{key}: {} origins do not support it here.",
+                bucket.origin_kind()
+            )));
+        }
         check_kept(&bucket)?;
         Ok(Self {
             bucket,
@@ -62,6 +76,7 @@ impl<'a> Rewritten<'a> {
         let options = PutStreamOptions {
             mode: PutMode::Update(version),
             attributes,
+            tags: TagSet::default(),
             late_attributes: None,
             length: Some(found.meta.size),
         };
@@ -80,13 +95,40 @@ pub(crate) async fn get(
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("read the tags of", &input.bucket, &input.key);
-    let found = Rewritten::new(gateway, doing, input.version_id.as_deref())?
-        .get(true)
-        .await?;
+    let version = input.version_id.as_deref();
+    let (bucket, path) = gateway.target(doing)?;
+    let tags = if bucket.has_tags() {
+        check_version(version, doing.key)?;
+        let found = bucket.object_tags(&path).await;
+        found.map_err(|error| from_store(doing, &error))?.into()
+    } else {
+        let object = Rewritten::new(gateway, doing, version)?;
+        Tags::kept(&object.get(true).await?.attributes)
+    };
     Ok(S3Response::new(GetObjectTaggingOutput {
-        tag_set: Tags::kept(&found.attributes).into_set(),
+        tag_set: tags.into_set(),
         version_id: None,
     }))
+}
+
+/// Replaces the tags of an object, if they are valid; none deletes them.
+async fn set(
+    gateway: &Gateway,
+    doing: OperationContext<'_>,
+    version: Option<&str>,
+    tags: S3Result<Tags>,
+) -> S3Result<()> {
+    let (bucket, path) = gateway.target(doing)?;
+    if bucket.has_tags() {
+        check_version(version, doing.key)?;
+        let set = bucket.set_object_tags(&path, tags?.into()).await;
+        return set.map_err(|error| from_store(doing, &error));
+    }
+    let object = Rewritten::new(gateway, doing, version)?;
+    let tags = tags?;
+    object
+        .replace(|bucket, attributes| tags.keep(bucket, attributes).map(drop))
+        .await
 }
 
 pub(crate) async fn put(
@@ -95,11 +137,8 @@ pub(crate) async fn put(
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("tag", &input.bucket, &input.key);
-    let tagged = Rewritten::new(gateway, doing, input.version_id.as_deref())?;
-    let tags = Tags::from_set(input.tagging.tag_set)?;
-    tagged
-        .replace(|bucket, attributes| tags.keep(bucket, attributes))
-        .await?;
+    let tags = Tags::from_set(input.tagging.tag_set);
+    set(gateway, doing, input.version_id.as_deref(), tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
@@ -109,9 +148,7 @@ pub(crate) async fn delete(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
     let doing = OperationContext::new("delete the tags of", &input.bucket, &input.key);
-    let tagged = Rewritten::new(gateway, doing, input.version_id.as_deref())?;
-    tagged
-        .replace(|bucket, attributes| Tags::default().keep(bucket, attributes))
-        .await?;
+    let version = input.version_id.as_deref();
+    set(gateway, doing, version, Ok(Tags::default())).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }

@@ -131,7 +131,7 @@ pub(crate) async fn put(
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
-    Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
+    let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?
         .with_md5(gateway.wants_md5(&bucket));
     if let Some(checksum) = checks.known() {
@@ -144,6 +144,7 @@ pub(crate) async fn put(
         mode: condition.mode.clone(),
         attributes,
         late_attributes: Some(digests(Arc::clone(&context), gateway.wants_md5(&bucket))),
+        tags,
         length,
     };
     let body = part_body(VerifiedBody::new(

@@ -26,6 +26,7 @@ mod operations;
 mod parts;
 mod public;
 mod restart;
+mod s3_origin;
 mod server;
 mod signatures;
 mod signed_chunks;

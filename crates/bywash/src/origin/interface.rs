@@ -10,6 +10,7 @@ use object_store::{
     Result,
 };
 
+use super::object_tags::ObjectTags;
 use super::page::{self, Level, ListPage};
 use super::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
@@ -163,14 +164,28 @@ pub trait Origin: ObjectStore {
         false
     }
 
+    /// Returns whether the store keeps tags beside its objects: [`Self::object_tags`], and the tags that writes carry.
+    /// Of other stores an endpoint may keep tags as an attribute, or refuse them.
+    fn has_tags(&self) -> bool {
+        false
+    }
+
+    /// Requests the tags of an object; a read. `NotImplemented` by a server without tags.
+    async fn object_tags(&self, _path: &Path) -> Result<ObjectTags> {
+        Err(lacks(self.kind(), "tags of objects"))
+    }
+
+    /// Replaces the tags of an object, in one step; none deletes them all. A tag that the store refuses is
+    /// [`crate::EngineError::InvalidTag`].
+    async fn set_object_tags(&self, _path: &Path, _tags: &ObjectTags) -> Result<()> {
+        Err(lacks(self.kind(), "tags of objects"))
+    }
+
     /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an
     /// ETag, and else counts as deleted.
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let _ = (path, condition);
-        Err(object_store::Error::NotImplemented {
-            operation: "conditional deletes".to_owned(),
-            implementer: self.kind().to_owned(),
-        })
+        Err(lacks(self.kind(), "conditional deletes"))
     }
 
     /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.
@@ -242,6 +257,14 @@ pub trait Origin: ObjectStore {
     /// the original one. An id returned by [`Self::create_upload`] may stand for a token here.
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
         one == other
+    }
+}
+
+/// Returns the error of an origin without `operation`.
+pub(super) fn lacks(kind: &str, operation: &str) -> object_store::Error {
+    object_store::Error::NotImplemented {
+        operation: operation.to_owned(),
+        implementer: kind.to_owned(),
     }
 }
 

@@ -18,6 +18,7 @@ use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
     Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart,
 };
+use super::object_tags::ObjectTags;
 use super::page::{Level, ListPage};
 use crate::content_digest::ContentDigest;
 use crate::origin::session::{
@@ -264,6 +265,20 @@ impl Origin for Metered {
 
     fn takes_late_attributes(&self) -> bool {
         self.origin.takes_late_attributes()
+    }
+
+    fn has_tags(&self) -> bool {
+        self.origin.has_tags()
+    }
+
+    async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        let sent = self.origin.object_tags(path);
+        self.meter.measure(OriginRequest::Head, sent).await
+    }
+
+    async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
+        let sent = self.origin.set_object_tags(path, tags);
+        self.meter.measure(OriginRequest::Write, sent).await
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

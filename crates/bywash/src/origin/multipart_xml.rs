@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
 use super::interface::{UploadedPart, invalid_part};
-use crate::StatusError;
 use crate::origin::session::Finished;
+use crate::{EngineError, StatusError};
 
 /// S3's and Azure's document of an error.
 #[derive(Debug, Deserialize)]
@@ -86,6 +86,8 @@ pub(super) enum MultipartOutcome {
     PartMismatch,
     /// The bytes do not match the checksum sent with them.
     Damaged(String),
+    /// The store refused a tag.
+    InvalidTag(String),
     /// Transient, whatever the status.
     Transient(String),
     /// Refused with this reason; the status decides.
@@ -106,6 +108,7 @@ impl MultipartOutcome {
         match code.as_str() {
             "NoSuchUpload" => Self::Gone,
             "InvalidPart" | "InvalidPartOrder" => Self::PartMismatch,
+            INVALID_TAG => Self::InvalidTag(message),
             "BadDigest" | "XAmzContentChecksumMismatch" => Self::Damaged(reason),
             // A truncated body, a concurrent conditional write, or an upload being ended by another request.
             "IncompleteBody" | "ConditionalRequestConflict" | "OperationAborted" => {
@@ -164,9 +167,28 @@ impl MultipartOutcome {
             // Of a part: the bytes were damaged in transit, and are sent again.
             Self::Transient(reason) | Self::Damaged(reason) => transient(&reason),
             Self::PartMismatch => transient("a part is not the one that was listed"),
+            Self::InvalidTag(reason) => tag_error(path, reason),
             Self::Finished(..) => transient("an unexpected response"),
         }
     }
+}
+
+/// S3's code of a refused tag.
+const INVALID_TAG: &str = "InvalidTag";
+
+fn tag_error(path: &Path, reason: String) -> Error {
+    EngineError::InvalidTag {
+        object: path.to_string(),
+        reason,
+    }
+    .into()
+}
+
+/// Returns the error for a refused tag, if `error` of object_store's client is one.
+pub(super) fn invalid_tag(path: &Path, error: &Error) -> Option<Error> {
+    let refused = StatusError::find(error)?;
+    let found = ErrorDocument::parse(refused.detail.as_bytes())?;
+    (found.code == INVALID_TAG).then(|| tag_error(path, found.message))
 }
 
 /// Returns the ETag of a part that a client sent.

@@ -18,6 +18,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
+use super::object_tags::stated_count;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
 use crate::limits::{
@@ -238,6 +239,9 @@ impl HttpService for Checked {
             && let Some(digest) = stated_digest(&host, parts.status, &parts.headers)
         {
             parts.extensions.insert(digest);
+        }
+        if let Some(tags) = stated_count(&parts.headers).filter(|_| is_data || is_head) {
+            parts.extensions.insert(tags);
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;

@@ -13,8 +13,9 @@ use object_store::{
 };
 
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart,
+    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart, lacks,
 };
+use super::object_tags::ObjectTags;
 use super::page;
 use super::page::{Level, ListPage};
 use crate::EngineError;
@@ -37,6 +38,16 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Returns whether it can list objects.
     fn lists(&self) -> bool {
         true
+    }
+
+    /// See [`Origin::has_tags`].
+    fn has_tags(&self) -> bool {
+        false
+    }
+
+    /// See [`Origin::object_tags`].
+    async fn object_tags(&self, _path: &Path) -> Result<ObjectTags> {
+        Err(lacks(self.kind(), "tags of objects"))
     }
 
     /// See [`ObjectStore::get_opts`].
@@ -83,6 +94,14 @@ impl Readable for Arc<dyn Origin> {
 
     fn lists(&self) -> bool {
         (**self).can(Capability::List)
+    }
+
+    fn has_tags(&self) -> bool {
+        (**self).has_tags()
+    }
+
+    async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        (**self).object_tags(path).await
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -250,6 +269,18 @@ impl<R: Readable> Origin for ReadOnly<R> {
         _options: CompleteOptions,
     ) -> Result<PutResult> {
         self.refuse("complete upload of", path)
+    }
+
+    fn has_tags(&self) -> bool {
+        self.origin.has_tags()
+    }
+
+    async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        self.origin.object_tags(path).await
+    }
+
+    async fn set_object_tags(&self, path: &Path, _tags: &ObjectTags) -> Result<()> {
+        self.refuse("tag", path)
     }
 
     async fn delete_if(&self, path: &Path, _condition: &DeleteCondition) -> Result<()> {

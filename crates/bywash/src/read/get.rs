@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::outcome::{CacheOutcome, ReadInfo};
 use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::shared::BucketShared;
+use crate::tag_count::TagCount;
 use crate::verify::Verify;
 use crate::versions::Version;
 
@@ -114,6 +115,7 @@ fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> Ge
     extensions.insert(ReadInfo {
         outcome,
         version: version.display(),
+        tags: version.tags.0,
     });
     if let Some(digest) = version.digest() {
         extensions.insert(digest);
@@ -163,9 +165,7 @@ async fn get_uncached(
         let named = encoding_of_range(&result);
         resolve::confirm_encoding(bucket, path, named).await?;
         // The object may have a validator by now.
-        bucket
-            .versions
-            .record(stamp, result.meta.clone(), result.attributes.clone());
+        bucket.versions.record(stamp, result.meta.clone(), &result);
     }
     Ok(uncached(bucket, result, range, &options))
 }
@@ -233,10 +233,12 @@ fn uncached(
         attributes,
         mut extensions,
     } = result;
+    let tags = extensions.get::<TagCount>().map_or(0, |tags| tags.0);
     let version = meta.e_tag.clone().unwrap_or_else(|| "unknown".to_owned());
     extensions.insert(ReadInfo {
         outcome: CacheOutcome::Miss,
         version,
+        tags,
     });
     let body = GetResult {
         payload,

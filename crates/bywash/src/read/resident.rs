@@ -58,6 +58,12 @@ impl ResidentObject {
         &self.version.attributes
     }
 
+    /// Returns the number of its tags at the store; see [`crate::ReadInfo::tags`].
+    #[must_use]
+    pub fn tags(&self) -> u32 {
+        self.version.tags.0
+    }
+
     /// Returns a number that only this version with these attributes has, in all buckets of the engine.
     #[must_use]
     pub fn headers_id(&self) -> u64 {

@@ -222,8 +222,7 @@ fn record_head(
     match result {
         Ok(response) => {
             let meta = at(path, response.meta.clone());
-            let attributes = response.attributes.clone();
-            let result = FlightResult::known(bucket.versions.record(stamp, meta, attributes));
+            let result = FlightResult::known(bucket.versions.record(stamp, meta, &response));
             result.version.learn_digest(&response);
             result.file.keep_from(&response);
             Ok(result)
@@ -274,9 +273,7 @@ async fn first_get(
             let named = ranged::encoding_of_range(&result);
             confirm_encoding(bucket, path, named).await?;
             let meta = at(path, result.meta.clone());
-            let version = bucket
-                .versions
-                .record(stamp, meta, result.attributes.clone());
+            let version = bucket.versions.record(stamp, meta, &result);
             version.learn_digest(&result);
             version.cost.request();
             version.cost.time(began.elapsed());

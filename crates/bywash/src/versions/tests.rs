@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use object_store::ObjectStoreExt as _;
+use object_store::{Attributes, ObjectStoreExt as _};
 
 use super::*;
 use crate::origin::memory::MemoryStore;
@@ -99,13 +99,13 @@ fn version_is_verified_until_a_block_of_it_is_loaded_again() {
         e_tag: Some("\"v\"".to_owned()),
         version: None,
     };
-    let version = Version::new(0, meta.clone(), Attributes::new());
+    let version = Version::new(0, meta.clone(), Attributes::new(), TagCount::default());
     assert!(!version.is_verified());
     (0..3).for_each(|_| version.cost.block());
     // A cold read, which loaded each block once.
     version.record_verified(0, MIB);
     assert!(version.is_verified());
-    let same = version.with_headers(meta, Attributes::new());
+    let same = version.with_headers(meta, Attributes::new(), TagCount::default());
     assert!(same.is_verified(), "its blocks are the same");
     version.cost.block();
     assert!(!version.is_verified() && !same.is_verified());

@@ -16,6 +16,7 @@ use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
 use crate::origin::interface::unmodified_since;
+use crate::tag_count::TagCount;
 
 /// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -85,6 +86,8 @@ pub(crate) struct Version {
     headers_id: u64,
     pub(crate) meta: ObjectMeta,
     pub(crate) attributes: Attributes,
+    /// Number of its tags at the store when it was recorded: they change without the version.
+    pub(crate) tags: TagCount,
     validator: Validator,
     pub(crate) cost: Arc<Costs>,
     integrity: Arc<Integrity>,
@@ -93,7 +96,12 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub(super) fn new(store: u32, meta: ObjectMeta, attributes: Attributes) -> Self {
+    pub(super) fn new(
+        store: u32,
+        meta: ObjectMeta,
+        attributes: Attributes,
+        tags: TagCount,
+    ) -> Self {
         let validator = Validator::of(&meta);
         Self {
             store,
@@ -101,6 +109,7 @@ impl Version {
             headers_id: next_object_id(),
             meta,
             attributes,
+            tags,
             validator,
             cost: Arc::default(),
             integrity: Arc::default(),
@@ -110,7 +119,12 @@ impl Version {
 
     /// Returns the same version with other headers. Its bytes are the same, so the id is too. `meta` must describe
     /// this version.
-    pub(super) fn with_headers(&self, meta: ObjectMeta, attributes: Attributes) -> Self {
+    pub(super) fn with_headers(
+        &self,
+        meta: ObjectMeta,
+        attributes: Attributes,
+        tags: TagCount,
+    ) -> Self {
         Self {
             store: self.store,
             id: self.id,
@@ -118,6 +132,7 @@ impl Version {
             validator: self.validator.clone(),
             meta,
             attributes,
+            tags,
             cost: Arc::clone(&self.cost),
             integrity: Arc::clone(&self.integrity),
             file: Mutex::default(),

@@ -24,6 +24,7 @@ mod put_checksums;
 mod refused_lists;
 mod resumes;
 mod s3_checksums;
+mod s3_tags;
 mod scratch;
 mod simulation;
 mod unordered_origin;

@@ -13,6 +13,7 @@ use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 
 use super::request::decode;
+use super::s3::count_tags;
 use super::{HttpRequest, HttpResponse, ServerFault};
 
 /// Headers stored with an object, besides user metadata.
@@ -23,6 +24,9 @@ const CONTENT_HEADERS: [&str; 5] = [
     "content-encoding",
     "content-language",
 ];
+
+/// Header with the tags of an object. Reads of S3 state their number.
+pub(super) const TAGGING: &str = "x-amz-tagging";
 
 /// One version of an object.
 #[derive(Debug, Clone)]
@@ -37,7 +41,7 @@ pub struct StoredObject {
     pub md5: [u8; 16],
     /// Quoted hex MD5 unless the writer gave another: all generations of the same contents share it.
     pub e_tag: String,
-    /// Content headers, and user metadata with the store's prefix.
+    /// Content headers, user metadata with the store's prefix, and tags.
     pub headers: BTreeMap<String, String>,
     /// Time of the write.
     pub updated: DateTime<Utc>,
@@ -124,6 +128,17 @@ impl Objects {
         };
         inner.objects.insert(name, stored.clone());
         Some(stored)
+    }
+
+    /// Sets or removes a header of an object that exists.
+    pub(super) fn set_header(&self, bucket: &str, key: &str, name: &str, value: Option<String>) {
+        let mut inner = self.inner.lock();
+        let stored = inner.objects.get_mut(&(bucket.to_owned(), key.to_owned()));
+        let headers = &mut stored.expect("an object that was found").headers;
+        match value {
+            Some(value) => headers.insert(name.to_owned(), value),
+            None => headers.remove(name),
+        };
     }
 
     /// Deletes an object. Returns whether it existed.
@@ -234,6 +249,11 @@ impl Objects {
             .with("accept-ranges", "bytes")
             .with(dialect.version, &stored.generation.to_string());
         for (name, value) in &stored.headers {
+            if name == TAGGING {
+                let count = count_tags(value).to_string();
+                response = response.with("x-amz-tagging-count", &count);
+                continue;
+            }
             let name = http::HeaderName::from_bytes(name.as_bytes()).expect("a received header");
             let value = http::HeaderValue::from_str(value).expect("a received header");
             response.headers.insert(name, value);
@@ -348,9 +368,10 @@ fn stored_headers(request: &HttpRequest, dialect: Dialect) -> BTreeMap<String, S
         // Azure's content headers are those of the blob, not of the request.
         let name = name.as_str();
         let name = name.strip_prefix("x-ms-blob-").unwrap_or(name);
-        if (CONTENT_HEADERS.contains(&name) || name.starts_with(dialect.metadata_prefix))
-            && let Ok(value) = value.to_str()
-        {
+        let is_stored = CONTENT_HEADERS.contains(&name)
+            || name.starts_with(dialect.metadata_prefix)
+            || name == TAGGING;
+        if is_stored && let Ok(value) = value.to_str() {
             stored.insert(name.to_owned(), value.to_owned());
         }
     }

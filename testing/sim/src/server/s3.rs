@@ -1,6 +1,11 @@
-//! The part of S3 that uploads need: multipart uploads with CRC32C of parts and of the object, and whole objects.
+//! The part of S3 that uploads need: multipart uploads with CRC32C of parts and of the object, and whole objects. Tags of
+//! objects too.
 //!
 //! A part is stored completely or not at all. Signatures are not checked.
+
+mod tags;
+
+pub(super) use tags::count as count_tags;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +21,7 @@ use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::objects::{
-    Dialect, Objects, StoredObject, crc32c, error_response, escape, preconditions_hold,
+    Dialect, Objects, StoredObject, TAGGING, crc32c, error_response, escape, preconditions_hold,
 };
 use super::{HttpRequest, HttpResponse, Protocol, ServerFault};
 
@@ -230,8 +235,9 @@ impl S3 {
         let mut headers = BTreeMap::new();
         for (name, value) in &request.headers {
             let name = name.as_str();
-            let stored =
-                name.starts_with("content-") || name.starts_with(self.dialect.metadata_prefix);
+            let stored = name.starts_with("content-")
+                || name.starts_with(self.dialect.metadata_prefix)
+                || name == TAGGING;
             if stored
                 && name != "content-length"
                 && let Ok(value) = value.to_str()
@@ -447,8 +453,14 @@ impl Protocol for S3 {
         if let Some(id) = request.query("uploadId") {
             return self.in_upload(request, id);
         }
+        if let Some(refused) = tags::refused(request) {
+            return refused;
+        }
         if request.method == Method::POST && request.query("uploads").is_some() {
             return self.start(request);
+        }
+        if request.query("tagging").is_some() {
+            return tags::respond(&self.objects, request);
         }
         let (bucket, key) = request.bucket_and_key();
         if request.method == Method::GET && key.is_empty() && request.query("uploads").is_some() {

@@ -8,6 +8,7 @@ mod multipart;
 mod part_urls;
 mod profile;
 mod put;
+mod tags;
 #[cfg(any(test, fuzzing))]
 pub(crate) use multipart::fuzz;
 
@@ -29,10 +30,12 @@ pub(in crate::origin) use self::multipart::attribute_headers;
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{CheckedPuts, is_special};
+use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
+use super::object_tags::ObjectTags;
 use super::options::OriginOptions;
 use super::page::ListPage;
 use crate::content_digest::ContentDigest;
@@ -53,6 +56,8 @@ pub struct S3Client {
     http: HttpClient,
     /// Requests are not signed.
     unsigned: bool,
+    /// The settings leave tags out of writes.
+    tagless: bool,
     /// Minimum bytes of a part, except the last.
     min_part: u64,
     /// Time beyond the stall limit that a completion may take without sending a byte.
@@ -115,6 +120,7 @@ impl S3Store {
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let special = is_special(&builder);
+        let tagless = builder.get_config_value(&AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
         let client = builder
             .with_client_options(client_options())
@@ -127,6 +133,7 @@ impl S3Store {
             client,
             http,
             unsigned,
+            tagless: tagless.as_deref() == Some("true"),
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
@@ -221,11 +228,25 @@ impl Origin for S3Store {
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        let path = self.full_path(path);
-        self.client
-            .client
-            .create_multipart_opts(&path, options)
-            .await
+        let tagged = !options.tags.is_empty();
+        let key = self.full_path(path);
+        let created = self.client.client.create_multipart_opts(&key, options);
+        created.await.map_err(|error| match tagged {
+            true => of_client(path, error),
+            false => error,
+        })
+    }
+
+    fn has_tags(&self) -> bool {
+        !self.client.tagless
+    }
+
+    async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        self.read_tags(path).await
+    }
+
+    async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
+        self.write_tags(path, tags).await
     }
 
     async fn put_part(

@@ -13,6 +13,7 @@ use object_store::{GetOptions, GetResult, PutOptions, PutPayload, PutResult, Res
 use super::S3Client;
 use super::client::STORE;
 use super::multipart::{Checksums, attribute_headers, complete_headers};
+use super::tags::{is_unknown, no_tags, of_client};
 use crate::origin::http_client::{Request, Response};
 use crate::origin::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
 
@@ -106,6 +107,9 @@ impl CheckedPuts {
             self.md5_only.store(true, Relaxed);
             (host, response) = self.send(key, &pieces, options, true).await?;
         }
+        if !options.tags.is_empty() && is_unknown(response.status) {
+            return Err(no_tags());
+        }
         if !response.status.is_success() {
             return Err(refused(STORE, key, &response, &options.mode));
         }
@@ -128,7 +132,14 @@ crate::forward_object_store! {
             options: PutOptions,
         ) -> Result<PutResult> {
             match self.special {
-                true => self.objects.put_opts(path, payload, options).await,
+                true => {
+                    let tagged = !options.tags.is_empty();
+                    let put = self.objects.put_opts(path, payload, options).await;
+                    put.map_err(|error| match tagged {
+                        true => of_client(path, error),
+                        false => error,
+                    })
+                }
                 false => self.put(path, payload, &options).await,
             }
         }

@@ -76,8 +76,7 @@ pub(super) async fn first_response(
     match result {
         Ok(result) => {
             let meta = resolve::at(path, result.meta.clone());
-            let attributes = result.attributes.clone();
-            let version = bucket.versions.record(stamp, meta, attributes);
+            let version = bucket.versions.record(stamp, meta, &result);
             version.learn_digest(&result);
             Ok((version, Some(result)))
         }

@@ -1,0 +1,175 @@
+//! Tests over an S3 origin: tags, which it keeps beside its objects.
+
+use std::sync::Arc;
+
+use bywash::Consistency;
+use bywash::origin::s3::S3Store;
+use bywash_gateway::S3Config;
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Store};
+use bywash_support::sign::{KEY, SECRET};
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+
+use crate::multipart::{complete, completion, create, part};
+use crate::server::Server;
+
+/// A store whose tags this server may not read. It states no number of them then.
+struct Hidden(Arc<S3>);
+
+impl Protocol for Hidden {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        if request.query("tagging").is_some() {
+            let denied = "<Error><Code>AccessDenied</Code><Message>m</Message></Error>";
+            return HttpResponse::status(403).body(denied);
+        }
+        let mut response = self.0.respond(request);
+        response.headers.remove("x-amz-tagging-count");
+        response
+    }
+}
+
+/// Starts an endpoint with the bucket `cloud` over a store, beside `folder` and `memory`.
+async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
+    let store = Store::start(protocol).await.unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let engine = Server::engine(64 << 20, &root);
+    let builder = AmazonS3Builder::new()
+        .with_endpoint(store.url())
+        .with_bucket_name("data")
+        .with_access_key_id(KEY)
+        .with_secret_access_key(SECRET)
+        .with_allow_http(true);
+    let origin = S3Store::from_builder(builder, "data", &Path::default()).unwrap();
+    let consistency = Consistency::Immutable;
+    engine.mount("cloud", Arc::new(origin), consistency).unwrap();
+    let server = Server::start_with(engine, root, S3Config::anonymous()).await;
+    (store, server)
+}
+
+/// Tags of an object as `key=value`, in order.
+async fn tags(server: &Server, target: &str) -> Vec<String> {
+    let found = server.get(&format!("{target}?tagging"), &[]).await;
+    let found = found.expect(200);
+    let pairs = found.tags("Key").into_iter().zip(found.tags("Value"));
+    pairs.map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Number of tags in the responses to a HEAD and to a GET.
+async fn count(server: &Server, target: &str) -> Option<String> {
+    let head = server.send("HEAD", target, &[], b"").await.expect(200);
+    let read = server.get(target, &[]).await.expect(200);
+    let count = |name| read.header(name).map(str::to_owned);
+    let counted = count("x-amz-tagging-count");
+    assert_eq!(head.header("x-amz-tagging-count"), counted.as_deref());
+    counted
+}
+
+fn document(tags: &[(&str, &str)]) -> String {
+    let tag =
+        |(key, value): &(&str, &str)| format!("<Tag><Key>{key}</Key><Value>{value}</Value></Tag>");
+    let tags: String = tags.iter().map(tag).collect();
+    format!("<Tagging><TagSet>{tags}</TagSet></Tagging>")
+}
+
+#[tokio::test]
+async fn tags_of_an_s3_origin_pass_through() {
+    let (store, server) = over(S3::new()).await;
+    let header = [("x-amz-tagging", "colour=blue&shape=very+round")];
+    server.put("/cloud/a", &header, b"body").await.expect(200);
+    assert_eq!(
+        tags(&server, "/cloud/a").await,
+        ["colour=blue", "shape=very round"]
+    );
+    assert_eq!(count(&server, "/cloud/a").await.as_deref(), Some("2"));
+    let other = document(&[("new", "1 &amp; 2")]);
+    let set = server.put("/cloud/a?tagging", &[], other.as_bytes()).await;
+    set.expect(200);
+    assert_eq!(tags(&server, "/cloud/a").await, ["new=1 &amp; 2"]);
+    assert_eq!(count(&server, "/cloud/a").await.as_deref(), Some("1"));
+    let deleted = server.send("DELETE", "/cloud/a?tagging", &[], b"").await;
+    deleted.expect(204);
+    assert_eq!(tags(&server, "/cloud/a").await, Vec::<String>::new());
+    assert_eq!(count(&server, "/cloud/a").await, None);
+    let none = server.get("/cloud/none?tagging", &[]).await;
+    none.expect_error(404, "NoSuchKey");
+    let log = store.take_log();
+    let is_write = |line: &str| line.starts_with("PUT /data/a") && !line.contains("tagging");
+    let writes = log.iter().filter(|sent| is_write(&sent.line)).count();
+    assert_eq!(writes, 1, "the object was not written anew");
+}
+
+#[tokio::test]
+async fn uploads_and_copies_keep_or_replace_tags_of_an_s3_origin() {
+    let (_store, server) = over(S3::new()).await;
+    let tagged = [("x-amz-tagging", "a=1")];
+    let id = create(&server, "/cloud/from", &tagged).await;
+    let e_tag = part(&server, "/cloud/from", &id, 1, b"body").await;
+    let body = completion(&[(1, &e_tag)]);
+    let completed = complete(&server, "/cloud/from", &id, &[], &body).await;
+    completed.expect(200);
+    assert_eq!(tags(&server, "/cloud/from").await, ["a=1"]);
+    server
+        .put("/folder/from", &tagged, b"body")
+        .await
+        .expect(200);
+    for source in ["/cloud/from", "/folder/from"] {
+        for bucket in ["cloud", "folder", "memory"] {
+            let target = format!("/{bucket}/to");
+            let from = ("x-amz-copy-source", source);
+            let described = ("x-amz-metadata-directive", "REPLACE");
+            let retagged = ("x-amz-tagging-directive", "REPLACE");
+            for (headers, expected) in [
+                (&[from][..], &["a=1"][..]),
+                (&[from, described], &["a=1"]),
+                (&[from, retagged, ("x-amz-tagging", "b=2")], &["b=2"]),
+                (&[from, retagged], &[]),
+            ] {
+                server.put(&target, headers, b"").await.expect(200);
+                assert_eq!(
+                    tags(&server, &target).await,
+                    expected,
+                    "{headers:?} {target}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn tag_that_an_s3_origin_refuses_is_invalid() {
+    let (_store, server) = over(S3::new()).await;
+    server
+        .put("/cloud/a", &[("x-amz-tagging", "a=1")], b"body")
+        .await
+        .expect(200);
+    let own = [("x-amz-tagging", "aws:a=1")];
+    let put = server.put("/cloud/a", &own, b"other").await;
+    put.expect_error(400, "InvalidTag");
+    let begun = server.send("POST", "/cloud/a?uploads", &own, b"").await;
+    begun.expect_error(400, "InvalidTag");
+    let body = document(&[("aws:a", "1")]);
+    let set = server.put("/cloud/a?tagging", &[], body.as_bytes()).await;
+    set.expect_error(400, "InvalidTag");
+    // Refused here.
+    let many = (0..11).map(|number| format!("k{number}=1"));
+    let many = many.collect::<Vec<_>>().join("&");
+    let put = server.put("/cloud/a", &[("x-amz-tagging", &many)], b"").await;
+    put.expect_error(400, "InvalidTag");
+    assert_eq!(tags(&server, "/cloud/a").await, ["a=1"]);
+    assert_eq!(server.get("/cloud/a", &[]).await.text(), "body");
+}
+
+#[tokio::test]
+async fn tags_that_the_server_may_not_read_are_not_copied() {
+    let (_store, server) = over(Arc::new(Hidden(S3::new()))).await;
+    server
+        .put("/cloud/a", &[("x-amz-tagging", "a=1")], b"body")
+        .await
+        .expect(200);
+    let read = server.get("/cloud/a?tagging", &[]).await;
+    read.expect_error(403, "AccessDenied");
+    let copied = server.put("/folder/a", &[("x-amz-copy-source", "/cloud/a")], b"");
+    copied.await.expect(200);
+    assert_eq!(tags(&server, "/folder/a").await, Vec::<String>::new());
+}

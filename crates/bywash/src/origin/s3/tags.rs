@@ -1,0 +1,93 @@
+//! Tags of objects, which S3 keeps beside them.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use md5::{Digest as _, Md5};
+use object_store::path::Path;
+use object_store::{Error, Result};
+
+use super::S3Store;
+use super::client::STORE;
+use crate::origin::http_client::Response;
+use crate::origin::interface::lacks;
+use crate::origin::multipart_xml::{MultipartOutcome, invalid_tag};
+use crate::origin::object_tags::{ObjectTags, document, parse};
+use crate::{EngineError, StatusError};
+
+/// Sub-resource of an object that has its tags.
+const TAGGING: (&str, &str) = ("tagging", "");
+
+impl S3Store {
+    pub(super) async fn read_tags(&self, path: &Path) -> Result<ObjectTags> {
+        let headers = HeaderMap::new();
+        let response = self
+            .send_request(Method::GET, path, &[TAGGING], headers, |request| request)
+            .await?;
+        if !response.status.is_success() {
+            return Err(refused("read the tags of", path, &response));
+        }
+        parse(&response.body).map_err(|detail| {
+            let object = path.to_string();
+            EngineError::BadResponse { object, detail }.into()
+        })
+    }
+
+    /// Replaces all tags; none deletes them.
+    pub(super) async fn write_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
+        let (method, body, mut headers) = match tags.is_empty() {
+            true => (Method::DELETE, String::new(), HeaderMap::new()),
+            false => (Method::PUT, document(tags), HeaderMap::new()),
+        };
+        if !tags.is_empty() {
+            // S3 refuses a document without a digest.
+            let digest = BASE64_STANDARD.encode(Md5::digest(&body));
+            let digest = HeaderValue::from_str(&digest).map_err(|error| generic(&error))?;
+            headers.insert(HeaderName::from_static("content-md5"), digest);
+        }
+        let response = self
+            .send_request(method, path, &[TAGGING], headers, |request| {
+                request.body(vec![body.into()])
+            })
+            .await?;
+        match response.status.is_success() {
+            true => Ok(()),
+            false => Err(refused("tag", path, &response)),
+        }
+    }
+}
+
+fn generic(error: &http::header::InvalidHeaderValue) -> Error {
+    Error::Generic {
+        store: STORE,
+        source: error.to_string().into(),
+    }
+}
+
+/// Returns the error of a request about tags that was refused.
+fn refused(operation: &str, path: &Path, response: &Response) -> Error {
+    if is_unknown(response.status) {
+        return no_tags();
+    }
+    let outcome = MultipartOutcome::of_failure(response);
+    outcome.into_error((STORE, operation), path, response, false)
+}
+
+/// Returns whether a server has no tags.
+pub(super) fn is_unknown(status: StatusCode) -> bool {
+    [StatusCode::NOT_IMPLEMENTED, StatusCode::METHOD_NOT_ALLOWED].contains(&status)
+}
+
+/// Returns the error of a server without tags.
+pub(super) fn no_tags() -> Error {
+    lacks(STORE, "tags of objects")
+}
+
+/// Converts an error of object_store's own request that carried tags.
+pub(super) fn of_client(path: &Path, error: Error) -> Error {
+    let status = StatusError::find(&error).map(|found| found.status);
+    match status {
+        Some(status) if is_unknown(status) => no_tags(),
+        _ => invalid_tag(path, &error).unwrap_or(error),
+    }
+}
