@@ -19,6 +19,7 @@ mod connection;
 mod cors;
 mod digest;
 mod documents;
+mod encoded_word;
 mod errors;
 mod fast;
 #[cfg(any(test, fuzzing))]

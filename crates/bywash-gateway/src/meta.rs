@@ -12,6 +12,7 @@ use s3s::dto::{ETag, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
+use crate::encoded_word::encode;
 use crate::errors::{fault, not_implemented};
 use crate::limits::MAX_METADATA_BYTES;
 use crate::range::text_of;
@@ -245,7 +246,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
             );
             return Err(fault(S3ErrorCode::InvalidArgument, message));
         }
-        // Stored unchanged: values that are not ASCII arrive encoded (RFC 2047).
+        // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII.
         let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
             let message = format!("The metadata {name} is neither ASCII nor UTF-8.");
             return Err(fault(S3ErrorCode::InvalidArgument, message));
@@ -325,13 +326,33 @@ pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
         .map(|mark| mark.as_ref())
 }
 
-/// Adds the user metadata among `attributes` to the headers of a response, as it was given: `s3s` would encode what is not ASCII.
+/// Encodes the user metadata of an object for a store that takes only ASCII there; other text would be lost on the way.
+pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) {
+    // Folders and memory keep any text.
+    if bucket.takes_late_attributes() {
+        return;
+    }
+    let metadata = attributes
+        .iter()
+        .filter(|(name, _)| matches!(name, Attribute::Metadata(_)));
+    let odd = metadata.filter(|(_, value)| !value.is_ascii());
+    let encoded: Vec<_> = odd
+        .map(|(name, value)| (name.clone(), encode(value).into_owned()))
+        .collect();
+    for (name, value) in encoded {
+        attributes.insert(name, value.into());
+    }
+}
+
+/// Adds the user metadata among `attributes` to the headers of a response: in encoded words if it is not ASCII, as S3 documents. Raw
+/// bytes are refused by clients that read headers as ASCII. Content headers stay raw: browsers read the file name in
+/// Content-Disposition, and know no encoded words there.
 fn user_metadata(attributes: &Attributes, headers: &mut HeaderMap) {
     for (attribute, value) in attributes {
         if let Attribute::Metadata(name) = attribute
             && !is_ours(name)
             && let Ok(name) = HeaderName::try_from(format!("{USER_METADATA}{name}"))
-            && let Ok(value) = HeaderValue::from_bytes(value.as_bytes())
+            && let Ok(value) = HeaderValue::from_str(&encode(value))
         {
             headers.insert(name, value);
         }
@@ -369,6 +390,7 @@ pub(crate) fn version_headers(
     meta: &ObjectMeta,
     attributes: &Attributes,
     version: Option<&str>,
+    tags: u32,
     with_checksum: bool,
 ) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -390,7 +412,6 @@ pub(crate) fn version_headers(
         put(HeaderName::from_static(STORAGE_CLASS), class);
     }
     if let Some(value) = attributes.get(&metadata(EXPIRES)) {
-    tags: u32,
         put(header::EXPIRES, value);
     }
     if let Some(version) = version {

@@ -32,8 +32,8 @@ use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
-    attributes_of, check_version, e_tag, forget_checksum, keep_checksum, keep_e_tag,
-    keep_storage_class, kept_checksum, refuse_text_for, refuse_unsupported, timestamp,
+    attributes_of, check_version, e_tag, encode_metadata_for, forget_checksum, keep_checksum,
+    keep_e_tag, keep_storage_class, kept_checksum, refuse_text_for, refuse_unsupported, timestamp,
 };
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
@@ -248,6 +248,7 @@ fn copied_attributes(
     // The ACL of the source is not copied.
     let public = acl::public_by_headers(headers)?;
     acl::keep(bucket, public == Some(true), &mut attributes)?;
+    encode_metadata_for(bucket, &mut attributes);
     Ok(CopiedAttributes {
         same: !metadata && !tagging && before == attributes,
         keeps_tags: !tagging,

@@ -17,8 +17,8 @@ use crate::digest::{self, Algorithm, announce};
 use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, keep_checksum, keep_e_tag, keep_storage_class, keep_upload_id,
-    mark_upload, refuse_text_for, refuse_unsupported, text,
+    attributes_of, e_tag, encode_metadata_for, keep_checksum, keep_e_tag, keep_storage_class,
+    keep_upload_id, mark_upload, refuse_text_for, refuse_unsupported, text,
 };
 use crate::object_parts::ObjectParts;
 use crate::tags::Tags;
@@ -75,6 +75,7 @@ pub(crate) async fn create(
     let hold = gateway.uploads.admit(doing).await?;
     let mut attributes = attributes_of(&headers)?;
     refuse_text_for(&bucket, &attributes)?;
+    encode_metadata_for(&bucket, &mut attributes);
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
@@ -84,8 +85,8 @@ pub(crate) async fn create(
         mark.filter(|mark| gateway.uploads.are_persistent() && mark_upload(&mut attributes, mark));
     let options = PutMultipartOptions {
         attributes,
-        ..PutMultipartOptions::default()
         tags,
+        ..PutMultipartOptions::default()
     };
     let id = bucket
         .create_upload(&path, options)

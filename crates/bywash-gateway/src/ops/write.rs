@@ -18,8 +18,8 @@ use crate::digest::announce;
 use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, e_tag_like, keep_checksum, keep_e_tag, keep_storage_class,
-    refuse_text_for, refuse_unsupported, text,
+    attributes_of, e_tag, e_tag_like, encode_metadata_for, keep_checksum, keep_e_tag,
+    keep_storage_class, refuse_text_for, refuse_unsupported, text,
 };
 use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
@@ -128,6 +128,7 @@ pub(crate) async fn put(
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
     refuse_text_for(&bucket, &attributes)?;
+    encode_metadata_for(&bucket, &mut attributes);
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
@@ -143,8 +144,8 @@ pub(crate) async fn put(
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes,
-        late_attributes: Some(digests(Arc::clone(&context), gateway.wants_md5(&bucket))),
         tags,
+        late_attributes: Some(digests(Arc::clone(&context), gateway.wants_md5(&bucket))),
         length,
     };
     let body = part_body(VerifiedBody::new(

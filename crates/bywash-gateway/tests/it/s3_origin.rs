@@ -1,4 +1,4 @@
-//! Tests over an S3 origin: tags, which it keeps beside its objects.
+//! Tests over an S3 origin: tags, which it keeps beside its objects, and metadata, which it takes in ASCII only.
 
 use std::sync::Arc;
 
@@ -158,6 +158,29 @@ async fn tag_that_an_s3_origin_refuses_is_invalid() {
     put.expect_error(400, "InvalidTag");
     assert_eq!(tags(&server, "/cloud/a").await, ["a=1"]);
     assert_eq!(server.get("/cloud/a", &[]).await.text(), "body");
+}
+
+#[tokio::test]
+async fn metadata_that_is_not_ascii_reaches_an_s3_origin_in_encoded_words() {
+    let objects = S3::new();
+    let (_store, server) = over(Arc::<S3>::clone(&objects)).await;
+    let (raw, word) = ("J\u{fc}rgen \u{2713}", "=?UTF-8?B?SsO8cmdlbiDinJM=?=");
+    let named = [("x-amz-meta-name", raw)];
+    server.put("/cloud/put", &named, b"x").await.expect(200);
+    server.put("/folder/key", &named, b"x").await.expect(200);
+    let from = [("x-amz-copy-source", "/folder/key")];
+    server.put("/cloud/copy", &from, b"").await.expect(200);
+    let id = create(&server, "/cloud/parts", &named).await;
+    let e_tag = part(&server, "/cloud/parts", &id, 1, b"x").await;
+    let body = completion(&[(1, &e_tag)]);
+    let completed = complete(&server, "/cloud/parts", &id, &[], &body).await;
+    completed.expect(200);
+    for key in ["put", "copy", "parts"] {
+        let stored = objects.objects().get("data", key).unwrap();
+        assert_eq!(stored.headers["x-amz-meta-name"], word, "{key}");
+        let read = server.get(&format!("/cloud/{key}"), &[]).await.expect(200);
+        assert_eq!(read.header("x-amz-meta-name"), Some(word), "{key}");
+    }
 }
 
 #[tokio::test]
