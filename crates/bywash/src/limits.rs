@@ -130,6 +130,9 @@ pub const MAX_OPEN_FOLDERS: usize = 256;
 /// them among each connection's files, and they are few beside the 1,024 descriptors of other programs. Further reads
 /// open the file by its key, and fail if the object is replaced before they have all of it.
 pub(crate) const MAX_HELD_FILES: usize = 256;
+/// Clients' ETags of files that the process remembers, 64 bytes each: those of the pages of 65 listings. Further ones replace others,
+/// and are read from their files again.
+pub(crate) const MAX_KNOWN_ETAGS: usize = 64 << 10;
 /// Bytes of one component of a file's path: the limit of Linux file systems.
 pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
 /// Deletes of one stream in progress in a folder: enough to keep a disk busy, few enough to leave blocking threads

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::error::io_error;
 use super::held::Located;
 use super::identity::Identity;
+use super::known_etags;
 use super::root::Root;
 use crate::origin::client_etag::{CLIENT_ETAG, given, join};
 
@@ -45,6 +46,27 @@ pub(super) fn write(file: &File, identity: &Identity, e_tag: &str) -> Result<boo
     }
 }
 
+/// Returns the ETag of this version of an open file.
+fn look_up(file: &File, identity: &Identity) -> Found {
+    if let Some(known) = known(identity) {
+        return Found::Here(known);
+    }
+    let found = read(file, identity);
+    // A side file may be removed without a trace in the file.
+    if let Found::Here(e_tag) = &found {
+        known_etags::remember(identity, e_tag.as_deref());
+    }
+    found
+}
+
+/// Returns the ETag of a version if it is known without the file.
+fn known(identity: &Identity) -> Option<Option<String>> {
+    match identity.is_as_placed() {
+        true => known_etags::find(identity),
+        false => Some(None),
+    }
+}
+
 /// Reads the ETag of this version of a file.
 fn read(file: &File, identity: &Identity) -> Found {
     if !identity.is_as_placed() {
@@ -69,7 +91,7 @@ impl Root {
     /// Returns the ETag of an open file. `attributes`: those of its side file, from which the ETag is removed.
     pub(super) fn e_tag(&self, located: &Located, attributes: &mut Attributes) -> String {
         let beside = attributes.remove(&CLIENT_ETAG);
-        let client = match read(&located.file, &located.identity) {
+        let client = match look_up(&located.file, &located.identity) {
             Found::Here(e_tag) => e_tag,
             Found::InSideFile => beside.map(|value| value.to_string()),
         };
@@ -82,7 +104,7 @@ impl Root {
     }
 
     fn e_tag_of(&self, key: &Path, file: &File, identity: &Identity) -> Result<String> {
-        let client = match read(file, identity) {
+        let client = match look_up(file, identity) {
             Found::Here(e_tag) => e_tag,
             Found::InSideFile => {
                 let attributes = self.read_attributes(key, identity)?;
@@ -93,8 +115,20 @@ impl Root {
         Ok(join(identity.e_tag(), client.as_deref()))
     }
 
+    /// As [`Self::listed`] without opening the file; `None` if it must be opened: its ETag is not known, or it is a link.
+    fn listed_unopened(&self, key: &Path, path: &str) -> Option<ObjectMeta> {
+        let identity = self.identity_nofollow(path)?;
+        let client = known(&identity)?;
+        let mut meta = identity.meta(key.clone());
+        meta.e_tag = Some(join(identity.e_tag(), client.as_deref()));
+        Some(meta)
+    }
+
     /// Returns the listed object `key` in the file at `path`; `None` if it is gone.
     pub(super) fn listed(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
+        if let Some(meta) = self.listed_unopened(key, path) {
+            return Ok(Some(meta));
+        }
         let failed = |errno: Errno| io_error("list", key.as_ref(), errno);
         match self.open_file(path) {
             Ok(Some((file, identity))) => {
@@ -172,5 +206,122 @@ mod tests {
         file.set_modified(placed).unwrap();
         let _ = write(&file, &identity(&file), ETAG).unwrap();
         assert_eq!(read(&file, &identity(&file)), Found::Here(None));
+    }
+
+    /// A folder with the file `key`, whose clock of changes has moved on since.
+    struct World {
+        root: Root,
+        key: Path,
+        dir: tempfile::TempDir,
+    }
+
+    impl World {
+        /// `None` on a file system without extended attributes.
+        fn new() -> Option<Self> {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::open(dir.path().to_owned()).unwrap();
+            let world = Self {
+                root,
+                key: Path::from("key"),
+                dir,
+            };
+            world.place(ETAG).then_some(world)
+        }
+
+        /// Puts a file in the place of the key, as a commit does.
+        fn place(&self, e_tag: &str) -> bool {
+            let (path, staged) = (self.dir.path().join("key"), self.dir.path().join("staged"));
+            let mut file = File::create(&staged).unwrap();
+            file.write_all(b"one").unwrap();
+            file.set_modified(SystemTime::now()).unwrap();
+            let has = write(&file, &identity(&file), e_tag).unwrap();
+            std::fs::rename(staged, &path).unwrap();
+            has
+        }
+
+        fn file(&self) -> File {
+            File::open(self.dir.path().join("key")).unwrap()
+        }
+
+        /// Waits until an ETag may be remembered.
+        fn wait_for_the_tick(&self) {
+            let changed = identity(&self.file());
+            let is_old = || {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                changed.is_older_than(now.unwrap().as_nanos() as i128, 20_000_000)
+            };
+            while !is_old() {
+                std::thread::yield_now();
+            }
+        }
+
+        fn listed(&self) -> String {
+            let listed = self.root.listed(&self.key, "key").unwrap();
+            listed.unwrap().e_tag.unwrap()
+        }
+
+        fn unopened(&self) -> Option<String> {
+            self.root.listed_unopened(&self.key, "key")?.e_tag
+        }
+    }
+
+    #[test]
+    fn second_listing_opens_no_file() {
+        let Some(world) = World::new() else {
+            return;
+        };
+        assert_eq!(world.unopened(), None, "not read yet");
+        world.wait_for_the_tick();
+        let listed = world.listed();
+        assert!(listed.contains(ETAG), "{listed}");
+        assert_eq!(world.unopened(), Some(listed));
+        // A file of another program is known by its times alone, and by then also without an ETag.
+        std::fs::remove_file(world.dir.path().join("key")).unwrap();
+        let file = File::create(world.dir.path().join("key")).unwrap();
+        world.wait_for_the_tick();
+        let listed = world.listed();
+        assert_eq!(world.unopened(), Some(listed));
+        file.set_modified(SystemTime::now() - Duration::from_secs(120))
+            .unwrap();
+        assert_eq!(world.unopened(), Some(identity(&file).e_tag()));
+        std::fs::rename(world.dir.path().join("key"), world.dir.path().join("other")).unwrap();
+        assert_eq!(world.unopened(), None, "no file");
+        std::os::unix::fs::symlink("other", world.dir.path().join("key")).unwrap();
+        assert_eq!(world.unopened(), None, "a link");
+    }
+
+    #[test]
+    fn rewritten_attribute_and_replaced_file_are_seen_after_a_listing() {
+        let Some(world) = World::new() else {
+            return;
+        };
+        let (other, third) = (ETAG.replace('9', "8"), ETAG.replace('9', "7"));
+        world.wait_for_the_tick();
+        assert!(world.listed().contains(ETAG));
+        let file = world.file();
+        assert!(write(&file, &identity(&file), &other).unwrap());
+        assert_eq!(world.unopened(), None);
+        assert!(world.listed().contains(&other));
+        world.wait_for_the_tick();
+        assert!(world.listed().contains(&other));
+        assert!(world.place(&third));
+        assert!(world.listed().contains(&third));
+    }
+
+    #[test]
+    fn etag_is_not_remembered_in_the_tick_of_the_last_change() {
+        let Some(world) = World::new() else {
+            return;
+        };
+        for number in 0..200 {
+            // Two changes, mostly in one tick of the clock of changes, with a listing between them.
+            let e_tag = format!("{number:032x}");
+            assert!(world.place(&e_tag));
+            assert!(world.listed().contains(&e_tag));
+            let other = format!("{number:031x}f");
+            let file = world.file();
+            assert!(write(&file, &identity(&file), &other).unwrap());
+            assert!(world.listed().contains(&other), "{number}");
+        }
     }
 }

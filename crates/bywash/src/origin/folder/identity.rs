@@ -27,6 +27,34 @@ pub(super) struct Identity {
     links: u64,
 }
 
+/// The part of an [`Identity`] that any change of the file's bytes or attributes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: i64,
+    changed: i64,
+}
+
+impl FileVersion {
+    /// Returns device and inode.
+    pub(super) fn node(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test(inode: u64, changed: i64) -> Self {
+        Self {
+            device: 1,
+            inode,
+            size: 3,
+            modified: 1,
+            changed,
+        }
+    }
+}
+
 /// Max nanoseconds between the mtime that this store gives a file and the file's rename to its place.
 const PLACED_WITHIN_NS: i128 = 60_000_000_000;
 
@@ -60,6 +88,22 @@ impl Identity {
     /// ctime away, also one whose program sets the mtime back.
     pub(super) fn is_as_placed(&self) -> bool {
         (self.changed - self.modified).abs() <= PLACED_WITHIN_NS
+    }
+
+    /// Returns the version of the file; `None` if a time of it is not within some 290 years of 1970.
+    pub(super) fn version(&self) -> Option<FileVersion> {
+        Some(FileVersion {
+            device: self.device,
+            inode: self.inode,
+            size: self.size,
+            modified: i64::try_from(self.modified).ok()?,
+            changed: i64::try_from(self.changed).ok()?,
+        })
+    }
+
+    /// Returns whether the ctime is at least `age` nanoseconds before `now`, in nanoseconds since 1970.
+    pub(super) fn is_older_than(&self, now: i128, age: i128) -> bool {
+        now - self.changed >= age
     }
 
     fn stamp_parts(&self) -> (i128, u64) {

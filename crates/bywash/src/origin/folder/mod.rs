@@ -51,6 +51,7 @@ pub(crate) mod fuzz;
 mod handle;
 mod held;
 mod identity;
+mod known_etags;
 mod list;
 mod multipart;
 mod names;
