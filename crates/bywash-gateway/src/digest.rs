@@ -188,7 +188,7 @@ pub(crate) fn hex(digest: &[u8]) -> String {
 }
 
 /// Decodes an MD5 in hexadecimal digits.
-fn from_hex(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn from_hex(text: &str) -> Option<[u8; 16]> {
     let mut digest = [0; 16];
     if text.len() != 32 || !text.is_ascii() {
         return None;

@@ -1,6 +1,6 @@
-//! S3 endpoint of Bywash: serves buckets of a [`bywash::Engine`] by the S3 protocol.
+//! Endpoints of Bywash: they serve buckets of a [`bywash::Engine`] by the S3 protocol and by the API of Google's storage.
 //!
-//! [`serve_s3`] runs it on a listener until shutdown. The `s3s` crate verifies signatures, routes, and encodes XML.
+//! [`serve_s3`] and [`serve_gcs`] run them on a listener until shutdown. The `s3s` crate verifies signatures, routes, and encodes XML.
 //! Conditions, ranges, listings, multipart rules, digests and limits are implemented here.
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ mod fast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gateway;
+mod gcs;
 mod host;
 mod http_server;
 mod idle;
@@ -54,6 +55,7 @@ pub use addresses::{Network, NetworkError};
 pub use config::{
     Credential, ETagStyle, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
 };
+pub use gcs::{GcsConfig, GcsServeError, serve_gcs};
 pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};

@@ -64,6 +64,24 @@ pub(crate) const MIN_UPLOADS_BYTES: u64 = 4 << 20;
 /// than its predecessor.
 pub(crate) const MAX_LOADED_UPLOADS_MEMORY_DIVISOR: u64 = 2;
 
+/// Max open connections of the endpoint of Google's storage API, beside those of the S3 endpoint.
+pub const MAX_GCS_CONNECTIONS: usize = 128;
+/// Max bytes of a JSON request body, buffered whole: user metadata takes 2 KiB of it.
+pub(crate) const MAX_JSON_BYTES: usize = 64 << 10;
+/// Max bytes of the name of a resumable session, in a file's name: 64 digits.
+pub(crate) const SESSION_ID_BYTES: usize = 64;
+/// Lifetime of a resumable session, and of the record of its end, as in Google's storage: a week.
+pub(crate) const MAX_SESSION_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Min time between two searches for expired sessions.
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// Sessions whose writers wait in memory for the next chunk are limited to the memory limit divided by this, in chunks of
+/// [`MAX_LIVE_CHUNK_BYTES`]. Others continue from their files.
+pub(crate) const MAX_LIVE_SESSIONS_MEMORY_DIVISOR: u64 = 16;
+/// Bytes of a writer that waits, at most: one chunk of the engine.
+pub(crate) const MAX_LIVE_CHUNK_BYTES: u64 = 8 << 20;
+/// Max writers of sessions that wait in memory, however much memory there is.
+pub(crate) const MAX_LIVE_SESSIONS: u64 = 64;
+
 /// Max bytes of an XML request body, buffered whole: 10,000 parts with checksums, or 1000 keys of full length, take
 /// about half.
 pub(crate) const MAX_XML_BYTES: usize = 4 << 20;

@@ -1,5 +1,7 @@
 //! Listing pages for any prefix and delimiter, with keys in UTF-8 byte order.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bywash::Bucket;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStoreExt, Result};
@@ -37,7 +39,7 @@ impl From<ObjectMeta> for ListedObject {
 }
 
 impl ListEntry {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Object(listed) => &listed.key,
             Self::Prefix(prefix) => prefix,
@@ -67,6 +69,31 @@ impl ListPosition {
         match self {
             Self::Key(name) | Self::Prefix(name) => name,
         }
+    }
+
+    /// Returns the position as a token for clients: opaque, and distinguishes keys from prefixes.
+    pub(crate) fn to_token(&self) -> String {
+        let kind = match self {
+            Self::Key(_) => 'k',
+            Self::Prefix(_) => 'p',
+        };
+        BASE64_URL_SAFE_NO_PAD.encode(format!("{kind}{}", self.name()))
+    }
+
+    /// Parses a token of [`Self::to_token`].
+    pub(crate) fn from_token(token: &str) -> Option<Self> {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        match (text.strip_prefix('k'), text.strip_prefix('p')) {
+            (Some(key), _) => Some(Self::Key(key.to_owned())),
+            (_, Some(prefix)) => Some(Self::Prefix(prefix.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Returns the position before the key `start` and after most others.
+    pub(crate) fn before(start: &str) -> Self {
+        Self::Key(before(start))
     }
 
     fn admits(&self, name: &str) -> bool {

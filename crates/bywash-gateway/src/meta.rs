@@ -197,7 +197,8 @@ const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-fn is_ours(name: &str) -> bool {
+/// Returns whether a name of user metadata is reserved for Bywash.
+pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with(RESERVED) || name == UPLOAD_MARK
 }
 
@@ -344,14 +345,22 @@ pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) 
     }
 }
 
+/// Returns the user metadata among `attributes`.
+pub(crate) fn user_metadata_of(attributes: &Attributes) -> impl Iterator<Item = (&str, &str)> {
+    attributes.iter().filter_map(|(attribute, value)| {
+        let Attribute::Metadata(name) = attribute else {
+            return None;
+        };
+        Some((name.as_ref(), value.as_ref())).filter(|(name, _)| !is_ours(name))
+    })
+}
+
 /// Adds the user metadata among `attributes` to the headers of a response: in encoded words if it is not ASCII, as S3 documents. Raw
 /// bytes are refused by clients that read headers as ASCII. Content headers stay raw: browsers read the file name in
 /// Content-Disposition, and know no encoded words there.
 fn user_metadata(attributes: &Attributes, headers: &mut HeaderMap) {
-    for (attribute, value) in attributes {
-        if let Attribute::Metadata(name) = attribute
-            && !is_ours(name)
-            && let Ok(name) = HeaderName::try_from(format!("{USER_METADATA}{name}"))
+    for (name, value) in user_metadata_of(attributes) {
+        if let Ok(name) = HeaderName::try_from(format!("{USER_METADATA}{name}"))
             && let Ok(value) = HeaderValue::from_str(&encode(value))
         {
             headers.insert(name, value);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::RANGE;
+use http::header::{CONTENT_RANGE, RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 use s3s::dto::Range;
@@ -111,6 +111,14 @@ pub(crate) fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> 
     match passed {
         Some(text) => Some(text.into_owned()),
         None => text(headers, name.as_str()).map(str::to_owned),
+    }
+}
+
+/// Adds the range of a response to its headers.
+pub(crate) fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u64) {
+    let last = range.end.saturating_sub(1);
+    if let Ok(value) = HeaderValue::try_from(format!("bytes {}-{last}/{size}", range.start)) {
+        headers.insert(CONTENT_RANGE, value);
     }
 }
 

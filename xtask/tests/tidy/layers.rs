@@ -320,6 +320,64 @@ fn modules_of_ordered_folders_import_only_earlier_ones() {
     }
 }
 
+const GATEWAY: &str = "crates/bywash-gateway/src/";
+
+/// Modules of the S3 door. What is neither of them nor of `gcs` is for both.
+const S3_DOOR: [&str; 19] = [
+    "admission",
+    "bucket_rules",
+    "chunked",
+    "conditions",
+    "cors",
+    "fast",
+    "gateway",
+    "host",
+    "middleware",
+    "object_parts",
+    "ops",
+    "request_xml",
+    "response",
+    "routes",
+    "serve",
+    "signature",
+    "tags",
+    "uploads",
+    "verify",
+];
+
+/// Imports of one door by the other.
+fn imports_of_the_other_door(path: &str, code: &str) -> Vec<String> {
+    let of_gcs = module(path) == "gcs";
+    let other = |to: &String| match of_gcs {
+        true => S3_DOOR.contains(&to.as_str()),
+        false => to == "gcs",
+    };
+    let found = imports(code, "crate::").into_iter().filter(other);
+    found.map(|to| format!("{path} -> {to}")).collect()
+}
+
+#[test]
+fn doors_of_the_gateway_are_apart() {
+    let files = files();
+    let sources = files
+        .iter()
+        .filter_map(|(path, text)| Some((path.strip_prefix(GATEWAY)?, code(text))));
+    let sources: Vec<_> = sources.filter(|(path, _)| is_product(path)).collect();
+    for name in S3_DOOR.iter().chain(&["gcs"]) {
+        let found = sources.iter().any(|(path, _)| module(path) == *name);
+        assert!(found, "{name} has no file");
+    }
+    let wrong = sources
+        .iter()
+        .flat_map(|(path, code)| imports_of_the_other_door(path, code));
+    none("imports of the other door", &wrong.collect::<Vec<_>>());
+    let planted = |path: &str, text: &str| imports_of_the_other_door(path, text).len();
+    assert_eq!(planted("gcs/read.rs", "use crate::ops::read::head;"), 1);
+    assert_eq!(planted("gcs/read.rs", "use crate::{keys, ops};"), 1);
+    assert_eq!(planted("ops/read.rs", "use crate::gcs::GcsConfig;"), 1);
+    assert_eq!(planted("gcs/read.rs", "use crate::keys::path_of;"), 0);
+}
+
 #[test]
 fn planted_imports_of_the_engine_are_found() {
     let across = |path: &str, text: &str| imports_across(path, text).len();

@@ -24,7 +24,7 @@ use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::auth::Keys;
 use crate::body::ServedBody;
 use crate::host::Hosts;
-use crate::ops::read::content_range;
+use crate::range::content_range;
 use crate::record::{ObjectName, RequestIds, ResidentRecorder, ResponseMeter};
 use crate::response::REQUEST_ID;
 use heads::{Head, Heads};

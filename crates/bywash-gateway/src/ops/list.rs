@@ -1,7 +1,5 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -166,32 +164,12 @@ pub(crate) async fn v1(
     }))
 }
 
-/// A continuation token. Opaque, and distinguishes keys from prefixes.
-fn token(after: &ListPosition) -> String {
-    let kind = match after {
-        ListPosition::Key(_) => 'k',
-        ListPosition::Prefix(_) => 'p',
-    };
-    BASE64_URL_SAFE_NO_PAD.encode(format!("{kind}{}", after.name()))
-}
-
 fn from_token(token: &str) -> S3Result<ListPosition> {
-    let text = BASE64_URL_SAFE_NO_PAD
-        .decode(token)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok());
-    match text
-        .as_deref()
-        .map(|text| (text.strip_prefix('k'), text.strip_prefix('p')))
-    {
-        Some((Some(key), _)) => Ok(ListPosition::Key(key.to_owned())),
-        Some((_, Some(prefix))) => Ok(ListPosition::Prefix(prefix.to_owned())),
-        _ => {
-            let message =
-                "The continuation token is not one of this endpoint's; begin the listing again.";
-            Err(fault(S3ErrorCode::InvalidArgument, message))
-        }
-    }
+    ListPosition::from_token(token).ok_or_else(|| {
+        let message =
+            "The continuation token is not one of this endpoint's; begin the listing again.";
+        fault(S3ErrorCode::InvalidArgument, message)
+    })
 }
 
 pub(crate) async fn v2(
@@ -212,7 +190,7 @@ pub(crate) async fn v2(
         _ => ListPosition::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
     };
     let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
-    let next = page.next.as_ref().map(token);
+    let next = page.next.as_ref().map(ListPosition::to_token);
     let key_count = i32::try_from(page.entries.len()).ok();
     let with_owner = input.fetch_owner.unwrap_or(false);
     let (contents, prefixes) = split(page, encoding, |listed| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bywash::{Bucket, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
-use http::header::{self, CONTENT_RANGE};
+use http::header;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -28,6 +28,7 @@ use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{check_version, object_headers, text, validators};
 use crate::object_parts::ObjectParts;
+use crate::range::content_range;
 
 /// A validated read of an object.
 pub(super) struct ReadRequest<'a> {
@@ -249,13 +250,6 @@ fn get_range(range: Range) -> GetRange {
         } => GetRange::Bounded(first..last.saturating_add(1)),
         Range::Int { first, last: None } => GetRange::Offset(first),
         Range::Suffix { length } => GetRange::Suffix(length),
-    }
-}
-
-pub(crate) fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u64) {
-    let last = range.end.saturating_sub(1);
-    if let Ok(value) = HeaderValue::try_from(format!("bytes {}-{last}/{size}", range.start)) {
-        headers.insert(CONTENT_RANGE, value);
     }
 }
 

@@ -82,6 +82,12 @@ impl Server {
         }
     }
 
+    /// Starts an anonymous endpoint over the engine of another one.
+    pub async fn start_beside(engine: &Engine) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        Self::start_with(engine.clone(), root, S3Config::anonymous()).await
+    }
+
     pub async fn anonymous() -> Self {
         Self::start(S3Config::anonymous()).await
     }

@@ -317,7 +317,7 @@ impl Upload {
 
     /// Adds attributes. With an open session they are given to the store at the end, which may ignore them; see
     /// [`crate::Origin::takes_late_attributes`].
-    pub(crate) fn add_attributes(&mut self, late: &Attributes) {
+    pub fn add_attributes(&mut self, late: &Attributes) {
         let attributes = match &self.driver {
             None => &mut self.options.attributes,
             Some(_) => &mut self.late,

@@ -11,6 +11,24 @@ use crate::upload::ChunkPlan;
 use crate::upload::buffer::{FrameBuffer, frames_for};
 
 impl Upload {
+    /// Sends the chunk being filled if it is full, and waits until the store has all chunks that were sent.
+    /// [`Self::capture`] then has few bytes: those of a chunk that is not full, or of the last one where chunks go in
+    /// order, which the completion may carry.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn settle(&mut self) -> Result<()> {
+        self.check_open()?;
+        self.drive().await?;
+        if self.part.is_full() && self.bucket.chunk_rule(&self.options).parallel {
+            self.flush().await?;
+        }
+        if let Some(driver) = &mut self.driver {
+            self.window.drain(driver).await?;
+        }
+        Ok(())
+    }
+
     /// Moves accepted bytes into chunks, and sends full ones when more bytes follow.
     pub(super) async fn drive(&mut self) -> Result<()> {
         if let Some(length) = self.options.length

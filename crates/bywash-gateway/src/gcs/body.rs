@@ -1,0 +1,131 @@
+//! Bodies of requests: a small document, or a stream that is checked against its digests.
+
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use bywash::PartBody;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use object_store::Attributes;
+use s3s::S3ErrorCode;
+
+use super::error::{GcsError, GcsResult};
+use super::metadata::GivenMetadata;
+use crate::body::{BodyError, RequestContext};
+use crate::digest::{Algorithm, hex};
+use crate::limits::MAX_JSON_BYTES;
+use crate::meta::{keep_checksum, keep_e_tag};
+use crate::passing::{PassedDigests, PassingDigests};
+
+/// Bytes of a request's body as they arrive.
+pub(crate) type BodyStream = BoxStream<'static, Result<Bytes, BodyError>>;
+
+/// Reads a whole document. The caller has charged [`MAX_JSON_BYTES`].
+pub(crate) async fn document(mut body: BodyStream) -> GcsResult<Vec<u8>> {
+    let mut document = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| GcsError::invalid(error.to_string()))?;
+        if document.len() + piece.len() > MAX_JSON_BYTES {
+            return Err(too_long());
+        }
+        document.extend_from_slice(&piece);
+    }
+    Ok(document)
+}
+
+pub(crate) fn too_long() -> GcsError {
+    GcsError::invalid(format!(
+        "The metadata of a request is longer than {MAX_JSON_BYTES} bytes."
+    ))
+}
+
+/// The bytes of an object, with digests that are computed as they pass and compared with those of the client.
+pub(crate) struct CheckedBody {
+    pub(crate) body: PartBody,
+    passed: Arc<OnceLock<PassedDigests>>,
+}
+
+impl CheckedBody {
+    /// Wraps a body. `md5`: whether the MD5 becomes the ETag.
+    pub(crate) fn new(
+        body: BodyStream,
+        given: &GivenMetadata,
+        md5: bool,
+        context: &Arc<RequestContext>,
+    ) -> GcsResult<Self> {
+        let expected = match &given.md5 {
+            None => None,
+            Some(text) => Some(md5_digits(text)?),
+        };
+        let digests = PassingDigests::new(md5 || expected.is_some(), Some(Algorithm::Crc32c));
+        let body = body.map_err(|error| object_store::Error::Generic {
+            store: "request body",
+            source: Box::new(error),
+        });
+        let body = digests.clone().of(body.boxed());
+        let passed = Arc::new(OnceLock::new());
+        let end = {
+            let (passed, context) = (Arc::clone(&passed), Arc::clone(context));
+            let crc32c = given.crc32c.clone();
+            async move {
+                let found = digests.finish();
+                let differs = |what: &str| {
+                    let message = format!(
+                        "The bytes do not have the {what} that the request states; nothing was stored."
+                    );
+                    let error = context.note(S3ErrorCode::BadDigest, message);
+                    object_store::Error::Generic {
+                        store: "request body",
+                        source: Box::new(error),
+                    }
+                };
+                let found_crc = found.checksum.as_ref().map(|checksum| &checksum.value);
+                if crc32c.is_some() && crc32c.as_ref() != found_crc {
+                    return Err(differs("crc32c"));
+                }
+                if expected.is_some() && expected != found.md5 {
+                    return Err(differs("md5Hash"));
+                }
+                // Set once: the end of the body is polled once.
+                let _ = passed.set(found);
+                Ok(None)
+            }
+        };
+        let body = body.chain(stream::once(end).try_filter_map(|piece| async move { Ok(piece) }));
+        Ok(Self {
+            body: body.boxed(),
+            passed,
+        })
+    }
+
+    /// Returns the attributes that are known at the end of the body. `md5`: whether the MD5 is kept.
+    pub(crate) fn late(&self, md5: bool) -> Box<dyn FnOnce() -> Attributes + Send> {
+        let passed = Arc::clone(&self.passed);
+        Box::new(move || match passed.get() {
+            Some(passed) => kept(passed, md5),
+            None => Attributes::new(),
+        })
+    }
+}
+
+/// Converts an MD5 from base64 to hexadecimal digits.
+fn md5_digits(text: &str) -> GcsResult<String> {
+    let digest = BASE64_STANDARD.decode(text).ok();
+    let digest = digest.filter(|digest| digest.len() == 16);
+    let invalid = || GcsError::invalid(format!("md5Hash is 16 bytes in base64, not {text:?}."));
+    Ok(hex(&digest.ok_or_else(invalid)?))
+}
+
+/// Returns the attributes of digests. `md5`: whether the MD5 is kept.
+pub(crate) fn kept(passed: &PassedDigests, md5: bool) -> Attributes {
+    let mut late = Attributes::new();
+    if let Some(checksum) = &passed.checksum {
+        keep_checksum(&mut late, checksum);
+    }
+    if let Some(digest) = passed.md5.clone().filter(|_| md5) {
+        keep_e_tag(&mut late, digest);
+    }
+    late
+}

@@ -1,0 +1,130 @@
+//! Buckets: list, insert, get, delete.
+
+use bywash::{BucketInfo, EngineError};
+use http::{Response, StatusCode};
+use s3s::Body;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::body::document;
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::insert::body_of;
+use super::resource::{self, BucketResource};
+use crate::errors::{OperationContext, from_engine, no_such_bucket};
+use crate::limits::{MAX_JSON_BYTES, MAX_LIST_BUCKETS};
+
+/// Bytes of a bucket in a list: its value, and its JSON in a buffer that grows by doubling.
+const BUCKET_BYTES: u64 = 1600;
+
+/// Reads the root folder: blocking.
+async fn all(door: &Door) -> GcsResult<Vec<BucketInfo>> {
+    let engine = door.engine.clone();
+    let found = tokio::task::spawn_blocking(move || engine.buckets()).await;
+    found.map_err(|error| GcsError::unavailable(error.to_string()))
+}
+
+pub(crate) async fn list(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let query = &request.query;
+    let max = match query.number("maxResults")? {
+        None => MAX_LIST_BUCKETS,
+        Some(max) => usize::try_from(max).unwrap_or(1).clamp(1, MAX_LIST_BUCKETS),
+    };
+    let doing = OperationContext::new("list buckets", "", "");
+    let charge = max as u64 * BUCKET_BYTES;
+    request.documents.charge_more(charge, doing).await?;
+    let prefix = query.get("prefix").unwrap_or_default();
+    let after = query.get("pageToken").unwrap_or_default();
+    let mut found = all(door).await?;
+    found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
+    let more = found.len() > max;
+    found.truncate(max);
+    let endpoint = door.endpoint(&request.parts);
+    let items: Vec<_> = found
+        .iter()
+        .map(|info| BucketResource::new(info, &endpoint))
+        .collect();
+    let mut page = json!({ "kind": "storage#buckets", "items": items });
+    if let Some(last) = found.last().filter(|_| more) {
+        page["nextPageToken"] = last.name.as_str().into();
+    }
+    resource::document(&page)
+}
+
+/// The document that creates a bucket. Properties that are not here are refused.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NewBucket {
+    name: String,
+    #[serde(flatten)]
+    others: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Properties of a new bucket that are taken and have no effect: all buckets are alike.
+const IGNORED: [&str; 6] = [
+    "kind",
+    "location",
+    "locationType",
+    "storageClass",
+    "timeCreated",
+    "iamConfiguration",
+];
+
+pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = OperationContext::new("create bucket", "", "");
+    let charge = MAX_JSON_BYTES as u64;
+    request.documents.charge_more(charge, doing).await?;
+    let body = body_of(request);
+    let endpoint = door.endpoint(&request.parts);
+    let new: NewBucket = serde_json::from_slice(&document(body).await?)
+        .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?;
+    let is_empty = |value: &serde_json::Value| match value {
+        serde_json::Value::Object(map) => map.is_empty(),
+        value => value.is_null() || *value == false,
+    };
+    let other = new
+        .others
+        .iter()
+        .find(|(name, value)| !IGNORED.contains(&name.as_str()) && !is_empty(value));
+    if let Some((name, _)) = other {
+        return Err(GcsError::not_served(format!(
+            "The property {name} of a bucket is not served here; leave it out."
+        )));
+    }
+    let doing = OperationContext::new("create bucket", &new.name, "");
+    match door.engine.create_bucket(&new.name) {
+        Err(EngineError::BucketExists(name)) => Err(GcsError::new(
+            StatusCode::CONFLICT,
+            "conflict",
+            format!("The bucket {name} exists already."),
+        )),
+        created => {
+            created.map_err(|error| from_engine(doing, &error))?;
+            describe(door, &new.name, &endpoint).await
+        }
+    }
+}
+
+async fn describe(door: &Door, name: &str, endpoint: &str) -> GcsResult<Response<Body>> {
+    let found = all(door).await?;
+    let info = found.iter().find(|info| info.name == name);
+    let info = info.ok_or_else(|| no_such_bucket(name))?;
+    resource::document(&BucketResource::new(info, endpoint))
+}
+
+pub(crate) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    door.bucket(&request.route.bucket)?;
+    let endpoint = door.endpoint(&request.parts);
+    describe(door, &request.route.bucket, &endpoint).await
+}
+
+pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let name = &request.route.bucket;
+    door.bucket(name)?;
+    let doing = OperationContext::new("delete bucket", name, "");
+    let deleted = door.engine.delete_bucket(name).await;
+    deleted.map_err(|error| from_engine(doing, &error))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}

@@ -1,0 +1,93 @@
+//! Conditions of a write on the generation of what it replaces: they become the origin's own.
+
+use bywash::{Bucket, EngineError};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt, PutMode, UpdateVersion};
+
+use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, generation};
+use crate::errors::{OperationContext, from_store};
+
+/// The conditions of a write, as a mode of the origin, which evaluates it when the object becomes visible.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteCondition {
+    pub(crate) mode: PutMode,
+    /// Whether the mode only binds the write to the version for which the conditions held: a failure is a conflict with
+    /// another write.
+    bound: bool,
+}
+
+/// Finds the current version of an object, and its generation: 0 if there is none.
+pub(crate) async fn current(
+    bucket: &Bucket,
+    path: &Path,
+    doing: OperationContext<'_>,
+) -> GcsResult<(Option<ObjectMeta>, i64)> {
+    match bucket.head(path).await {
+        Ok(meta) => {
+            let generation = generation(bucket, &meta);
+            Ok((Some(meta), generation))
+        }
+        Err(StoreError::NotFound { .. }) => Ok((None, 0)),
+        Err(error) => Err(from_store(doing, &error).into()),
+    }
+}
+
+/// Names an object in messages.
+pub(crate) fn named(doing: OperationContext<'_>) -> String {
+    format!("{}/{}", doing.bucket, doing.key)
+}
+
+impl WriteCondition {
+    pub(crate) async fn find(
+        bucket: &Bucket,
+        path: &Path,
+        conditions: &Conditions,
+        doing: OperationContext<'_>,
+    ) -> GcsResult<Self> {
+        let exact = |mode| Ok(Self { mode, bound: false });
+        if conditions.is_empty() {
+            return exact(PutMode::Overwrite);
+        }
+        if conditions.is_absent_only() {
+            return exact(PutMode::Create);
+        }
+        let (found, generation) = current(bucket, path, doing).await?;
+        conditions.check_write(generation, &named(doing))?;
+        let bound = conditions.matching.is_none();
+        let Some(meta) = found else {
+            let mode = PutMode::Create;
+            return Ok(Self { mode, bound });
+        };
+        if meta.e_tag.is_none() {
+            return Err(GcsError::not_served(format!(
+                "{}: the origin has no ETags, so a write cannot depend on a generation.",
+                named(doing)
+            )));
+        }
+        let mode = PutMode::Update(UpdateVersion {
+            e_tag: meta.e_tag,
+            version: meta.version,
+        });
+        Ok(Self { mode, bound })
+    }
+
+    /// Converts an error of the origin.
+    pub(crate) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> GcsError {
+        if self.bound && is_unmet(error) && EngineError::find(error).is_none() {
+            return GcsError::unavailable(format!(
+                "{}: another request changed the object meanwhile; try again.",
+                named(doing)
+            ));
+        }
+        from_store(doing, error).into()
+    }
+}
+
+/// Whether the origin refused a write because its condition does not hold.
+pub(crate) fn is_unmet(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }
+    )
+}

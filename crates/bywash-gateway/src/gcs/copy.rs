@@ -1,0 +1,186 @@
+//! Copies: copyTo, and rewriteTo, which is done by its first call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bywash::origin::kept_client_etag;
+use bywash::{Bucket, EngineError, PutStreamOptions};
+use futures::{StreamExt, TryStreamExt};
+use http::Response;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore,
+};
+use s3s::Body;
+use serde_json::json;
+
+use super::body::{document, kept};
+use super::condition::{WriteCondition, named};
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, generation};
+use super::insert::body_of;
+use super::metadata::GivenMetadata;
+use super::read::head;
+use super::resource::{self, ObjectResource};
+use crate::digest::Algorithm;
+use crate::errors::{OperationContext, from_store, no_such_bucket};
+use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
+use crate::meta::{is_ours, keep_e_tag};
+use crate::passing::PassingDigests;
+
+pub(crate) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let (_, found) = run(door, request).await?;
+    resource::document(&found)
+}
+
+pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    if request.query.get("rewriteToken").is_some() {
+        return Err(GcsError::invalid(
+            "The rewriteToken is not one of this endpoint's, whose rewrites are done by their first call.",
+        ));
+    }
+    let (size, found) = run(door, request).await?;
+    resource::document(&json!({
+        "kind": "storage#rewriteResponse",
+        "totalBytesRewritten": size.to_string(),
+        "objectSize": size.to_string(),
+        "done": true,
+        "resource": found,
+    }))
+}
+
+/// Copies the current version of the source; once more if it is replaced meanwhile.
+async fn run(door: &Door, request: &mut GcsRequest) -> GcsResult<(u64, ObjectResource)> {
+    let body = body_of(request);
+    let given = {
+        let doing = request.doing("copy from");
+        let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
+        let _charge = charge.await?;
+        GivenMetadata::parse(&document(body).await?)?
+    };
+    let from = request.doing("copy from");
+    let (to_bucket, to_object) = request
+        .route
+        .target
+        .as_ref()
+        .ok_or_else(|| no_such_bucket(""))?;
+    let to = OperationContext::new("copy to", to_bucket, to_object);
+    let copying = Copying {
+        md5: door.wants_md5(&door.bucket(to.bucket)?),
+        source: door.object(from.bucket, from.key)?,
+        target: door.object(to.bucket, to.key)?,
+        of_source: Conditions::of_source(&request.query)?,
+        of_target: Conditions::of(&request.query)?,
+        given,
+        from,
+        to,
+    };
+    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    while !copying.attempt().await? {
+        if attempts.next().is_none() {
+            return Err(GcsError::unavailable(format!(
+                "{}: the source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
+                named(from)
+            )));
+        }
+    }
+    let (bucket, path) = &copying.target;
+    let found = head(bucket, path, to).await?;
+    let endpoint = door.endpoint(&request.parts);
+    let resource = ObjectResource::read(bucket, to.key, &found, &endpoint);
+    Ok((found.meta.size, resource))
+}
+
+struct Copying<'a> {
+    source: (Bucket, Path),
+    target: (Bucket, Path),
+    of_source: Conditions,
+    of_target: Conditions,
+    /// Metadata of the copy, in place of the source's.
+    given: GivenMetadata,
+    /// Whether the MD5 of the bytes becomes the copy's ETag.
+    md5: bool,
+    from: OperationContext<'a>,
+    to: OperationContext<'a>,
+}
+
+impl Copying<'_> {
+    /// Copies the current version of the source. Returns false if it was replaced during the read.
+    async fn attempt(&self) -> GcsResult<bool> {
+        let (from, from_path) = &self.source;
+        let (bucket, path) = &self.target;
+        let found = head(from, from_path, self.from).await?;
+        let current = generation(from, &found.meta);
+        self.of_source.check_write(current, &named(self.from))?;
+        let condition = WriteCondition::find(bucket, path, &self.of_target, self.to).await?;
+        let options = GetOptions {
+            if_match: found.meta.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        let read = match from.get_opts(from_path, options).await {
+            Ok(read) => read,
+            Err(error) if is_replaced(&error) => return Ok(false),
+            Err(error) => return Err(from_store(self.from, &error).into()),
+        };
+        let (attributes, known) = self.attributes(&read);
+        let md5 = self.md5 && !known;
+        let digests = PassingDigests::new(md5, Some(Algorithm::Crc32c));
+        let passed = digests.clone();
+        let put = PutStreamOptions {
+            mode: condition.mode.clone(),
+            attributes,
+            late_attributes: Some(Box::new(move || kept(&passed.finish(), md5))),
+            length: Some(read.meta.size),
+        };
+        let replaced: Arc<AtomicBool> = Arc::default();
+        let note = Arc::clone(&replaced);
+        let body = read.into_stream().inspect_err(move |error| {
+            // Relaxed: read by the task that polls the body.
+            if is_replaced(error) {
+                note.store(true, Relaxed);
+            }
+        });
+        match bucket.put_stream(path, put, digests.of(body.boxed())).await {
+            Ok(_) => Ok(true),
+            Err(_) if replaced.load(Relaxed) => Ok(false),
+            Err(error) => Err(condition.error(self.to, &error)),
+        }
+    }
+
+    /// Returns the attributes of the copy, and whether the MD5 of its bytes is among them.
+    fn attributes(&self, read: &GetResult) -> (Attributes, bool) {
+        let is_reserved =
+            |attribute: &Attribute| matches!(attribute, Attribute::Metadata(name) if is_ours(name));
+        let mut attributes = self.given.attributes.clone();
+        if !self.given.is_given {
+            // Digests are computed anew; ACL, tags and parts of the source are not those of the copy.
+            let own = read
+                .attributes
+                .iter()
+                .filter(|(name, _)| !is_reserved(name));
+            own.for_each(|(name, value)| {
+                attributes.insert(name.clone(), value.clone());
+            });
+        }
+        let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
+        let known = known.filter(|_| self.md5);
+        if let Some(known) = known {
+            keep_e_tag(&mut attributes, known.to_owned());
+        }
+        (attributes, known.is_some())
+    }
+}
+
+/// Whether a read of a version failed because the object was replaced or deleted.
+fn is_replaced(error: &StoreError) -> bool {
+    let changed = matches!(
+        EngineError::find(error),
+        Some(EngineError::VersionChanged { .. })
+    );
+    changed
+        || matches!(
+            error,
+            StoreError::Precondition { .. } | StoreError::NotFound { .. }
+        )
+}

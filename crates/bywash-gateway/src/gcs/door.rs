@@ -1,0 +1,269 @@
+//! The door: each request gets its route, its record and its response.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bywash::traffic::Traffic;
+use bywash::{Bucket, Engine};
+use futures::StreamExt;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, Uri};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::Service;
+use object_store::path::Path;
+use s3s::Body;
+
+use super::body::BodyStream;
+use super::error::{GcsError, GcsResult};
+use super::query::Query;
+use super::route::{Operation, Route};
+use super::serve::GcsConfig;
+use super::sessions::Sessions;
+use super::{buckets, copy, insert, list, read};
+use crate::access_log::{AccessLog, ClientTexts, Peer};
+use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
+use crate::config::ETagStyle;
+use crate::documents::{Documents, RequestDocuments};
+use crate::errors::{OperationContext, no_such_bucket};
+use crate::http_server::ClientRequest;
+use crate::keys::path_of;
+use crate::meta::text;
+use crate::record::{ObjectName, RequestIds, ResponseMeter};
+
+/// Parameters that let their reader repeat or continue a request; they are in no log.
+const SECRET_PARAMETERS: [&str; 2] = ["upload_id", "access_token"];
+
+/// Serves requests from any number of connections.
+pub(crate) struct Door {
+    pub(crate) engine: Engine,
+    pub(crate) sessions: Arc<Sessions>,
+    documents: Arc<Documents>,
+    traffic: Arc<Traffic>,
+    anonymous: bool,
+    etag: ETagStyle,
+    tls: bool,
+    silent_body: Duration,
+    access_log: Option<AccessLog>,
+    ids: RequestIds,
+}
+
+/// A request and what serving it needs.
+pub(crate) struct GcsRequest {
+    pub(crate) parts: Parts,
+    pub(crate) query: Query,
+    pub(crate) route: Route,
+    pub(crate) body: BodyStream,
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) documents: RequestDocuments,
+}
+
+impl GcsRequest {
+    /// Returns the operation and its object, for messages.
+    pub(crate) fn doing(&self, operation: &'static str) -> OperationContext<'_> {
+        OperationContext::new(operation, &self.route.bucket, &self.route.object)
+    }
+}
+
+impl Door {
+    pub(crate) fn new(engine: Engine, sessions: Arc<Sessions>, config: &GcsConfig) -> Self {
+        Self {
+            documents: Arc::new(Documents::new(engine.clone())),
+            traffic: Arc::clone(engine.traffic()),
+            engine,
+            sessions,
+            anonymous: config.anonymous,
+            etag: config.etag,
+            tls: config.tls.is_some(),
+            silent_body: config.limits.silent_body,
+            access_log: config.access_log.clone(),
+            ids: RequestIds::new(),
+        }
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> GcsResult<Bucket> {
+        let found = self.engine.bucket(name);
+        found.ok_or_else(|| no_such_bucket(name).into())
+    }
+
+    /// Resolves bucket and path of an object.
+    pub(crate) fn object(&self, bucket: &str, object: &str) -> GcsResult<(Bucket, Path)> {
+        Ok((self.bucket(bucket)?, path_of(object)?))
+    }
+
+    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
+        self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
+    }
+
+    /// Returns the URL of this door, as a client addressed it.
+    pub(crate) fn endpoint(&self, parts: &Parts) -> String {
+        let host = text(&parts.headers, HOST.as_str()).unwrap_or_default();
+        match self.tls {
+            true => format!("https://{host}"),
+            false => format!("http://{host}"),
+        }
+    }
+
+    async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Response<ServedBody> {
+        let begun = Instant::now();
+        let (parts, incoming) = request.into_parts();
+        let query = Query::new(&parts.uri);
+        let route = Route::find(&parts, &query);
+        let context = RequestContext::new(self.ids.next(), None, None);
+        let context = Arc::new(context.logged(self.access_log.is_some()));
+        let name = match &route {
+            Ok(route) => ObjectName::new(&route.bucket, &route.object),
+            Err(_) => ObjectName::new("", ""),
+        };
+        let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
+        if let Ok(route) = &route {
+            meter.operation = Some(route.operation.name());
+            context.note_operation(route.operation.name());
+        }
+        let logged = || {
+            let uri = without_secrets(&parts.uri);
+            ClientTexts::new(peer, parts.version, &uri, &parts.headers)
+        };
+        meter.log = self.access_log.clone().map(|log| (log, logged()));
+        let mut recorder = RequestRecorder {
+            context: Arc::clone(&context),
+            meter,
+        };
+        let unread = !incoming.is_end_stream();
+        // hyper sends no `100 Continue` for an empty body; a client that waits for it would take this response's status
+        // for the next one on the connection.
+        let expects = parts.headers.contains_key(EXPECT) && !unread;
+        context.body_open.store(unread, Relaxed);
+        let body: BodyStream = match unread {
+            true => ClientBody::new(incoming, self.silent_body, Arc::clone(&context)).boxed(),
+            false => futures::stream::empty().boxed(),
+        };
+        let served = match route {
+            Ok(_) if !self.anonymous => Err(GcsError::login()),
+            Ok(route) => self.route(parts, query, route, body, &context).await,
+            Err(error) => Err(error),
+        };
+        let mut response = served.unwrap_or_else(|error| {
+            let fault = context.fault().map(GcsError::from);
+            fault.unwrap_or(error).response()
+        });
+        let headers = response.headers_mut();
+        if context.body_open.load(Relaxed) || expects {
+            // The rest of the body is indistinguishable from the next request.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Ok(id) = HeaderValue::from_str(context.id.as_str()) {
+            headers.insert("x-guploader-uploadid", id);
+        }
+        let announced = response.headers().get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        let meter = &mut recorder.meter;
+        meter.announced = announced.filter(|_| meter.method != Method::HEAD);
+        meter.record_status(response.status());
+        response.map(|body| ServedBody::Routed(body, recorder))
+    }
+
+    async fn route(
+        &self,
+        parts: Parts,
+        query: Query,
+        route: Route,
+        body: BodyStream,
+        context: &Arc<RequestContext>,
+    ) -> GcsResult<Response<Body>> {
+        query.refuse_not_served()?;
+        let operation = route.operation;
+        let mut request = GcsRequest {
+            parts,
+            query,
+            route,
+            body,
+            context: Arc::clone(context),
+            documents: RequestDocuments::new(Arc::clone(&self.documents)),
+        };
+        refuse_customer_keys(&request)?;
+        let request = &mut request;
+        let response = match operation {
+            Operation::ListBuckets => buckets::list(self, request).await,
+            Operation::InsertBucket => buckets::insert(self, request).await,
+            Operation::GetBucket => buckets::get(self, request).await,
+            Operation::DeleteBucket => buckets::delete(self, request).await,
+            Operation::ListObjects => list::objects(self, request).await,
+            Operation::GetObject => read::metadata(self, request).await,
+            Operation::ReadObject => read::media(self, request).await,
+            Operation::DeleteObject => read::delete(self, request).await,
+            Operation::Copy => copy::copy(self, request).await,
+            Operation::Rewrite => copy::rewrite(self, request).await,
+            Operation::Insert => insert::object(self, request).await,
+            Operation::StartSession => super::sessions::start(self, request).await,
+            Operation::Session => super::sessions::serve(self, request).await,
+        }?;
+        Ok(response.map(|body| request.documents.settle(body)))
+    }
+}
+
+/// Refuses keys of the client, which would be ignored.
+fn refuse_customer_keys(request: &GcsRequest) -> GcsResult<()> {
+    match text(&request.parts.headers, "x-goog-encryption-algorithm") {
+        None => Ok(()),
+        Some(_) => Err(GcsError::not_served(
+            "Customer keys are not served here; leave them out.",
+        )),
+    }
+}
+
+/// Returns a request's target without the parameters that let their reader repeat it.
+fn without_secrets(uri: &Uri) -> Uri {
+    let Some(query) = uri.query() else {
+        return uri.clone();
+    };
+    let is_secret = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        SECRET_PARAMETERS.contains(&name)
+    };
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
+    let target = format!("{}?{}", uri.path(), kept.join("&"));
+    target.parse().unwrap_or_default()
+}
+
+/// The service of an endpoint's connections.
+pub(crate) struct DoorHandler(Arc<Door>);
+
+impl DoorHandler {
+    pub(crate) fn new(door: Door) -> Self {
+        Self(Arc::new(door))
+    }
+}
+
+impl Service<ClientRequest> for DoorHandler {
+    type Response = Response<ServedBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, client: ClientRequest) -> Self::Future {
+        let door = Arc::clone(&self.0);
+        Box::pin(async move { Ok(door.serve(client.request, client.peer).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logged_targets_have_no_secrets() {
+        for (uri, logged) in [
+            ("/upload?name=a&upload_id=secret&x=1", "/upload?name=a&x=1"),
+            ("/a?access_token=secret", "/a?"),
+            ("/a%2Fb", "/a%2Fb"),
+        ] {
+            let uri: Uri = uri.parse().expect("it is a target");
+            assert_eq!(without_secrets(&uri).to_string(), logged);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Errors of the JSON API, in the shape of Google's.
+
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use s3s::{Body, S3Error, S3ErrorCode};
+use serde_json::json;
+
+pub(crate) type GcsResult<T> = Result<T, GcsError>;
+
+/// An error response.
+#[derive(Debug)]
+pub(crate) struct GcsError {
+    status: StatusCode,
+    reason: &'static str,
+    message: String,
+    headers: Box<HeaderMap>,
+    /// Whether the response is plain text.
+    is_plain: bool,
+}
+
+impl GcsError {
+    pub(crate) fn new(
+        status: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            reason,
+            message: message.into(),
+            headers: Box::default(),
+            is_plain: false,
+        }
+    }
+
+    /// A request that cannot be served as it is.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid", message)
+    }
+
+    /// Something of Google's API that this door does not serve.
+    pub(crate) fn not_served(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "notImplemented", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "notFound", message)
+    }
+
+    /// A condition of the request that does not hold.
+    pub(crate) fn condition(object: &str) -> Self {
+        let message = format!("{object} does not meet the conditions of the request.");
+        Self::new(StatusCode::PRECONDITION_FAILED, "conditionNotMet", message)
+    }
+
+    /// A fault of the server or of the origin that may pass.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "backendError", message)
+    }
+
+    /// A session that its store has lost.
+    pub(crate) fn gone(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "backendError", message)
+    }
+
+    /// Bytes of a session that begin after those it has. Clients know the response by its text and its type.
+    pub(crate) fn gap(first: u64, length: u64) -> Self {
+        let message = format!(
+            "Invalid request.  According to the Content-Range header, the upload offset is {first} byte(s), which exceeds \
+             already uploaded size of {length} byte(s)."
+        );
+        Self {
+            is_plain: true,
+            ..Self::unavailable(message)
+        }
+    }
+
+    /// A request without a token on a server that is not anonymous.
+    pub(crate) fn login() -> Self {
+        let message = "This server is not anonymous, and tokens of service accounts are not served yet; use the S3 \
+                       endpoint, or start the server with --anonymous.";
+        let mut error = Self::new(StatusCode::UNAUTHORIZED, "required", message);
+        error
+            .headers
+            .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        error
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn response(self) -> Response<Body> {
+        let body = match self.status {
+            StatusCode::NOT_MODIFIED => Body::empty(),
+            _ if self.is_plain => Body::from(self.message.clone()),
+            status => Body::from(self.document(status)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = *self.headers;
+        if self.status != StatusCode::NOT_MODIFIED {
+            let kind = match self.is_plain {
+                true => "text/plain; charset=utf-8",
+                false => "application/json; charset=UTF-8",
+            };
+            let kind = HeaderValue::from_static(kind);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+        }
+        response
+    }
+
+    fn document(&self, status: StatusCode) -> String {
+        let error = json!({
+            "error": {
+                "code": status.as_u16(),
+                "message": self.message,
+                "errors": [{
+                    "message": self.message,
+                    "domain": "global",
+                    "reason": self.reason,
+                }],
+            }
+        });
+        error.to_string()
+    }
+}
+
+impl From<S3Error> for GcsError {
+    fn from(error: S3Error) -> Self {
+        let (status, reason) = class(&error);
+        Self {
+            status,
+            reason,
+            message: error.message().unwrap_or("The request failed.").to_owned(),
+            headers: Box::new(error.headers().cloned().unwrap_or_default()),
+            is_plain: false,
+        }
+    }
+}
+
+/// Returns the status and the reason that Google has for an error of the shared modules.
+fn class(error: &S3Error) -> (StatusCode, &'static str) {
+    let own = error.status_code().or_else(|| error.code().status_code());
+    let own = own.unwrap_or(StatusCode::BAD_REQUEST);
+    match error.code() {
+        S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchBucket => (StatusCode::NOT_FOUND, "notFound"),
+        S3ErrorCode::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, "conditionNotMet"),
+        S3ErrorCode::BucketAlreadyOwnedByYou | S3ErrorCode::BucketNotEmpty => {
+            (StatusCode::CONFLICT, "conflict")
+        }
+        S3ErrorCode::SlowDown | S3ErrorCode::ServiceUnavailable => {
+            (StatusCode::SERVICE_UNAVAILABLE, "backendError")
+        }
+        S3ErrorCode::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "requestTimeout"),
+        S3ErrorCode::InvalidRange => (own, "requestedRangeNotSatisfiable"),
+        S3ErrorCode::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "notImplemented"),
+        S3ErrorCode::AccessDenied => (StatusCode::FORBIDDEN, "forbidden"),
+        S3ErrorCode::NotModified => (StatusCode::NOT_MODIFIED, "notModified"),
+        _ if own.is_server_error() => (own, "backendError"),
+        _ => (own, "invalid"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errors::{fault, slow_down};
+
+    #[test]
+    fn errors_have_the_status_and_reason_of_google() {
+        for (error, status, reason) in [
+            (fault(S3ErrorCode::NoSuchKey, "k"), 404, "notFound"),
+            (
+                fault(S3ErrorCode::PreconditionFailed, "p"),
+                412,
+                "conditionNotMet",
+            ),
+            (fault(S3ErrorCode::BucketNotEmpty, "b"), 409, "conflict"),
+            (slow_down("s".to_owned()), 503, "backendError"),
+            (fault(S3ErrorCode::InvalidArgument, "i"), 400, "invalid"),
+            (fault(S3ErrorCode::InternalError, "e"), 500, "backendError"),
+        ] {
+            let error = GcsError::from(error);
+            assert_eq!((error.status.as_u16(), error.reason), (status, reason));
+            let document: serde_json::Value =
+                serde_json::from_str(&error.document(error.status)).expect("it is JSON");
+            assert_eq!(document["error"]["code"], status);
+            assert_eq!(document["error"]["errors"][0]["reason"], reason);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Writes of an object by one request: its bytes alone, or after its metadata.
+
+use bywash::PutStreamOptions;
+use futures::StreamExt;
+use http::Response;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use object_store::Attribute;
+use s3s::Body;
+
+use super::body::{BodyStream, CheckedBody};
+use super::condition::WriteCondition;
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::generation::Conditions;
+use super::metadata::GivenMetadata;
+use super::related;
+use super::resource::{self, ObjectResource};
+use crate::errors::OperationContext;
+use crate::limits::MAX_JSON_BYTES;
+use crate::meta::text;
+
+/// Takes the body out of a request.
+pub(crate) fn body_of(request: &mut GcsRequest) -> BodyStream {
+    std::mem::replace(&mut request.body, futures::stream::empty().boxed())
+}
+
+/// The digests of an `x-goog-hash` header, which may come several times.
+pub(crate) fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str, &str)> {
+    let values = request.parts.headers.get_all("x-goog-hash").iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts
+        .flat_map(|text| text.split(','))
+        .filter_map(|pair| pair.trim().split_once('='))
+}
+
+pub(crate) async fn object(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    match request.query.get("uploadType") {
+        None | Some("media") => media(door, request).await,
+        Some("multipart") => multipart(door, request).await,
+        Some(other) => Err(GcsError::not_served(format!(
+            "The uploadType is media, multipart or resumable, not {other}."
+        ))),
+    }
+}
+
+async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let mut given = GivenMetadata::default();
+    if let Some(kind) = text(&request.parts.headers, CONTENT_TYPE.as_str()) {
+        let kind = kind.to_owned();
+        given.attributes.insert(Attribute::ContentType, kind.into());
+    }
+    let length = text(&request.parts.headers, CONTENT_LENGTH.as_str());
+    let length = length.and_then(|length| length.parse().ok());
+    let body = body_of(request);
+    write(door, request, given, body, length).await
+}
+
+async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+    let boundary = related::boundary(kind).ok_or_else(|| {
+        GcsError::invalid("The Content-Type of this upload is multipart/related with a boundary.")
+    })?;
+    let body = body_of(request);
+    let doing = request.doing("write");
+    let (head, bytes) = {
+        // Released before the write, which waits for memory of its own.
+        let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
+        let _charge = charge.await?;
+        related::open(body, &boundary).await?
+    };
+    let mut given = GivenMetadata::parse(&head.document)?;
+    if given.attributes.get(&Attribute::ContentType).is_none()
+        && let Some(kind) = head.content_type
+    {
+        given.attributes.insert(Attribute::ContentType, kind.into());
+    }
+    write(door, request, given, bytes.boxed(), None).await
+}
+
+/// Names the object of a write by its query or its metadata.
+pub(crate) fn name_object(request: &mut GcsRequest, given: &GivenMetadata) -> GcsResult<()> {
+    if request.route.object.is_empty() {
+        request.route.object = given.name.clone().unwrap_or_default();
+    }
+    match request.route.object.is_empty() {
+        true => Err(GcsError::new(
+            http::StatusCode::BAD_REQUEST,
+            "required",
+            "The object has no name; give the parameter name, or name in the metadata.",
+        )),
+        false => Ok(()),
+    }
+}
+
+async fn write(
+    door: &Door,
+    request: &mut GcsRequest,
+    mut given: GivenMetadata,
+    body: BodyStream,
+    length: Option<u64>,
+) -> GcsResult<Response<Body>> {
+    name_object(request, &given)?;
+    for (algorithm, value) in stated_hashes(request) {
+        match algorithm {
+            "crc32c" => given.crc32c = Some(value.to_owned()),
+            "md5" => given.md5 = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+    let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    crate::meta::refuse_text_for(&bucket, &given.attributes)?;
+    let conditions = Conditions::of(&request.query)?;
+    let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
+    let md5 = door.wants_md5(&bucket);
+    let checked = CheckedBody::new(body, &given, md5, &request.context)?;
+    let options = PutStreamOptions {
+        mode: condition.mode.clone(),
+        attributes: given.attributes,
+        late_attributes: Some(checked.late(md5)),
+        length,
+    };
+    let written = bucket.put_stream(&path, options, checked.body).await;
+    written.map_err(|error| condition.error(doing, &error))?;
+    let found = super::read::head(&bucket, &path, doing).await?;
+    let endpoint = door.endpoint(&request.parts);
+    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
+}

@@ -1,0 +1,24 @@
+//! The second door: buckets of a [`bywash::Engine`] by the JSON API of Google's storage.
+//!
+//! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 door, and no file of that door imports
+//! it; what both use lies beside them.
+
+mod body;
+mod buckets;
+mod condition;
+mod copy;
+mod door;
+mod error;
+mod generation;
+mod insert;
+mod list;
+mod metadata;
+mod query;
+mod read;
+mod related;
+mod resource;
+mod route;
+mod serve;
+mod sessions;
+
+pub use serve::{GcsConfig, GcsServeError, serve_gcs};

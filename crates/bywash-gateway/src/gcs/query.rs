@@ -1,0 +1,56 @@
+//! Parameters of a request's query.
+
+use http::Uri;
+
+use super::error::{GcsError, GcsResult};
+
+/// Parameters that would change what a request does, and are not served.
+const NOT_SERVED: [&str; 4] = [
+    "kmsKeyName",
+    "destinationKmsKeyName",
+    "contentEncoding",
+    "matchGlob",
+];
+
+/// Decoded parameters, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn new(uri: &Uri) -> Self {
+        let query = uri.query().unwrap_or_default().as_bytes();
+        Self(form_urlencoded::parse(query).into_owned().collect())
+    }
+
+    /// Returns the value of a parameter that is not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(found, _)| found == name);
+        found
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
+    }
+
+    /// Parses a parameter that is a whole number.
+    pub(crate) fn number(&self, name: &str) -> GcsResult<Option<i64>> {
+        let parsed = self.get(name).map(|value| {
+            value
+                .parse::<i64>()
+                .map_err(|_| GcsError::invalid(format!("{name} is a whole number, not {value:?}.")))
+        });
+        parsed.transpose()
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+
+    /// Refuses parameters by name that would otherwise be ignored.
+    pub(crate) fn refuse_not_served(&self) -> GcsResult<()> {
+        match NOT_SERVED.into_iter().find(|name| self.get(name).is_some()) {
+            None => Ok(()),
+            Some(name) => Err(GcsError::not_served(format!(
+                "The parameter {name} is not served here; leave it out."
+            ))),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Objects: metadata, bytes, deletion.
+
+use bywash::{Bucket, DeleteCondition, PieceByPiece, ReadInfo};
+use futures::TryStreamExt;
+use http::header::{CONTENT_LENGTH, RANGE};
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt};
+use s3s::Body;
+use s3s::dto::Range;
+
+use super::condition::{current, named};
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, generation};
+use super::resource::{self, ObjectResource, media_headers};
+use crate::errors::{OperationContext, from_store, invalid_range, no_such_key};
+use crate::meta::{bare, text};
+use crate::range::{content_range, normalize_range};
+
+/// Reads the metadata of an object.
+pub(crate) async fn head(
+    bucket: &Bucket,
+    path: &Path,
+    doing: OperationContext<'_>,
+) -> GcsResult<GetResult> {
+    let options = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    let found = bucket.get_opts(path, options).await;
+    found.map_err(|error| from_store(doing, &error).into())
+}
+
+pub(crate) async fn metadata(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = request.doing("head");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let conditions = Conditions::of(&request.query)?;
+    let found = head(&bucket, &path, doing).await?;
+    conditions.check_read(generation(&bucket, &found.meta), &named(doing))?;
+    let endpoint = door.endpoint(&request.parts);
+    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
+}
+
+fn get_range(range: &Range) -> GetRange {
+    match *range {
+        Range::Int {
+            first,
+            last: Some(last),
+        } => GetRange::Bounded(first..last.saturating_add(1)),
+        Range::Int { first, last: None } => GetRange::Offset(first),
+        Range::Suffix { length } => GetRange::Suffix(length),
+    }
+}
+
+pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    normalize_range(&mut request.parts.headers);
+    let doing = request.doing("read");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let conditions = Conditions::of(&request.query)?;
+    if !conditions.is_empty() {
+        // First against the known version, so that a 304 fetches no data; then against the version read.
+        let (found, generation) = current(&bucket, &path, doing).await?;
+        found.ok_or_else(|| no_such_key(doing))?;
+        conditions.check_read(generation, &named(doing))?;
+    }
+    let range = text(&request.parts.headers, RANGE.as_str());
+    let range = range.and_then(|text| Range::parse(text).ok());
+    if let Some(Range::Suffix { length: 0 }) = range {
+        let meta = head(&bucket, &path, doing).await?.meta;
+        return Err(invalid_range(doing, meta.size).into());
+    }
+    let mut options = GetOptions {
+        range: range.as_ref().map(get_range),
+        ..GetOptions::default()
+    };
+    // The connection drops each piece once the socket has accepted it.
+    options.extensions.insert(PieceByPiece);
+    let read = bucket.get_opts(&path, options).await;
+    let read = read.map_err(|error| from_store(doing, &error))?;
+    conditions.check_read(generation(&bucket, &read.meta), &named(doing))?;
+    let size = read.meta.size;
+    if range.is_some() && size == 0 {
+        return Err(invalid_range(doing, 0).into());
+    }
+    if let Some(info) = read.extensions.get::<ReadInfo>() {
+        request.context.note_cache(info.outcome);
+    }
+    let mut headers = media_headers(&bucket, &read, range.is_none());
+    let mut status = StatusCode::OK;
+    if range.is_some() {
+        status = StatusCode::PARTIAL_CONTENT;
+        content_range(&mut headers, &read.range, size);
+    }
+    let length = read.range.end - read.range.start;
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    // The engine's `Bytes` become frames of the response without a copy.
+    let body = StreamBody::new(read.into_stream().map_ok(Frame::data));
+    let mut response = Response::new(Body::http_body_unsync(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = request.doing("delete");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let conditions = Conditions::of(&request.query)?;
+    let (found, generation) = current(&bucket, &path, doing).await?;
+    let meta = found.ok_or_else(|| no_such_key(doing))?;
+    let deleted = if conditions.is_empty() {
+        bucket.delete(&path).await
+    } else {
+        conditions.check_write(generation, &named(doing))?;
+        let e_tag = meta.e_tag.as_deref().map(|e_tag| bare(e_tag).to_owned());
+        if e_tag.is_none() {
+            return Err(GcsError::not_served(format!(
+                "{}: the origin has no ETags, so a deletion cannot depend on a generation.",
+                named(doing)
+            )));
+        }
+        let condition = DeleteCondition {
+            e_tag,
+            ..DeleteCondition::default()
+        };
+        bucket.delete_if(&path, condition).await
+    };
+    deleted.map_err(|error| from_store(doing, &error))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}

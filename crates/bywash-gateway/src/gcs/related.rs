@@ -1,0 +1,269 @@
+//! Bodies of two parts, `multipart/related`: the metadata, then the bytes of the object.
+//!
+//! Names of headers are compared without regard to case. The first part is buffered within a limit; the bytes of the second
+//! pass on as they arrive, but for a few that may be the beginning of the boundary.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+
+use super::body::{BodyStream, too_long};
+use super::error::{GcsError, GcsResult};
+use crate::body::BodyError;
+use crate::limits::MAX_JSON_BYTES;
+
+/// What comes before the bytes of the object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RelatedHead {
+    /// The document of metadata.
+    pub(crate) document: Vec<u8>,
+    /// Content-Type of the bytes.
+    pub(crate) content_type: Option<String>,
+    /// Offset of the first byte of the object.
+    bytes_begin: usize,
+}
+
+/// Returns the boundary of a `multipart/related` Content-Type.
+pub(crate) fn boundary(content_type: &str) -> Option<String> {
+    let mut parts = content_type.split(';').map(str::trim);
+    let kind = parts.next()?;
+    if !kind.eq_ignore_ascii_case("multipart/related") {
+        return None;
+    }
+    let value = parts.find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("boundary")
+            .then(|| value.trim().trim_matches(['"', '\'']).to_owned())
+    });
+    value.filter(|value| !value.is_empty() && value.len() <= 70)
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+/// Returns the value of a header of a part.
+fn header(head: &[u8], name: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let value = head.split("\r\n").find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found
+            .trim()
+            .eq_ignore_ascii_case(name)
+            .then(|| value.trim().to_owned())
+    });
+    value.filter(|value| !value.is_empty())
+}
+
+/// Returns the head of a part that begins at `from`, and the offset of its content; `None` if it is not complete.
+fn part_head(text: &[u8], from: usize) -> Option<(&[u8], usize)> {
+    let rest = text.get(from..)?;
+    // A part without headers begins with the empty line.
+    if rest.starts_with(b"\r\n") {
+        return Some((&[], from + 2));
+    }
+    let end = find(rest, b"\r\n\r\n")?;
+    Some((&rest[..end], from + end + 4))
+}
+
+impl RelatedHead {
+    /// Parses the beginning of a body; `None` if more of it is needed.
+    pub(crate) fn parse(text: &[u8], boundary: &str) -> GcsResult<Option<Self>> {
+        let delimiter = format!("--{boundary}\r\n");
+        let inner = format!("\r\n{delimiter}");
+        // What precedes the first boundary is ignored.
+        let begin = match text.starts_with(delimiter.as_bytes()) {
+            true => Some(delimiter.len()),
+            false => find(text, inner.as_bytes()).map(|at| at + inner.len()),
+        };
+        let Some(begin) = begin else {
+            return Ok(None);
+        };
+        let Some((_, document)) = part_head(text, begin) else {
+            return Ok(None);
+        };
+        // The content may be empty; then the boundary begins with the end of the part's head.
+        let content = document.saturating_sub(2);
+        let rest = &text[content..];
+        if find(rest, format!("\r\n--{boundary}--").as_bytes()).is_some()
+            && find(rest, inner.as_bytes()).is_none()
+        {
+            return Err(GcsError::invalid(
+                "The body has one part; it needs two, the metadata and the bytes of the object.",
+            ));
+        }
+        let Some(end) = find(rest, inner.as_bytes()).map(|at| content + at) else {
+            return Ok(None);
+        };
+        let Some((head, bytes_begin)) = part_head(text, end + inner.len()) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            document: text.get(document..end).unwrap_or_default().to_vec(),
+            content_type: header(head, "content-type"),
+            bytes_begin,
+        }))
+    }
+}
+
+/// Reads what comes before the bytes of the object. The caller has charged [`MAX_JSON_BYTES`].
+pub(crate) async fn open(
+    mut body: BodyStream,
+    boundary: &str,
+) -> GcsResult<(RelatedHead, RelatedBytes)> {
+    let mut read = BytesMut::new();
+    loop {
+        if let Some(head) = RelatedHead::parse(&read, boundary)? {
+            let held = read.split_off(head.bytes_begin);
+            let bytes = RelatedBytes::new(body, held, boundary);
+            return Ok((head, bytes));
+        }
+        if read.len() > MAX_JSON_BYTES {
+            return Err(too_long());
+        }
+        match body.next().await {
+            Some(Ok(piece)) => read.extend_from_slice(&piece),
+            Some(Err(error)) => return Err(GcsError::invalid(error.to_string())),
+            None => {
+                return Err(GcsError::invalid(
+                    "The body ended before the bytes of the object; check the boundary of its Content-Type.",
+                ));
+            }
+        }
+    }
+}
+
+/// The bytes of the object, up to the last boundary.
+pub(crate) struct RelatedBytes {
+    body: BodyStream,
+    /// Read, and not passed on.
+    held: BytesMut,
+    /// The last boundary, with the line end before it.
+    end: Vec<u8>,
+    is_over: bool,
+}
+
+impl RelatedBytes {
+    fn new(body: BodyStream, held: BytesMut, boundary: &str) -> Self {
+        Self {
+            body,
+            held,
+            end: format!("\r\n--{boundary}--").into_bytes(),
+            is_over: false,
+        }
+    }
+
+    /// Returns the bytes that are certainly the object's, if there are any.
+    fn take(&mut self) -> Option<Bytes> {
+        if let Some(at) = find(&self.held, &self.end) {
+            self.is_over = true;
+            let bytes = self.held.split_to(at).freeze();
+            self.held.clear();
+            return Some(bytes).filter(|bytes| !bytes.is_empty());
+        }
+        let passed = self.held.len().saturating_sub(self.end.len() - 1);
+        (passed > 0).then(|| self.held.split_to(passed).freeze())
+    }
+}
+
+impl Stream for RelatedBytes {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if !this.is_over
+                && let Some(bytes) = this.take()
+            {
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            match ready!(this.body.poll_next_unpin(cx)) {
+                // What follows the last boundary is ignored.
+                Some(Ok(_)) if this.is_over => {}
+                Some(Ok(piece)) => this.held.extend_from_slice(&piece),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None if this.is_over => return Poll::Ready(None),
+                None => {
+                    this.is_over = true;
+                    let message = "The body has no last boundary; nothing was stored.";
+                    return Poll::Ready(Some(Err(BodyError::new(message))));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use futures::TryStreamExt;
+
+    use super::*;
+
+    const BODY: &[u8] = b"--b\r\nCONTENT-TYPE: application/json\r\n\r\n{\"name\":\"n\"}\r\n--b\r\n\
+        content-type: text/x\r\nX-Other: 1\r\n\r\nab\r\n--b\r\ncd\r\n--b--\r\n";
+
+    /// Reads a body in pieces of `size` bytes.
+    async fn read(body: &'static [u8], size: usize) -> Result<(RelatedHead, Vec<u8>), String> {
+        let pieces = body.chunks(size).map(|piece| Ok(Bytes::from_static(piece)));
+        let body = futures::stream::iter(pieces.collect::<Vec<_>>()).boxed();
+        let (head, bytes) = open(body, "b")
+            .await
+            .map_err(|error| format!("{error:?}"))?;
+        let bytes: Vec<Bytes> = bytes
+            .try_collect()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok((head, bytes.concat()))
+    }
+
+    #[tokio::test]
+    async fn parts_are_found_however_the_body_is_cut() {
+        for size in 1..=BODY.len() {
+            let (head, bytes) = read(BODY, size).await.unwrap();
+            assert_eq!(head.document, br#"{"name":"n"}"#);
+            assert_eq!(head.content_type.as_deref(), Some("text/x"), "any case");
+            // A boundary that is not the last one belongs to the object.
+            assert_eq!(bytes, b"ab\r\n--b\r\ncd", "in pieces of {size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn empty_parts_are_empty() {
+        let body = b"preamble\r\n--b\r\n\r\n\r\n--b\r\n\r\n\r\n--b--";
+        let (head, bytes) = read(body, 7).await.unwrap();
+        assert!(head.document.is_empty() && head.content_type.is_none() && bytes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn bodies_without_their_boundaries_are_refused() {
+        let refused: [&'static [u8]; 4] = [
+            b"no boundary",
+            b"--b\r\n\r\n{}\r\n--b--",
+            b"--b\r\n\r\n{}\r\n--b\r\nA: b",
+            b"--b\r\n\r\n{}\r\n--b\r\n\r\nbytes without an end\r\n--b",
+        ];
+        for body in refused {
+            assert!(read(body, 5).await.is_err(), "{body:?}");
+        }
+        let long = Box::leak(vec![b'x'; MAX_JSON_BYTES + 2].into_boxed_slice());
+        assert!(read(long, 4096).await.unwrap_err().contains("longer"));
+    }
+
+    #[test]
+    fn boundary_is_read_from_any_form_of_the_header() {
+        for (text, found) in [
+            ("multipart/related; boundary=abc", Some("abc")),
+            ("Multipart/Related; type=x; BOUNDARY=\"a b\"", Some("a b")),
+            ("multipart/related; boundary='='", Some("=")),
+            ("multipart/related", None),
+            ("multipart/mixed; boundary=abc", None),
+        ] {
+            assert_eq!(boundary(text).as_deref(), found, "{text}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Objects and buckets as the JSON API describes them, and the headers of their bytes.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bywash::origin::kept_client_etag;
+use bywash::time::http_date;
+use bywash::{Bucket, BucketInfo, ReadInfo};
+use chrono::{DateTime, SecondsFormat, Utc};
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue, Response};
+use object_store::{Attribute, Attributes, GetResult, ObjectMeta};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::Body;
+use serde::Serialize;
+
+use super::error::{GcsError, GcsResult};
+use super::generation::{METAGENERATION, generation};
+use crate::digest::{Algorithm, from_hex};
+use crate::meta::{bare, client_e_tag, kept_checksum, put_cache_outcome, user_metadata_of};
+
+/// Characters of a name that are written unchanged in a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// The type of objects that were stored without one.
+const DEFAULT_TYPE: &str = "application/octet-stream";
+
+pub(crate) fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, PLAIN).to_string()
+}
+
+fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// An object's resource. Those of a listing have only what the origin's listing has.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectResource {
+    kind: &'static str,
+    id: String,
+    name: String,
+    bucket: String,
+    generation: String,
+    metageneration: String,
+    storage_class: &'static str,
+    size: String,
+    etag: String,
+    time_created: String,
+    updated: String,
+    #[serde(flatten)]
+    of_read: Option<ReadProperties>,
+}
+
+/// Properties of an object that listings do not have.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadProperties {
+    self_link: String,
+    media_link: String,
+    content_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_encoding: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_disposition: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_language: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    md5_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crc32c: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+}
+
+impl ObjectResource {
+    /// Describes an object as its listing knows it.
+    pub(crate) fn listed(bucket: &Bucket, key: &str, meta: &ObjectMeta) -> Self {
+        let generation = generation(bucket, meta);
+        Self {
+            kind: "storage#object",
+            id: format!("{}/{key}/{generation}", bucket.name()),
+            name: key.to_owned(),
+            bucket: bucket.name().to_owned(),
+            generation: generation.to_string(),
+            metageneration: METAGENERATION.to_string(),
+            storage_class: "STANDARD",
+            size: meta.size.to_string(),
+            etag: bare(client_e_tag(meta.e_tag.as_deref().unwrap_or_default())).to_owned(),
+            time_created: time(meta.last_modified),
+            updated: time(meta.last_modified),
+            of_read: None,
+        }
+    }
+
+    /// Describes an object with all its properties. `endpoint`: the URL of this door, as the client addressed it.
+    pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, endpoint: &str) -> Self {
+        let attributes = &found.attributes;
+        let text = |attribute: Attribute| {
+            attributes
+                .get(&attribute)
+                .map(|value| value.as_ref().to_owned())
+        };
+        let listed = Self::listed(bucket, key, &found.meta);
+        let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
+        let read = ReadProperties {
+            self_link: format!("{endpoint}/{place}"),
+            media_link: format!(
+                "{endpoint}/download/{place}?generation={}&alt=media",
+                listed.generation
+            ),
+            content_type: text(Attribute::ContentType).unwrap_or_else(|| DEFAULT_TYPE.to_owned()),
+            content_encoding: text(Attribute::ContentEncoding),
+            content_disposition: text(Attribute::ContentDisposition),
+            content_language: text(Attribute::ContentLanguage),
+            cache_control: text(Attribute::CacheControl),
+            md5_hash: md5(&found.meta),
+            crc32c: crc32c(attributes),
+            metadata: user_metadata_of(attributes)
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        };
+        Self {
+            of_read: Some(read),
+            ..listed
+        }
+    }
+}
+
+/// Returns the MD5 of an object's bytes in base64, if it is kept with the object. An ETag of another store is no digest.
+fn md5(meta: &ObjectMeta) -> Option<String> {
+    let digits = kept_client_etag(meta.e_tag.as_deref()?)?;
+    from_hex(digits).map(|digest| BASE64_STANDARD.encode(digest))
+}
+
+/// Returns the CRC32C of an object's bytes in base64, if it is kept with the object.
+fn crc32c(attributes: &Attributes) -> Option<String> {
+    kept_checksum(attributes)
+        .filter(|checksum| checksum.algorithm == Algorithm::Crc32c && !checksum.value.contains('-'))
+        .map(|checksum| checksum.value)
+}
+
+/// A bucket's resource.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BucketResource {
+    kind: &'static str,
+    id: String,
+    name: String,
+    location: &'static str,
+    location_type: &'static str,
+    storage_class: &'static str,
+    metageneration: String,
+    time_created: String,
+    updated: String,
+    self_link: String,
+}
+
+impl BucketResource {
+    pub(crate) fn new(info: &BucketInfo, endpoint: &str) -> Self {
+        Self {
+            kind: "storage#bucket",
+            id: info.name.clone(),
+            name: info.name.clone(),
+            location: "US",
+            location_type: "multi-region",
+            storage_class: "STANDARD",
+            metageneration: METAGENERATION.to_string(),
+            time_created: time(info.created),
+            updated: time(info.created),
+            self_link: format!("{endpoint}/storage/v1/b/{}", encoded(&info.name)),
+        }
+    }
+}
+
+const CONTENT: [(HeaderName, Attribute); 4] = [
+    (header::CACHE_CONTROL, Attribute::CacheControl),
+    (header::CONTENT_DISPOSITION, Attribute::ContentDisposition),
+    (header::CONTENT_LANGUAGE, Attribute::ContentLanguage),
+    (header::CONTENT_ENCODING, Attribute::ContentEncoding),
+];
+
+/// Returns the headers of an object's bytes. `whole`: whether they are all of them, so that digests apply.
+pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut put = |name: HeaderName, value: &str| {
+        // Values that are invalid in a header are left out.
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+            headers.append(name, value);
+        }
+    };
+    let (meta, attributes) = (&found.meta, &found.attributes);
+    let kind = attributes.get(&Attribute::ContentType);
+    put(
+        header::CONTENT_TYPE,
+        kind.map_or(DEFAULT_TYPE, |kind| kind.as_ref()),
+    );
+    for (name, attribute) in CONTENT {
+        if let Some(value) = attributes.get(&attribute) {
+            put(name, value);
+        }
+    }
+    let encoding = attributes.get(&Attribute::ContentEncoding);
+    let named = HeaderName::from_static;
+    put(
+        named("x-goog-generation"),
+        &generation(bucket, meta).to_string(),
+    );
+    put(named("x-goog-metageneration"), &METAGENERATION.to_string());
+    put(named("x-goog-storage-class"), "STANDARD");
+    put(
+        named("x-goog-stored-content-length"),
+        &meta.size.to_string(),
+    );
+    put(
+        named("x-goog-stored-content-encoding"),
+        encoding.map_or("identity", |encoding| encoding.as_ref()),
+    );
+    if whole && let Some(crc32c) = crc32c(attributes) {
+        put(named("x-goog-hash"), &format!("crc32c={crc32c}"));
+    }
+    if whole && let Some(md5) = md5(meta) {
+        put(named("x-goog-hash"), &format!("md5={md5}"));
+    }
+    for (name, value) in user_metadata_of(attributes) {
+        if let Ok(name) = HeaderName::try_from(format!("x-goog-meta-{name}")) {
+            put(name, value);
+        }
+    }
+    put(header::ACCEPT_RANGES, "bytes");
+    if let Some(e_tag) = &meta.e_tag {
+        put(header::ETAG, &format!("\"{}\"", bare(client_e_tag(e_tag))));
+    }
+    put(header::LAST_MODIFIED, &http_date(meta.last_modified));
+    if let Some(info) = found.extensions.get::<ReadInfo>() {
+        put_cache_outcome(&mut headers, info.outcome);
+    }
+    headers
+}
+
+/// Returns a response with a JSON document.
+pub(crate) fn document(value: &impl Serialize) -> GcsResult<Response<Body>> {
+    let text = serde_json::to_vec(value);
+    let text = text.map_err(|error| GcsError::unavailable(error.to_string()))?;
+    Ok(json(text))
+}
+
+/// Returns a response with a JSON document that is written already.
+pub(crate) fn json(text: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    let json = HeaderValue::from_static("application/json; charset=UTF-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,275 @@
+//! Routes of the JSON API: which operation a method and a path name.
+
+use http::Method;
+use http::request::Parts;
+use percent_encoding::percent_decode_str;
+
+use super::error::{GcsError, GcsResult};
+use super::query::Query;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    ListBuckets,
+    InsertBucket,
+    GetBucket,
+    DeleteBucket,
+    ListObjects,
+    GetObject,
+    ReadObject,
+    DeleteObject,
+    Copy,
+    Rewrite,
+    Insert,
+    StartSession,
+    Session,
+}
+
+impl Operation {
+    /// Returns its name in metrics and in the access log: that of Google's documentation.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ListBuckets => "storage.buckets.list",
+            Self::InsertBucket => "storage.buckets.insert",
+            Self::GetBucket => "storage.buckets.get",
+            Self::DeleteBucket => "storage.buckets.delete",
+            Self::ListObjects => "storage.objects.list",
+            Self::GetObject => "storage.objects.get",
+            Self::ReadObject => "storage.objects.get.media",
+            Self::DeleteObject => "storage.objects.delete",
+            Self::Copy => "storage.objects.copy",
+            Self::Rewrite => "storage.objects.rewrite",
+            Self::Insert => "storage.objects.insert",
+            Self::StartSession => "storage.objects.insert.start",
+            Self::Session => "storage.objects.insert.resumable",
+        }
+    }
+}
+
+/// An operation and the names of its path.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) operation: Operation,
+    pub(crate) bucket: String,
+    pub(crate) object: String,
+    /// Bucket and object of a copy.
+    pub(crate) target: Option<(String, String)>,
+}
+
+impl Route {
+    fn new(operation: Operation, bucket: &str, object: &str) -> GcsResult<Self> {
+        Ok(Self {
+            operation,
+            bucket: decoded(bucket)?,
+            object: decoded(object)?,
+            target: None,
+        })
+    }
+
+    /// Finds the route of a request.
+    pub(crate) fn find(parts: &Parts, query: &Query) -> GcsResult<Self> {
+        let path = parts.uri.path().trim_start_matches('/');
+        if let Some(rest) = path.strip_prefix("upload/storage/v1/b/") {
+            return Self::upload(&parts.method, rest, query);
+        }
+        if let Some(rest) = path.strip_prefix("download/storage/v1/b/") {
+            let (bucket, object) = rest
+                .split_once("/o/")
+                .ok_or_else(|| unknown(&parts.method, path))?;
+            return match parts.method {
+                Method::GET => Self::new(Operation::ReadObject, bucket, object),
+                _ => Err(unknown(&parts.method, path)),
+            };
+        }
+        match path.strip_prefix("storage/v1/b") {
+            Some(rest) => Self::plain(&parts.method, rest, query)
+                .unwrap_or_else(|| Err(unknown(&parts.method, path))),
+            None => Err(unknown(&parts.method, path)),
+        }
+    }
+
+    fn upload(method: &Method, rest: &str, query: &Query) -> GcsResult<Self> {
+        let bucket = rest
+            .strip_suffix("/o")
+            .filter(|bucket| !bucket.contains('/'))
+            .ok_or_else(|| unknown(method, "upload"))?;
+        let object = query.get("name").unwrap_or_default();
+        let operation = match (method, query.get("upload_id"), query.get("uploadType")) {
+            (&Method::PUT | &Method::POST | &Method::DELETE, Some(_), _) => Operation::Session,
+            (&Method::POST, None, Some("resumable")) => Operation::StartSession,
+            (&Method::POST, None, _) => Operation::Insert,
+            _ => return Err(unknown(method, "upload")),
+        };
+        Ok(Self {
+            operation,
+            bucket: decoded(bucket)?,
+            object: object.to_owned(),
+            target: None,
+        })
+    }
+
+    /// Finds the route of a path after `storage/v1/b`; `None` if there is none.
+    fn plain(method: &Method, rest: &str, query: &Query) -> Option<GcsResult<Self>> {
+        let is = |wanted: Method| *method == wanted;
+        if rest.is_empty() || rest == "/" {
+            return match *method {
+                Method::GET => Some(Self::new(Operation::ListBuckets, "", "")),
+                Method::POST => Some(Self::new(Operation::InsertBucket, "", "")),
+                _ => None,
+            };
+        }
+        let rest = rest.strip_prefix('/')?;
+        let Some((bucket, of_bucket)) = rest.split_once('/') else {
+            return match *method {
+                Method::GET => Some(Self::new(Operation::GetBucket, rest, "")),
+                Method::DELETE => Some(Self::new(Operation::DeleteBucket, rest, "")),
+                _ => None,
+            };
+        };
+        if of_bucket == "o" || of_bucket == "o/" {
+            return is(Method::GET).then(|| Self::new(Operation::ListObjects, bucket, ""));
+        }
+        let object = of_bucket.strip_prefix("o/")?;
+        if is(Method::POST) {
+            return Self::copy(bucket, object);
+        }
+        match *method {
+            Method::GET if query.get("alt") == Some("media") => {
+                Some(Self::new(Operation::ReadObject, bucket, object))
+            }
+            Method::GET => Some(Self::new(Operation::GetObject, bucket, object)),
+            Method::DELETE => Some(Self::new(Operation::DeleteObject, bucket, object)),
+            _ => None,
+        }
+    }
+
+    fn copy(bucket: &str, rest: &str) -> Option<GcsResult<Self>> {
+        let verbs = [
+            ("/copyTo/b/", Operation::Copy),
+            ("/rewriteTo/b/", Operation::Rewrite),
+        ];
+        let (object, target, operation) = verbs.into_iter().find_map(|(verb, operation)| {
+            let (object, target) = rest.split_once(verb)?;
+            Some((object, target, operation))
+        })?;
+        let (to_bucket, to_object) = target.split_once("/o/")?;
+        let route = Self::new(operation, bucket, object).and_then(|route| {
+            let target = Some((decoded(to_bucket)?, decoded(to_object)?));
+            Ok(Self { target, ..route })
+        });
+        Some(route)
+    }
+}
+
+fn decoded(text: &str) -> GcsResult<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded = decoded
+        .map_err(|_| GcsError::invalid(format!("The name {text} is not UTF-8 when decoded.")))?;
+    Ok(decoded.into_owned())
+}
+
+fn unknown(method: &Method, path: &str) -> GcsError {
+    GcsError::not_served(format!(
+        "{method} /{path} is not served here; docs/behaviour.md lists the methods of the JSON API that are."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use http::Request;
+
+    use super::*;
+
+    fn find(method: &str, uri: &str) -> GcsResult<Route> {
+        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        Route::find(&parts, &Query::new(&parts.uri))
+    }
+
+    #[test]
+    fn paths_name_operations_buckets_and_objects() {
+        use Operation::*;
+        for (method, uri, operation, bucket, object) in [
+            ("GET", "/storage/v1/b?project=p", ListBuckets, "", ""),
+            ("POST", "/storage/v1/b", InsertBucket, "", ""),
+            ("GET", "/storage/v1/b/data", GetBucket, "data", ""),
+            ("DELETE", "/storage/v1/b/data", DeleteBucket, "data", ""),
+            ("GET", "/storage/v1/b/data/o", ListObjects, "data", ""),
+            (
+                "GET",
+                "/storage/v1/b/data/o/a%2Fb",
+                GetObject,
+                "data",
+                "a/b",
+            ),
+            (
+                "GET",
+                "/storage/v1/b/data/o/a%2Fb%20c?alt=media",
+                ReadObject,
+                "data",
+                "a/b c",
+            ),
+            (
+                "GET",
+                "/download/storage/v1/b/data/o/a+b",
+                ReadObject,
+                "data",
+                "a+b",
+            ),
+            (
+                "DELETE",
+                "/storage/v1/b/data/o/x",
+                DeleteObject,
+                "data",
+                "x",
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/data/o?uploadType=media&name=x%2Fy",
+                Insert,
+                "data",
+                "x/y",
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/data/o?uploadType=resumable",
+                StartSession,
+                "data",
+                "",
+            ),
+            (
+                "POST",
+                "/upload/storage/v1/b/data/o?uploadType=resumable&upload_id=1",
+                Session,
+                "data",
+                "",
+            ),
+        ] {
+            let route = find(method, uri).unwrap();
+            let found = (route.operation, &*route.bucket, &*route.object);
+            assert_eq!(found, (operation, bucket, object), "{method} {uri}");
+        }
+        let copy = find("POST", "/storage/v1/b/a/o/x%2Fy/rewriteTo/b/c/o/z").unwrap();
+        assert_eq!(copy.operation, Rewrite);
+        assert_eq!((&*copy.bucket, &*copy.object), ("a", "x/y"));
+        assert_eq!(copy.target, Some(("c".to_owned(), "z".to_owned())));
+    }
+
+    #[test]
+    fn other_paths_are_refused_by_name() {
+        for (method, uri) in [
+            ("GET", "/"),
+            ("POST", "/batch/storage/v1"),
+            ("GET", "/storage/v1/b/data/iam"),
+            ("PATCH", "/storage/v1/b/data/o/x"),
+            ("POST", "/storage/v1/b/data/o/x/compose"),
+            ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
+        ] {
+            let error = find(method, uri).unwrap_err();
+            assert_eq!(error.status().as_u16(), 501, "{method} {uri}");
+        }
+        let error = find("GET", "/storage/v1/b/data/o/%FF").unwrap_err();
+        assert_eq!(error.status().as_u16(), 400);
+    }
+}

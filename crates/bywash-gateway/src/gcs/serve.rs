@@ -1,0 +1,96 @@
+//! Serving the endpoint of Google's storage API on a listener.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bywash::Engine;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+
+use super::door::{Door, DoorHandler};
+use super::sessions::Sessions;
+use crate::access_log::AccessLog;
+use crate::addresses::Network;
+use crate::config::{ETagStyle, Limits};
+use crate::http_server::{Drained, Transport, serve};
+
+/// Settings of one endpoint of Google's storage API.
+#[derive(Debug, Clone)]
+pub struct GcsConfig {
+    /// Accepts all requests. Otherwise each gets 401: tokens are not served yet.
+    pub anonymous: bool,
+    /// ETags of objects that are written to folders and to memory.
+    pub etag: ETagStyle,
+    /// Limits.
+    pub limits: Limits,
+    /// Proxies, exempt from [`Limits::connections_per_address`] because many clients share their addresses.
+    pub trusted_proxies: Vec<Network>,
+    /// Receives a record of each request. The caller calls [`AccessLog::close`] after serving.
+    pub access_log: Option<AccessLog>,
+    /// Serves TLS with this certificate; see [`load_tls`](crate::load_tls).
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Folder of resumable sessions, created if missing. No other server may use it.
+    pub sessions: PathBuf,
+}
+
+impl GcsConfig {
+    /// Accepts all requests; no TLS, default limits.
+    #[must_use]
+    pub fn anonymous(sessions: impl Into<PathBuf>) -> Self {
+        Self {
+            anonymous: true,
+            etag: ETagStyle::default(),
+            limits: Limits::default(),
+            trusted_proxies: Vec::new(),
+            access_log: None,
+            tls: None,
+            sessions: sessions.into(),
+        }
+    }
+}
+
+/// Why the endpoint cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GcsServeError {
+    /// The folder of resumable sessions is not usable.
+    #[error("GCS endpoint: cannot use the folder {} of resumable sessions: {source}", folder.display())]
+    Sessions {
+        /// The folder.
+        folder: PathBuf,
+        /// The error of the file system.
+        source: std::io::Error,
+    },
+}
+
+/// Serves the buckets of `engine` on `listener` by Google's storage API until `shutdown` is ready.
+///
+/// After that no connection is accepted, requests in progress have [`Limits::drain`] to end, and the rest is cut.
+/// Dropping the future cuts all connections at once.
+///
+/// # Errors
+/// Only for an unusable folder, before any connection is accepted.
+pub async fn serve_gcs(
+    engine: Engine,
+    listener: TcpListener,
+    config: GcsConfig,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<Drained, GcsServeError> {
+    let folder = config.sessions.clone();
+    let (opened, sessions) = (folder.clone(), engine.clone());
+    let limit = config.limits.open_uploads;
+    let opened = tokio::task::spawn_blocking(move || Sessions::open(opened, limit, sessions)).await;
+    let sessions = opened
+        .unwrap_or_else(|error| Err(error.into()))
+        .map_err(|source| GcsServeError::Sessions { folder, source })?;
+    let door = Door::new(engine.clone(), Arc::new(sessions), &config);
+    let transport = Transport {
+        limits: config.limits,
+        tls: config.tls,
+        trusted_proxies: config.trusted_proxies,
+        traffic: Some(Arc::clone(engine.traffic())),
+    };
+    let service = DoorHandler::new(door);
+    Ok(serve(engine, listener, transport, service, shutdown).await)
+}

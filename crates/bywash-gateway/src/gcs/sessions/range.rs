@@ -1,0 +1,134 @@
+//! Content-Range of requests of a session.
+
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
+
+use super::super::error::{GcsError, GcsResult};
+use crate::meta::text;
+
+/// Bytes of which every chunk but the last is a multiple.
+const GRANULE_BYTES: u64 = 256 << 10;
+
+/// What a request of a session has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentRange {
+    /// No bytes: a question for the status, or the end of an object of this length.
+    Status { total: Option<u64> },
+    /// Bytes from `first` up to before `end`, and the length of the object if it is known.
+    Chunk {
+        first: u64,
+        end: u64,
+        total: Option<u64>,
+    },
+    /// The whole object, of this length if it is known.
+    Whole { length: Option<u64> },
+}
+
+impl ContentRange {
+    /// Parses the header of a request; without it, the body is the whole object.
+    pub(crate) fn of(headers: &HeaderMap) -> GcsResult<Self> {
+        let length = text(headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse().ok());
+        let Some(range) = text(headers, CONTENT_RANGE.as_str()) else {
+            return Ok(Self::Whole { length });
+        };
+        let parsed = Self::parse(range).ok_or_else(|| {
+            GcsError::invalid(format!(
+                "The Content-Range is bytes FIRST-LAST/TOTAL, FIRST-LAST/* or */TOTAL, not {range:?}."
+            ))
+        })?;
+        parsed.check(length)?;
+        Ok(parsed)
+    }
+
+    fn parse(range: &str) -> Option<Self> {
+        let (range, total) = range
+            .trim()
+            .strip_prefix("bytes ")?
+            .trim()
+            .split_once('/')?;
+        let number = |text: &str| -> Option<u64> {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| text.parse().ok()).flatten()
+        };
+        let total = match total {
+            "*" => None,
+            total => Some(number(total)?),
+        };
+        if range == "*" {
+            return Some(Self::Status { total });
+        }
+        let (first, last) = range.split_once('-')?;
+        let (first, end) = (number(first)?, number(last)?.checked_add(1)?);
+        let fits = first < end && total.is_none_or(|total| end <= total);
+        fits.then_some(Self::Chunk { first, end, total })
+    }
+
+    /// Refuses a body of another length, and chunks that are too short and not the last.
+    fn check(self, length: Option<u64>) -> GcsResult<()> {
+        let Self::Chunk { first, end, total } = self else {
+            return Ok(());
+        };
+        if let Some(length) = length.filter(|length| *length != end - first) {
+            return Err(GcsError::invalid(format!(
+                "The body has {length} bytes, and its Content-Range {}.",
+                end - first
+            )));
+        }
+        let is_last = total == Some(end);
+        if !is_last && end - first < GRANULE_BYTES && end % GRANULE_BYTES != 0 {
+            // The wording of Google's server, which clients show.
+            return Err(GcsError::invalid(format!(
+                "The number of bytes uploaded is required to be equal or greater than {GRANULE_BYTES}, except for the \
+                 final request (it's recommended to be the exact multiple of {GRANULE_BYTES}). The received request was \
+                 {} bytes.",
+                end - first
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_the_protocol_are_parsed() {
+        let chunk = |first, end, total| Some(ContentRange::Chunk { first, end, total });
+        for (text, parsed) in [
+            ("bytes 0-262143/*", chunk(0, 262_144, None)),
+            (
+                "bytes 262144-262145/262146",
+                chunk(262_144, 262_146, Some(262_146)),
+            ),
+            ("bytes */*", Some(ContentRange::Status { total: None })),
+            ("bytes */0", Some(ContentRange::Status { total: Some(0) })),
+            ("bytes 5-4/*", None),
+            ("bytes 0-9/5", None),
+            ("bytes 0-/5", None),
+            ("bytes +1-2/5", None),
+            ("bytes 0-18446744073709551615/*", None),
+            ("bytes=0-1/2", None),
+            ("", None),
+        ] {
+            assert_eq!(ContentRange::parse(text), parsed, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_chunk_may_be_short() {
+        let chunk = |first, end, total| ContentRange::Chunk { first, end, total };
+        for (range, length, is_served) in [
+            (chunk(0, 262_144, None), Some(262_144), true),
+            (chunk(0, 262_143, None), None, false),
+            (chunk(0, 100, Some(200)), Some(100), false),
+            (chunk(0, 100, Some(100)), Some(100), true),
+            (chunk(0, 300_000, None), Some(300_000), true),
+            // The rest of a chunk of which the server kept a part.
+            (chunk(400_000, 524_288, None), Some(124_288), true),
+            (chunk(0, 262_144, None), Some(262_143), false),
+        ] {
+            assert_eq!(range.check(length).is_ok(), is_served, "{range:?}");
+        }
+    }
+}
