@@ -262,6 +262,7 @@ class Bywash:
         self.data_dir = Path(data_dir or self.folder / "data")
         self.arguments = [
             "serve", *arguments, "--data-dir", self.data_dir, "--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+            "--gcs-addr", "127.0.0.1:0",
         ]
         if "--memory" not in arguments:
             self.arguments += ["--memory", "512MiB"]
@@ -272,8 +273,8 @@ class Bywash:
 
     def start(self):
         self.process = Process([os.environ["BYWASH_BIN"], *self.arguments], self.env, self.folder / "bywash.log")
-        ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)(?: metrics=(\S+))?")
-        self.url, self.admin, self.metrics = ready.groups()
+        ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)(?: metrics=(\S+))?(?: gcs=(\S+))?")
+        self.url, self.admin, self.metrics, self.gcs = ready.groups()
         self.s3 = s3_client(self.url)
         self.signer = s3_client(self.url, signature_version="s3v4")
 

@@ -141,7 +141,7 @@ def test_container_starts_as_its_user(root):
     os.chown(ca, user, user)
     command = below(root, json.loads(file["ENTRYPOINT"]) + json.loads(file["CMD"]))
     assert "0.0.0.0:8420" in command
-    command = [word.replace("0.0.0.0:8420", "127.0.0.1:0") for word in command] + ["--admin-addr", "127.0.0.1:0"]
+    command = [word.replace("0.0.0.0:8420", "127.0.0.1:0") for word in command] + ["--admin-addr", "127.0.0.1:0", "--gcs-addr", "off"]
     server = run(root, command, user)
     url, _ = server.wait_for(r"^ready s3=(\S+) admin=(\S+)").groups()
     assert url.startswith("https://")

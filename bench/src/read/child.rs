@@ -81,6 +81,7 @@ pub(crate) fn start_server(
         "--anonymous",
         "--s3-addr=127.0.0.1:0",
         "--admin-addr=127.0.0.1:0",
+        "--gcs-addr=off",
     ]);
     command
         .arg(format!("--memory={memory}"))

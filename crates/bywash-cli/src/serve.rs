@@ -1,4 +1,4 @@
-//! `bywash serve`: the S3 endpoint and the admin endpoints over one engine.
+//! `bywash serve`: the S3 endpoint, the GCS endpoint and the admin endpoints over one engine.
 
 mod admin;
 mod banner;
@@ -6,6 +6,7 @@ pub(crate) mod data_dir;
 pub(crate) mod databases;
 mod descriptors;
 mod file;
+pub(crate) mod gcs;
 mod open_uploads;
 mod refuse;
 mod series_bucket;
@@ -21,7 +22,7 @@ use bywash::{
     BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
 };
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
-use bywash_gateway::limits::MAX_BLOCKING_THREADS;
+use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
     AccessLog, Limits, OpenUploads, S3Config, load_tls, max_resident_bytes, max_socket_bytes,
     serve_s3,
@@ -37,6 +38,7 @@ use admin::{AdminListeners, admin_services};
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
 use databases::Databases;
+use gcs::{Connections, GcsListener, gcs_config};
 use refuse::{refuse_fetches_to_own_files, refuse_loop, refuse_served_secrets};
 use settings::{Access, BucketSettings, Settings, Transport};
 
@@ -51,7 +53,7 @@ const DISK_DEADLINE: Duration = Duration::from_millis(500);
 /// Max time beyond [`DRAIN_DEADLINE`] for the servers to close the connections that they cut.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
-/// Serve buckets over the S3 protocol, cached in memory
+/// Serve buckets over the protocols of S3 and of Google's storage, cached in memory
 ///
 /// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
 /// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
@@ -59,7 +61,8 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are read-only and
 /// cannot be listed.
 ///
-/// When ready, a line `ready s3=URL admin=URL` is written to standard output, with `metrics=URL` if there is --metrics-addr.
+/// When ready, a line `ready s3=URL admin=URL` is written to standard output, with `metrics=URL` if there is --metrics-addr, and
+/// `gcs=URL` unless --gcs-addr is off.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix], https://host[/folder] or memory://
@@ -117,6 +120,9 @@ pub(crate) struct Args {
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
+    /// Address of the endpoint of Google's storage API; port 0 takes a free one, off serves none. Without --anonymous it refuses all requests [default: 127.0.0.1:8421]
+    #[arg(long, value_name = "HOST:PORT|off")]
+    gcs_addr: Option<String>,
     /// Host name of this server, as s3.example.com: BUCKET.NAME addresses a bucket, NAME itself is path-style; may be repeated. `localhost` is always included
     #[arg(long, value_name = "NAME")]
     domain: Vec<String>,
@@ -206,13 +212,15 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     }
     let connections = max_connections(&settings);
     let s3 = bind("--s3-addr", settings.s3_addr).await?;
+    let gcs = GcsListener::bind(&settings).await?;
     let admin = AdminListeners::bind(&settings).await?;
     let s3_addr = local_addr(&s3)?;
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
+    gcs.refuse_loop(&settings)?;
 
     let engine = engine(&settings, &data)?;
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
-    log_max_memory(engine.budget().limit(), connections, disk_threads);
+    log_max_memory(engine.budget().limit(), connections.all(), disk_threads);
     let (credentials, made) = credentials(&settings.access, &data)?;
     let access_log = access_log(&settings, &engine).await?;
     let mut signals = Signals::new()?;
@@ -223,33 +231,37 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let admin_addr = local_addr(&admin.admin)?;
     let metrics_addr = admin.metrics.as_ref().map(local_addr).transpose()?;
     let session = Session::new(&endpoint, REGION, credentials.clone());
-    data.record(&session.with_admin(admin_addr))?;
+    let gcs_url = gcs.url(scheme);
+    data.record(&session.with_admin(admin_addr).with_gcs(gcs_url.clone()))?;
 
     let (stop, stopped) = watch::channel(false);
     let config = S3Config {
         access_log: access_log.clone(),
         tls: tls.clone(),
-        ..s3_config(&data, &settings, credentials.as_ref(), connections)
+        ..s3_config(&data, &settings, credentials.as_ref(), connections.s3)
     };
     let clients = config.open_uploads.clone();
+    let serve_gcs = gcs.serve(
+        &engine,
+        gcs_config(&config, &data, connections.gcs),
+        &stopped,
+    );
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     databases.record(&engine);
     let own = credentials.as_ref();
     let services = admin_services(&engine, &databases, &settings, own, clients, admin_addr)?;
     let serve_admin = admin.serve(engine.clone(), services, tls, stopped);
+    let serve_s3 = async { serve_s3.await.map_err(|error| error.to_string()) };
     let servers = Servers {
-        s3: tokio::spawn(async {
-            serve_s3
-                .await
-                .map(|drained| drained.cut)
-                .map_err(|error| error.to_string())
-        }),
+        s3: tokio::spawn(async { serve_s3.await.map(|drained| drained.cut) }),
+        gcs: tokio::spawn(serve_gcs),
         console: tokio::spawn(async { Ok(serve_admin.await) }),
     };
     let banner = Banner {
         settings: &settings,
         engine: &engine,
         endpoint: &endpoint,
+        gcs: gcs_url.as_deref(),
         admin_addr,
         metrics: metrics_addr.map(|address| format!("{scheme}://{}", reachable(address))),
         credentials: credentials.as_ref(),
@@ -257,20 +269,27 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     banner.print();
     servers.until_stopped(&mut signals, &stop).await?;
-    close_disk(&engine).await;
-    databases.close().await;
-    close_access_log(access_log).await;
+    close(&engine, databases, access_log).await;
     Ok(())
 }
 
+async fn close(engine: &Engine, databases: Databases, access_log: Option<AccessLog>) {
+    close_disk(engine).await;
+    databases.close().await;
+    close_access_log(access_log).await;
+}
+
 /// Returns how many connections fit the limit of descriptors, which it raises.
-fn max_connections(settings: &Settings) -> usize {
+fn max_connections(settings: &Settings) -> Connections {
     let disk = settings.disk.as_ref();
-    descriptors::connections(
+    let gcs = settings.gcs_addr.map_or(0, |_| MAX_GCS_CONNECTIONS);
+    let wanted = Limits::default().connections + gcs;
+    let fitting = descriptors::connections(
         descriptors::raise_limit(),
-        Limits::default().connections,
+        wanted,
         disk.map_or(0, DiskOptions::max_descriptors),
-    )
+    );
+    Connections::of(fitting, gcs, wanted)
 }
 
 /// Returns the server's own credentials, and whether they were made now.
@@ -490,9 +509,10 @@ impl Signals {
 /// Result of a server: the number of connections it cut, or the error that ended it.
 type Ended = Result<usize, String>;
 
-/// The two servers, while they run.
+/// The servers, while they run.
 struct Servers {
     s3: JoinHandle<Ended>,
+    gcs: JoinHandle<Ended>,
     console: JoinHandle<Ended>,
 }
 
@@ -507,17 +527,21 @@ impl Servers {
         let name = tokio::select! {
             name = signals.next() => name,
             ended = &mut self.s3 => return Err(gone("S3", ended)),
+            ended = &mut self.gcs => return Err(gone("GCS", ended)),
             ended = &mut self.console => return Err(gone("admin", ended)),
         };
         tracing::info!("{name}: draining, at most {} s", DRAIN_DEADLINE.as_secs());
         stop.send_replace(true);
-        let drained = async { tokio::join!(self.s3, self.console) };
+        let drained = async { tokio::join!(self.s3, self.gcs, self.console) };
         tokio::select! {
-            (s3, console) = drained => match (s3, console) {
-                (Ok(Ok(0)), Ok(Ok(_))) => tracing::info!("all requests ended"),
-                (Ok(Ok(cut)), Ok(Ok(_))) => tracing::warn!(connections = cut, "requests were cut off at the deadline"),
-                (Ok(Ok(_)), console) => return Err(gone("admin", console)),
-                (s3, _) => return Err(gone("S3", s3)),
+            (s3, gcs, console) = drained => match (s3, gcs, console) {
+                (Ok(Ok(0)), Ok(Ok(0)), Ok(Ok(_))) => tracing::info!("all requests ended"),
+                (Ok(Ok(s3)), Ok(Ok(gcs)), Ok(Ok(_))) => {
+                    tracing::warn!(connections = s3 + gcs, "requests were cut off at the deadline");
+                }
+                (Ok(Ok(_)), Ok(Ok(_)), console) => return Err(gone("admin", console)),
+                (Ok(Ok(_)), gcs, _) => return Err(gone("GCS", gcs)),
+                (s3, _, _) => return Err(gone("S3", s3)),
             },
             () = tokio::time::sleep(DRAIN_DEADLINE + DRAIN_GRACE) => tracing::warn!("requests were cut off at the deadline"),
             _ = signals.next() => return Err(Failure::interrupted()),

@@ -123,6 +123,7 @@ impl Process {
         command.args(["-c", &script, "sh"]).arg(binary);
         command
             .args(["serve", "--s3-addr", s3, "--admin-addr", "127.0.0.1:0"])
+            .arg("--gcs-addr=off")
             .args(["--memory", &setup.memory.to_string()])
             .args(["--disk", &setup.disk_argument(folder)])
             .arg("--data-dir")

@@ -32,6 +32,8 @@ pub struct Addresses {
     /// URL of the S3 endpoint.
     pub s3: String,
     pub admin: SocketAddr,
+    /// URL of the GCS endpoint, unless it is off.
+    pub gcs: Option<String>,
 }
 
 impl Addresses {
@@ -42,6 +44,7 @@ impl Addresses {
         Some(Self {
             s3: url("s3=")?.to_owned(),
             admin: url("admin=http://")?.parse().ok()?,
+            gcs: url("gcs=").map(str::to_owned),
         })
     }
 

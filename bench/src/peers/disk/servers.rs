@@ -36,6 +36,7 @@ pub(super) fn bywash(setup: &Setup<'_>, program: &Path) -> Result<Process, Failu
     let mut command = Command::new(program);
     command
         .args(["serve", "--anonymous", "--admin-addr=127.0.0.1:0"])
+        .arg("--gcs-addr=off")
         .arg(format!("--s3-addr={}", setup.address))
         .arg(format!("--memory={MEMORY_BYTES}"))
         .arg(format!("--disk={}:{bytes}", folder.display()))

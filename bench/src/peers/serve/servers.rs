@@ -58,6 +58,7 @@ impl Server {
             .args(["serve", &format!("{BUCKET}=file://{}", folder.display())])
             .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
             .args(["--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"])
+            .arg("--gcs-addr=off")
             .arg(format!("--memory={MEMORY_BYTES}"))
             .arg("--data-dir")
             .arg(data_dir);

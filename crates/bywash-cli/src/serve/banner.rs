@@ -16,6 +16,8 @@ pub(super) struct Banner<'a> {
     pub(super) settings: &'a Settings,
     pub(super) engine: &'a Engine,
     pub(super) endpoint: &'a str,
+    /// URL of the GCS endpoint.
+    pub(super) gcs: Option<&'a str>,
     pub(super) admin_addr: SocketAddr,
     /// URL of the metrics for others.
     pub(super) metrics: Option<String>,
@@ -45,6 +47,13 @@ impl Banner<'_> {
                 self.admin_addr
             ),
         ];
+        if let Some(gcs) = self.gcs {
+            let closed = match self.settings.access {
+                Access::Anonymous => "",
+                _ => "  (refuses all: it needs --anonymous)",
+            };
+            lines.insert(2, format!("  gcs      {gcs}{closed}"));
+        }
         if let Some(metrics) = &self.metrics {
             lines.push(format!("  metrics  {metrics}/metrics  (with a key)"));
         }
@@ -79,6 +88,9 @@ impl Banner<'_> {
         );
         if let Some(metrics) = &self.metrics {
             ready += &format!(" metrics={metrics}");
+        }
+        if let Some(gcs) = self.gcs {
+            ready += &format!(" gcs={gcs}");
         }
         lines.push(ready);
         lines.join("\n") + "\n"

@@ -7,6 +7,7 @@
 //! | `credentials.json` | the key made at first start, mode 0600 |
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
+//! | `gcs-sessions/` | a file a resumable session of the GCS endpoint, mode 0600 |
 //! | `multipart/` | a file an open multipart upload, mode 0600 |
 //! | `bucket-rules/` | a file a bucket with an ACL or rules for other sites, mode 0600 |
 //! | `series/` | values sent to the server, see `databases` |
@@ -28,6 +29,7 @@ use crate::failure::{Failure, Kind};
 pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
 /// Folder of open multipart uploads in the data folder.
 pub(crate) const MULTIPART: &str = "multipart";
+const GCS_SESSIONS: &str = "gcs-sessions";
 const BUCKET_RULES: &str = "bucket-rules";
 /// Version of the layout.
 const FORMAT: u32 = 1;
@@ -81,6 +83,9 @@ pub(crate) struct Session {
     /// Address of the admin endpoints; absent in files of older servers.
     #[serde(default)]
     pub(crate) admin: Option<SocketAddr>,
+    /// URL of the GCS endpoint; absent if it is off, and in files of older servers.
+    #[serde(default)]
+    pub(crate) gcs: Option<String>,
 }
 
 impl Session {
@@ -95,6 +100,7 @@ impl Session {
             region: region.to_owned(),
             credentials: credentials.unwrap_or_else(anonymous),
             admin: None,
+            gcs: None,
         }
     }
 
@@ -102,6 +108,11 @@ impl Session {
     pub(crate) fn with_admin(self, address: SocketAddr) -> Self {
         let admin = Some(address);
         Self { admin, ..self }
+    }
+
+    /// Adds the URL of the GCS endpoint.
+    pub(crate) fn with_gcs(self, gcs: Option<String>) -> Self {
+        Self { gcs, ..self }
     }
 
     /// Reads the session of the server that uses the data folder `dir`, or used it last. Takes no lock.
@@ -163,6 +174,11 @@ impl DataDir {
     /// The folder of open multipart uploads.
     pub(crate) fn multipart(&self) -> PathBuf {
         self.dir.join(MULTIPART)
+    }
+
+    /// The folder of resumable sessions.
+    pub(crate) fn gcs_sessions(&self) -> PathBuf {
+        self.dir.join(GCS_SESSIONS)
     }
 
     /// The folder of a series database.

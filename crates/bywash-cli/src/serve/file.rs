@@ -28,6 +28,7 @@ pub(super) struct FileSettings {
     pub(super) write_cache: Option<String>,
     pub(super) etag: Option<String>,
     pub(super) s3_addr: Option<String>,
+    pub(super) gcs_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,
     pub(super) metrics_addr: Option<String>,

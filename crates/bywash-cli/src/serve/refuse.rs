@@ -120,7 +120,7 @@ pub(super) fn refuse_loop(
 }
 
 /// Whether `url` addresses the listener bound to `own`.
-fn leads_to(url: &Url, own: SocketAddr) -> bool {
+pub(super) fn leads_to(url: &Url, own: SocketAddr) -> bool {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return false;
     };

@@ -25,6 +25,9 @@ use crate::size::{self, Memory};
 const DEFAULT_MEMORY: &str = "25%";
 const MIN_IDLE_AGE: Duration = Duration::from_secs(1);
 const DEFAULT_S3_ADDR: &str = "127.0.0.1:8420";
+const DEFAULT_GCS_ADDR: &str = "127.0.0.1:8421";
+/// Value of `--gcs-addr` without the endpoint.
+const OFF: &str = "off";
 const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 
 /// Validated settings.
@@ -48,6 +51,8 @@ pub(super) struct Settings {
     /// ETags of objects written to folders and memory.
     pub(super) etag: ETagStyle,
     pub(super) s3_addr: SocketAddr,
+    /// Address of the endpoint of Google's storage API; `None`: it is off.
+    pub(super) gcs_addr: Option<SocketAddr>,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
     pub(super) admin_addr: SocketAddr,
@@ -187,6 +192,7 @@ impl Settings {
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
             )?,
+            gcs_addr: gcs_address(args.gcs_addr.or(file.gcs_addr))?,
             domains: domains(args.domain, file.domain)?,
             admin_addr: address(
                 "--admin-addr",
@@ -233,17 +239,24 @@ impl Settings {
         if let Some(metrics) = self.metrics_addr {
             self.refuse_exposed_metrics(metrics)?;
         }
-        if s3.ip().is_loopback() {
-            return Ok(());
+        for (option, address) in [("--s3-addr", Some(s3)), ("--gcs-addr", self.gcs_addr)] {
+            if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+                self.refuse_exposed_objects(option, address)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Objects beyond loopback require keys, and encryption unless disabled explicitly.
+    fn refuse_exposed_objects(&self, option: &str, address: SocketAddr) -> Result<(), Failure> {
         if self.access == Access::Anonymous {
             return Err(Failure::usage(format!(
-                "--s3-addr {s3} is not loopback, and --anonymous would let everyone in; drop --anonymous, or listen on 127.0.0.1"
+                "{option} {address} is not loopback, and --anonymous would let everyone in; drop --anonymous, or listen on 127.0.0.1"
             )));
         }
         if self.transport == (Transport::Http { insisted: false }) {
             return Err(Failure::usage(format!(
-                "--s3-addr {s3} is not loopback, and data would travel unencrypted; give --tls-cert and --tls-key, or --insecure-http to do it nevertheless"
+                "{option} {address} is not loopback, and data would travel unencrypted; give --tls-cert and --tls-key, or --insecure-http to do it nevertheless"
             )));
         }
         Ok(())
@@ -494,6 +507,13 @@ fn transport(
 fn metrics_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> {
     text.map(|text| address("--metrics-addr", &text))
         .transpose()
+}
+
+fn gcs_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> {
+    match text.as_deref().unwrap_or(DEFAULT_GCS_ADDR) {
+        OFF => Ok(None),
+        text => address("--gcs-addr", text).map(Some),
+    }
 }
 
 fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {

@@ -101,6 +101,7 @@ async fn bucket_requests_are_signed_with_its_profile() {
     std::fs::write(&settings, bucket).unwrap();
     let mut serve = home.verb(&["serve", "--config", text(&settings)], &[]);
     serve.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    serve.arg("--gcs-addr=off");
     serve.args(["--memory", "64MiB", "--data-dir", text(&data)]);
     let server = block_in_place(|| Server::spawn(serve, &data));
     let output = succeeds(server.client(&["cat", "s3://data/k"]));

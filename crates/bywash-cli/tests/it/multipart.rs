@@ -345,6 +345,7 @@ impl Store {
         let mut command = bywash(&["serve", url, "--anonymous", "--memory", "64MiB"]);
         command.arg("--data-dir").arg(data);
         command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        command.arg("--gcs-addr=off");
         command.stderr(Stdio::inherit());
         match self {
             Self::Folder => {}

@@ -102,6 +102,7 @@ fn invalid_block_size_is_rejected_with_the_name_of_the_bucket() {
             "127.0.0.1:0",
             "--admin-addr",
             "127.0.0.1:0",
+            "--gcs-addr=off",
             "--data-dir",
         ]);
         let output = command.arg(data).output().unwrap();

@@ -310,7 +310,11 @@ fn values_of_a_data_folder_go_on_in_a_bucket_once_their_files_are_copied() {
 
     let origin = format!("metrics=file://{}", bucket.display());
     let options = [&*origin, "--series-bucket", "metrics", "--no-history"];
-    let free = ["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"];
+    let free = [
+        "--s3-addr=127.0.0.1:0",
+        "--admin-addr=127.0.0.1:0",
+        "--gcs-addr=off",
+    ];
     let start = [&["serve"], &at_server[..], &free[..], &options[..]].concat();
     let refused = bywash(&start).output().unwrap();
     let message = stderr(&refused);

@@ -132,6 +132,7 @@ fn requests_write_no_line_by_default() {
     let (home, data) = data_dir(&["first"]);
     let log = home.path().join("stderr");
     let mut command = bywash(&["serve", "--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"]);
+    command.arg("--gcs-addr=off");
     command
         .arg("--data-dir")
         .arg(&data)
@@ -261,6 +262,7 @@ fn second_server_on_a_data_folder_is_rejected() {
         "127.0.0.1:0",
         "--admin-addr",
         "127.0.0.1:0",
+        "--gcs-addr=off",
     ];
     let refused = bywash(&second).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
@@ -302,6 +304,7 @@ fn exposed_addresses_without_credentials_or_tls_are_rejected() {
         &["--s3-addr", "0.0.0.0:0"][..],
         &["--s3-addr", "0.0.0.0:0", "--anonymous", "--insecure-http"],
         &["--admin-addr", "0.0.0.0:0"],
+        &["--gcs-addr", "0.0.0.0:0"],
         &["--access-key", "k"],
         &["--anonymous", "--access-key", "k", "--secret-key", "s"],
     ] {
@@ -326,6 +329,7 @@ fn exposed_addresses_without_credentials_or_tls_are_rejected() {
             "0.0.0.0:0",
             "--admin-addr",
             "127.0.0.1:0",
+            "--gcs-addr=off",
             "--insecure-http",
         ];
         Server::spawn(bywash(&command), &data)
@@ -338,22 +342,18 @@ fn busy_port_is_named_with_its_option() {
     let (_home, data) = data_dir(&[]);
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();
-    for option in ["--s3-addr", "--admin-addr"] {
-        let other = if option == "--s3-addr" {
-            "--admin-addr"
-        } else {
-            "--s3-addr"
-        };
-        let args = [
-            "serve",
-            "--data-dir",
-            data.to_str().unwrap(),
-            option,
-            &address,
-            other,
-            "127.0.0.1:0",
-        ];
-        let refused = bywash(&args).output().unwrap();
+    let options = ["--s3-addr", "--admin-addr", "--gcs-addr"];
+    for option in options {
+        let mut command = bywash(&["serve", "--data-dir", data.to_str().unwrap()]);
+        for other in options {
+            let free = if other == option {
+                &address
+            } else {
+                "127.0.0.1:0"
+            };
+            command.args([other, free]);
+        }
+        let refused = command.output().unwrap();
         assert_eq!(refused.status.code(), Some(1));
         let message = stderr(&refused);
         assert!(
@@ -381,6 +381,7 @@ fn server_with_itself_as_origin_does_not_start() {
         &own,
         "--admin-addr",
         "127.0.0.1:0",
+        "--gcs-addr=off",
     ];
     let refused = bywash(&args)
         .env("AWS_ENDPOINT_URL", format!("http://localhost:{port}"))
@@ -408,6 +409,7 @@ fn server_can_be_the_origin_of_another() {
         "127.0.0.1:0",
         "--admin-addr",
         "127.0.0.1:0",
+        "--gcs-addr=off",
     ];
     let mut command = bywash(&command);
     command.envs(origin.env());
@@ -502,6 +504,7 @@ fn signatures_are_in_no_log_and_no_response_whatever_the_level() {
     let mut command = bywash(&["--log", "trace,s3s=trace,s3s::ops=trace", "serve"]);
     command.arg("--data-dir").arg(&data);
     command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    command.arg("--gcs-addr=off");
     command.stderr(std::fs::File::create(&log).unwrap());
     let server = Server::spawn(command, &data);
     let url = String::from_utf8(server.run(&["presign", "s3://first/key"])).unwrap();

@@ -120,6 +120,8 @@ pub(crate) struct Server {
     process: BywashProcess,
     pub(crate) s3: String,
     pub(crate) admin: SocketAddr,
+    /// URL of the GCS endpoint, unless it is off.
+    pub(crate) gcs: Option<String>,
     /// Standard output up to the `ready` line.
     pub(crate) startup_output: String,
     pub(crate) data: PathBuf,
@@ -137,6 +139,8 @@ impl Server {
             "127.0.0.1:0",
             "--admin-addr",
             "127.0.0.1:0",
+            "--gcs-addr",
+            "127.0.0.1:0",
         ]);
         command.args(args).stderr(Stdio::inherit());
         Self::spawn(command, data)
@@ -147,6 +151,7 @@ impl Server {
         Self {
             s3: process.addresses.s3.clone(),
             admin: process.addresses.admin,
+            gcs: process.addresses.gcs.clone(),
             startup_output: process.output.clone(),
             process,
             data: data.to_owned(),

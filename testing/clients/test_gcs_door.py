@@ -1,0 +1,163 @@
+"""Google's own Python client, unmodified, against the GCS endpoint over a folder and over an S3 origin."""
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from google.api_core.exceptions import Conflict, NotFound, PreconditionFailed, Unauthorized
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+from harness import MIB, Bywash, payload
+
+BUCKET = "suite-gcs-door"
+CHUNK = 4 * MIB
+
+
+def client_of(server):
+    """Returns a client as the lines of `bywash env --gcs` configure it."""
+    env = [os.environ["BYWASH_BIN"], "env", "--gcs", "--json", "--data-dir", server.data_dir]
+    printed = subprocess.run(env, check=True, capture_output=True, text=True).stdout
+    assert server.gcs in printed
+    return storage.Client(
+        project="p", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.gcs}
+    )
+
+
+@pytest.fixture(scope="module", params=["folder", "moto"])
+def bucket(request, tmp_path_factory):
+    """A bucket of Google's client over each origin."""
+    folder = tmp_path_factory.mktemp("gcs-door")
+    if request.param == "folder":
+        server = Bywash(folder, "--anonymous", credentials=False)
+        bucket = client_of(server).create_bucket(BUCKET)
+    else:
+        origin = request.getfixturevalue(request.param)
+        origin.s3.create_bucket(Bucket=BUCKET)
+        server = Bywash(folder, f"s3://{BUCKET}", "--anonymous", credentials=False, env=origin.environment())
+        bucket = client_of(server).bucket(BUCKET)
+    bucket.server = server
+    bucket.kind = request.param
+    yield bucket
+    assert server.stop() == 0
+
+
+def test_flights_are_uploaded_in_chunks_listed_and_read(bucket, flights):
+    content = Path(flights).read_bytes()
+    blob = bucket.blob("flights/flights-3m.parquet", chunk_size=CHUNK)
+    blob.upload_from_filename(flights, content_type="application/parquet")
+    assert blob.size == len(content)
+    assert [found.name for found in bucket.client.list_blobs(bucket, prefix="flights/")] == [blob.name]
+    # The client compares the CRC32C where the response has it.
+    whole = bucket.blob(blob.name).download_as_bytes()
+    assert hashlib.sha256(whole).digest() == hashlib.sha256(content).digest()
+    assert bucket.blob(blob.name).download_as_bytes(start=1_000_000, end=1_000_099) == content[1_000_000:1_000_100]
+    pieces = io.BytesIO()
+    bucket.blob(blob.name, chunk_size=CHUNK).download_to_file(pieces)
+    assert pieces.getvalue() == content
+    found = bucket.get_blob(blob.name)
+    assert (found.content_type, found.size) == ("application/parquet", len(content))
+    if bucket.kind == "folder":
+        assert found.crc32c == blob.crc32c
+    # The S3 endpoint has the same bytes at once.
+    assert bucket.server.s3.get_object(Bucket=BUCKET, Key=blob.name)["Body"].read() == content
+
+
+def test_small_objects_have_metadata_and_are_copied_and_deleted(bucket):
+    blob = bucket.blob("small/a b+c")
+    blob.metadata = {"colour": "blue"}
+    blob.cache_control = "no-store"
+    blob.upload_from_string(b"small", content_type="text/plain", checksum="crc32c")
+    found = bucket.get_blob(blob.name)
+    assert (found.metadata, found.cache_control, found.content_type) == ({"colour": "blue"}, "no-store", "text/plain")
+    copied = bucket.copy_blob(blob, bucket, "small/copy")
+    assert (copied.size, bucket.blob("small/copy").download_as_bytes()) == (5, b"small")
+    token, rewritten, total = bucket.blob("small/rewritten").rewrite(blob)
+    assert (token, rewritten, total) == (None, 5, 5)
+    names = [found.name for found in bucket.client.list_blobs(bucket, prefix="small/")]
+    assert names == ["small/a b+c", "small/copy", "small/rewritten"]
+    for name in names:
+        bucket.blob(name).delete()
+    with pytest.raises(NotFound):
+        bucket.blob("small/copy").delete()
+    assert bucket.get_blob("small/copy") is None
+
+
+def test_conditions_guard_writes(bucket):
+    blob = bucket.blob("conditional")
+    blob.upload_from_string(b"first", if_generation_match=0)
+    with pytest.raises(PreconditionFailed):
+        bucket.blob("conditional").upload_from_string(b"second", if_generation_match=0)
+    first = bucket.get_blob("conditional").generation
+    bucket.blob("conditional").upload_from_string(b"second", if_generation_match=first)
+    with pytest.raises(PreconditionFailed):
+        bucket.blob("conditional").upload_from_string(b"third", if_generation_match=first)
+    large = bucket.blob("conditional", chunk_size=CHUNK)
+    with pytest.raises(PreconditionFailed):
+        large.upload_from_file(io.BytesIO(payload(9 * MIB)), if_generation_match=0)
+    assert bucket.blob("conditional").download_as_bytes() == b"second"
+    second = bucket.get_blob("conditional").generation
+    with pytest.raises(PreconditionFailed):
+        bucket.blob("conditional").delete(if_generation_match=first)
+    if bucket.kind == "folder":
+        bucket.blob("conditional").delete(if_generation_match=second)
+
+
+def test_pages_and_prefixes(bucket):
+    names = [f"pages/{group}/{number:03}" for group in "ab" for number in range(60)]
+    for name in names:
+        bucket.blob(name).upload_from_string(b"x")
+    listed = bucket.client.list_blobs(bucket, prefix="pages/", page_size=50)
+    assert [found.name for found in listed] == names
+    level = bucket.client.list_blobs(bucket, prefix="pages/", delimiter="/")
+    assert list(level) == [] and level.prefixes == {"pages/a/", "pages/b/"}
+    some = bucket.client.list_blobs(bucket, start_offset="pages/a/058", end_offset="pages/b/002")
+    assert [found.name for found in some] == ["pages/a/058", "pages/a/059", "pages/b/000", "pages/b/001"]
+
+
+def test_upload_continues_after_the_server_was_killed(tmp_path):
+    """The client, in the middle of an upload, retries until the server is back on the same port."""
+    server = Bywash(tmp_path, "--anonymous", credentials=False)
+    client = client_of(server)
+    bucket = client.create_bucket("killed")
+    content = payload(20 * MIB)
+
+    class Source(io.BytesIO):
+        killed = False
+
+        def read(self, size=-1):
+            if self.tell() >= 8 * MIB and not Source.killed:
+                Source.killed = True
+                server.process.child.send_signal(signal.SIGKILL)
+                server.process.child.wait()
+                at = server.arguments.index("--gcs-addr") + 1
+                server.arguments[at] = server.gcs.removeprefix("http://")
+                server.start()
+            return super().read(size)
+
+    bucket.blob("key", chunk_size=CHUNK).upload_from_file(Source(content), size=len(content))
+    assert Source.killed
+    assert bucket.blob("key").download_as_bytes() == content
+    assert server.stop() == 0
+
+
+def test_server_with_keys_refuses_and_says_why(start):
+    server = start()
+    with pytest.raises(Unauthorized, match="--anonymous"):
+        list(client_of(server).list_buckets())
+
+
+def test_buckets_are_created_listed_and_deleted(start):
+    server = start("--anonymous", credentials=False)
+    client = client_of(server)
+    client.create_bucket("one")
+    with pytest.raises(Conflict):
+        client.create_bucket("one")
+    client.create_bucket("two")
+    assert [bucket.name for bucket in client.list_buckets()] == ["one", "two"]
+    client.bucket("one").delete()
+    assert client.lookup_bucket("one") is None
+    assert client.get_bucket("two").name == "two"
