@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use http::Response;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore,
+    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore, TagSet,
 };
 use s3s::Body;
 use serde_json::json;
@@ -130,6 +130,7 @@ impl Copying<'_> {
         let put = PutStreamOptions {
             mode: condition.mode.clone(),
             attributes,
+            tags: TagSet::default(),
             late_attributes: Some(Box::new(move || kept(&passed.finish(), md5))),
             length: Some(read.meta.size),
         };

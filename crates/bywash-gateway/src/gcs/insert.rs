@@ -4,7 +4,7 @@ use bywash::PutStreamOptions;
 use futures::StreamExt;
 use http::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use object_store::Attribute;
+use object_store::{Attribute, TagSet};
 use s3s::Body;
 
 use super::body::{BodyStream, CheckedBody};
@@ -117,6 +117,7 @@ async fn write(
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes: given.attributes,
+        tags: TagSet::default(),
         late_attributes: Some(checked.late(md5)),
         length,
     };

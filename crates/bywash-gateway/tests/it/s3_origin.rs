@@ -42,7 +42,9 @@ async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
         .with_allow_http(true);
     let origin = S3Store::from_builder(builder, "data", &Path::default()).unwrap();
     let consistency = Consistency::Immutable;
-    engine.mount("cloud", Arc::new(origin), consistency).unwrap();
+    engine
+        .mount("cloud", Arc::new(origin), consistency)
+        .unwrap();
     let server = Server::start_with(engine, root, S3Config::anonymous()).await;
     (store, server)
 }
@@ -154,7 +156,9 @@ async fn tag_that_an_s3_origin_refuses_is_invalid() {
     // Refused here.
     let many = (0..11).map(|number| format!("k{number}=1"));
     let many = many.collect::<Vec<_>>().join("&");
-    let put = server.put("/cloud/a", &[("x-amz-tagging", &many)], b"").await;
+    let put = server
+        .put("/cloud/a", &[("x-amz-tagging", &many)], b"")
+        .await;
     put.expect_error(400, "InvalidTag");
     assert_eq!(tags(&server, "/cloud/a").await, ["a=1"]);
     assert_eq!(server.get("/cloud/a", &[]).await.text(), "body");
