@@ -8,15 +8,16 @@ import pytest
 from harness import S3_ORIGINS, Bywash, Moto, Versitygw
 
 os.environ.pop("AWS_CA_BUNDLE", None)
-for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS") if name not in os.environ]:
+REQUIRED = ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS", "BYWASH_WIDE")
+for missing in [name for name in REQUIRED if name not in os.environ]:
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 
 # s3fs, the old clients and the others need separate environments; each runs the files of its clients.
 if importlib.util.find_spec("s3fs"):
-    collect_ignore_glob = ["test_[!s]*.py", "test_s[!3]*.py"]
+    collect_ignore_glob = ["test_[!s]*.py", "test_s[!3]*.py", "wide"]
 elif importlib.util.find_spec("awscli"):
-    collect_ignore_glob = ["test_[!o]*.py", "test_o[!l]*.py"]
+    collect_ignore_glob = ["test_[!o]*.py", "test_o[!l]*.py", "wide"]
 else:
     collect_ignore_glob = ["test_s3fs.py", "test_old_clients.py"]
 

