@@ -53,13 +53,14 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs long stress tests of the memory core, of random uploads, of the series engine, or of the disk tier.
+    /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, or of the cluster's
+    /// rules.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
         what: proofs::Soaked,
         /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), runs of series (1,000),
-        /// or names of series (10,000,000).
+        /// names of series (10,000,000), or runs of the simulated cluster (10,000).
         #[arg(long)]
         ops: Option<u64>,
         /// Schedules of each kind of the stress tests on shuttle.
@@ -166,6 +167,12 @@ fn main() -> ExitCode {
             seed,
             ..
         } => proofs::soak_disk(kills, seed),
+        Task::Soak {
+            what: proofs::Soaked::Cluster,
+            ops,
+            seed,
+            ..
+        } => proofs::soak_cluster(ops.unwrap_or(10_000), seed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { package, filter } => proofs::tsan(&package, filter.as_deref()),

@@ -23,6 +23,8 @@ pub(crate) enum Soaked {
     SeriesChurn,
     /// The disk tier: processes that are killed.
     Disk,
+    /// The rules of the cluster, in the simulation.
+    Cluster,
 }
 
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
@@ -145,6 +147,19 @@ pub(crate) fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
         .args(["killed_processes", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", seed.to_string())
+        .run()
+}
+
+/// So many runs of the simulated cluster, each from a seed.
+pub(crate) fn soak_cluster(runs: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let first = seed.unwrap_or_else(drawn);
+    let seeds = format!("{first}..{}", first.saturating_add(runs));
+    println!("seeds {seeds}: {runs} runs of a cluster of three nodes");
+    Step::cargo(["test", "--quiet", "--profile", "soak"])
+        .args(["-p", "bywash-cluster", "--lib", "--target-dir"])
+        .args(["target/soak", "simulation::no_read_is_stale"])
+        .args(["--", "--nocapture"])
+        .env("BYWASH_SEEDS", seeds)
         .run()
 }
 

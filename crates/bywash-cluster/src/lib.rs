@@ -1,0 +1,61 @@
+//! Several nodes that act as one: which node holds the current versions of which objects, and what each node must do before a
+//! read or a write so that no node returns what another has replaced.
+//!
+//! The rules are a state machine without I/O, [`Node`]. Its inputs are [`Event`]s with the time of the node's own clock, its
+//! outputs are [`Action`]s; a driver does the actions and returns their results as events. So the code that a process runs is the
+//! code that the simulation runs, seed by seed.
+//!
+//! **Holders.** Bytes need no authority: a block is asked for by validator, and a wrong placement costs a request. Only the
+//! question which version is current has one node that decides: keys are hashed to shards, and etcd names the holder of each
+//! shard. The revision of that key is the *epoch* of the holder.
+//!
+//! **Guarantees**, under the assumptions below:
+//! - *G1*: a read that begins after a write was acknowledged, at any node, returns that write or a later one.
+//! - *G2*: reads and writes of a key are linearizable while its holder does not change under a write in flight. Otherwise reads
+//!   beside that write may see the new version and then the old one; after the acknowledgement they never do.
+//! - *G3*: a change behind the cluster's back is seen by each read that begins a window after it.
+//! - *G4*: a read has one version. This is the engine's: blocks are asked for by validator.
+//!
+//! **Assumptions.** The origin is strongly consistent for each key. Rates of two clocks differ by less than
+//! [`Timing::margin_percent`], and they run while a process is stopped. Transactions of etcd are linearizable. That etcd keeps a lease for its
+//! time is *not* assumed: see [`Timing::claim_delay`]. If one fails, staleness is bounded by the bucket's window, as on one node.
+//!
+//! **Why G1 holds.** Let the `end` of a write be handled at time `h` by a holder in epoch `e`: after the origin has it, before the
+//! acknowledgement. A later read gets its version in one of these ways.
+//! - From the holder in epoch `e`, or by a lease of it: what was known before `h` was dropped at `h`, and leases were dropped or had
+//!   ended before `end` was answered. What was asked after `h` has the write.
+//! - From an earlier epoch: its authority and its leases had ended before epoch `e` began, by the rules of handover and claim.
+//! - From a later epoch: its holder began with nothing known, so it asked after `h`.
+//! - From the origin: by a request sent after the read began, so it has the write.
+//!
+//! Without `end`, the write is acknowledged after the window: what any node still uses was asked after the origin had the write.
+
+#![forbid(unsafe_code)]
+
+mod authority;
+mod direct;
+mod leases;
+mod membership;
+mod message;
+mod names;
+mod node;
+mod placement;
+mod read;
+mod revoke;
+mod rules;
+mod shards;
+#[cfg(test)]
+mod simulation;
+mod timers;
+mod timing;
+mod view;
+mod write;
+
+pub use message::{
+    Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
+    PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,
+};
+pub use names::{Boot, Epoch, Key, Member, NodeId, Shard};
+pub use node::{Node, Settings, Status};
+pub use placement::{Candidate, SHARDS, STRIPE_BYTES, ranked, shard_of, stripe_hash};
+pub use timing::Timing;

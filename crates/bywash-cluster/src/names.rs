@@ -1,0 +1,48 @@
+//! Names: nodes and their registrations, shards, epochs, keys of objects.
+
+use std::sync::Arc;
+
+/// A node's identity. It lies in the node's data folder, so it survives restarts and changes of address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+/// Name of one registration of a node: drawn anew for each etcd lease and never used again. A node that registers again does not
+/// inherit the shards it held before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Boot(pub u64);
+
+/// A registration of a node in etcd: the key `nodes/ID/BOOT`, which is deleted when its lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// The node.
+    pub node: NodeId,
+    /// Its registration.
+    pub boot: Boot,
+}
+
+/// Revision of etcd at which a shard was given to its holder. Each later holder has a higher one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// Number of a shard of the versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(pub u16);
+
+/// An object: its bucket and its path there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Name of the bucket.
+    pub bucket: Arc<str>,
+    /// Path of the object.
+    pub path: Arc<str>,
+}
+
+impl Key {
+    /// The object at `path` of `bucket`.
+    pub fn new(bucket: impl Into<Arc<str>>, path: impl Into<Arc<str>>) -> Self {
+        Self {
+            bucket: bucket.into(),
+            path: path.into(),
+        }
+    }
+}

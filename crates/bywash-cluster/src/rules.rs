@@ -1,0 +1,72 @@
+//! The rules of the protocol by name, so that a test can leave one out and see the simulation fail. Outside tests there is no way
+//! to leave one out, and no switch in the compiled code.
+
+/// A rule that the simulation can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Authority ends at the node's own deadline, whatever etcd's keys are.
+    OwnDeadline,
+    /// A shard is claimed with the word of its holder, or after the claim delay.
+    ClaimDelay,
+    /// Read leases end before a shard is handed over.
+    Drain,
+    /// Read leases that a process gave stay in its list when it takes a shard again.
+    LeasesKept,
+    /// A process does not answer for its predecessor before that one's read leases have ended.
+    Quiet,
+    /// What is known is not believed after authority has lapsed, even if it returns.
+    Forget,
+    /// A holder marks the key of a write before the origin has it.
+    Begin,
+    /// A holder forgets the key of a write before it is acknowledged.
+    End,
+    /// Without the holder, a write waits for the window.
+    WaitOut,
+    /// A reader counts a lease from the sending of its request.
+    LeaseFromSending,
+    /// A lease ends a window after the version was asked for.
+    LeaseAge,
+    /// A lease whose key was dropped while its response was on its way is not used.
+    LeaseDropped,
+    /// A holder counts a lease longer than its reader does.
+    LeaseMargin,
+    /// The end of a write removes only the leases it has waited for.
+    WaitedLeases,
+    /// A response is not recorded if a write to its key came since it was asked for.
+    WriteSince,
+    /// A read joins no question that was asked more than a window ago.
+    JoinWindow,
+    /// A node without authority joins no question that was asked before the read.
+    JoinUnsent,
+    /// Authority counts from the sending of a keepalive.
+    KeepaliveSent,
+}
+
+/// Which rules hold: all, but for at most a few that a test leaves out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
+    #[cfg(test)]
+    left_out: Vec<Rule>,
+}
+
+impl Rules {
+    /// All rules but these.
+    #[cfg(test)]
+    pub(crate) fn without(left_out: &[Rule]) -> Self {
+        Self {
+            left_out: left_out.to_vec(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn holds(&self, rule: Rule) -> bool {
+        !self.left_out.contains(&rule)
+    }
+
+    /// Returns whether the rule is followed: always.
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "tests leave rules out")]
+    pub(crate) const fn holds(&self, _rule: Rule) -> bool {
+        true
+    }
+}

@@ -1,0 +1,92 @@
+//! Negative controls: each rule left out gives a wrong read within a stated number of seeds.
+//!
+//! Three rules are kept by argument, for others cover their absence here: [`Rule::Forget`] (what was known before a lapse is older
+//! than the window by the time at which a write without an end is acknowledged), [`Rule::LeaseMargin`] and
+//! [`Rule::KeepaliveSent`] (the claim delay has slack).
+
+use super::plan::Plan;
+use super::run_all;
+use super::world::MS;
+use crate::rules::Rule;
+
+/// A run without faults, judged from the time at which shards have holders.
+pub(super) fn calm(seed: u64) -> Plan {
+    Plan {
+        calm: true,
+        reads: 10 * MS,
+        writes: 500 * MS,
+        ..Plan::new(seed)
+    }
+}
+
+/// Returns the first seed below `max` whose run has a wrong read; seeds are run by parts.
+fn first_wrong(max: u64, plan: impl Fn(u64) -> Plan) -> Option<u64> {
+    const PART: u64 = 16;
+    (0..max).step_by(PART as usize).find_map(|first| {
+        let plans: Vec<Plan> = (first..max.min(first + PART)).map(&plan).collect();
+        let wrong = run_all(&plans, |world| world.counts.stale + world.counts.old > 0);
+        let found = wrong.iter().position(|wrong| *wrong);
+        found.map(|at| first + at as u64)
+    })
+}
+
+/// Rules, and the seeds within which their absence is found.
+const SEEDS: [(Rule, u64); 13] = [
+    (Rule::OwnDeadline, 50),
+    (Rule::ClaimDelay, 30),
+    (Rule::Drain, 20),
+    (Rule::LeasesKept, 150),
+    (Rule::Quiet, 600),
+    (Rule::End, 10),
+    (Rule::WaitOut, 10),
+    (Rule::LeaseFromSending, 50),
+    (Rule::LeaseAge, 50),
+    (Rule::LeaseDropped, 20),
+    (Rule::WaitedLeases, 100),
+    (Rule::WriteSince, 50),
+    (Rule::JoinUnsent, 1),
+];
+
+#[test]
+fn rule_left_out_gives_a_wrong_read() {
+    for (rule, max) in SEEDS {
+        let found = first_wrong(max, |seed| Plan::new(seed).without(rule));
+        println!("{rule:?}: {found:?}");
+        assert!(found.is_some(), "{rule:?}: none in {max} seeds");
+    }
+}
+
+/// Responses of the origin are slow, so that questions last longer than the window.
+#[test]
+fn question_older_than_the_window_gives_an_old_version() {
+    let slow = |seed| Plan {
+        slow: 30.0,
+        ..Plan::new(seed)
+    };
+    let found = first_wrong(200, |seed| slow(seed).without(Rule::JoinWindow));
+    println!("{found:?}");
+    assert!(found.is_some());
+    assert_eq!(first_wrong(20, slow), None);
+}
+
+#[test]
+fn claim_without_its_guard_gives_a_wrong_read() {
+    let unguarded = |seed| Plan {
+        unguarded: true,
+        ..Plan::new(seed)
+    };
+    let found = first_wrong(200, unguarded);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// No read is stale without it, but reads beside a write go back in time.
+#[test]
+fn write_without_its_begin_makes_reads_go_back() {
+    let plans: Vec<Plan> = (0..20)
+        .map(|seed| calm(seed).without(Rule::Begin))
+        .collect();
+    let back: u64 = run_all(&plans, |world| world.counts.back).iter().sum();
+    println!("{back} reads went back");
+    assert!(back > 0);
+}

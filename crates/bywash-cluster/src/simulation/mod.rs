@@ -1,0 +1,103 @@
+//! The protocol, run by seeds: three nodes with clocks of their own, a network, etcd, an origin, faults, and a judge of each read.
+//!
+//! `BYWASH_SEEDS=A..B` runs other seeds, `BYWASH_SEED=N` one; `cargo xtask soak cluster` runs many.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod chaos;
+mod clients;
+mod controls;
+mod etcd;
+mod network;
+mod oracle;
+mod plan;
+mod world;
+
+use std::thread;
+
+use bywash_support::settings::seeds;
+
+use plan::Plan;
+use world::{Counts, SECOND, World};
+
+fn run(plan: Plan) -> World {
+    let mut world = World::new(plan);
+    world.run();
+    world
+}
+
+/// Runs plans side by side, and returns what `of` makes of each world, in order.
+fn run_all<T: Send>(plans: &[Plan], of: impl Fn(&World) -> T + Sync) -> Vec<T> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let size = plans.len().div_ceil(threads).max(1);
+    let of = &of;
+    thread::scope(|scope| {
+        let part = |part| {
+            move || -> Vec<T> {
+                let part: &[Plan] = part;
+                part.iter().map(|plan| of(&run(plan.clone()))).collect()
+            }
+        };
+        let threads: Vec<_> = plans.chunks(size).map(|of| scope.spawn(part(of))).collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+        ends.flatten().collect()
+    })
+}
+
+/// Seeds of the gate; a soak runs more.
+const SEEDS: u64 = 500;
+
+#[test]
+fn no_read_is_stale_or_older_than_the_window() {
+    let plans: Vec<Plan> = seeds(0..SEEDS).map(Plan::new).collect();
+    let ends = run_all(&plans, |world| {
+        let seed = world.plan.seed;
+        for oracle in &world.oracles {
+            if let Some(first) = &oracle.first {
+                panic!("BYWASH_SEED={seed}: {first}");
+            }
+        }
+        // Half a minute after the last fault, nothing hangs and each shard has a holder with authority.
+        let oldest = world.oldest_operation();
+        assert!(oldest < 20 * SECOND, "BYWASH_SEED={seed}: {oldest} us");
+        let held =
+            |machine: &world::Machine| machine.node.as_ref().map_or(0, |of| of.status().shards);
+        let held: usize = world.machines.iter().map(held).sum();
+        assert_eq!(held, 2, "BYWASH_SEED={seed}: shards held");
+        world.counts.clone()
+    });
+    let mut all = Counts::default();
+    for counts in &ends {
+        all.reads += counts.reads;
+        all.leases += counts.leases;
+        all.holder += counts.holder;
+        all.peers += counts.peers;
+        all.questions += counts.questions;
+        all.acknowledged += counts.acknowledged;
+        all.waited += counts.waited;
+        all.back += counts.back;
+        all.claims += counts.claims;
+    }
+    println!("{} seeds: {all:?}", ends.len());
+    // The runs reach what they are for.
+    if ends.len() >= 100 {
+        assert!(all.leases > all.reads / 10 && all.peers > 0 && all.holder > all.reads / 10);
+        assert!(all.waited > 0 && all.waited < all.acknowledged / 2);
+        assert!(all.claims > 3 * ends.len() as u64);
+    }
+}
+
+#[test]
+fn seed_gives_the_same_run_twice() {
+    let counts = |seed| run(Plan::new(seed)).counts;
+    assert_eq!(counts(7), counts(7));
+    assert_ne!(counts(7), counts(8));
+}
+
+/// Without faults and changes by others, no read goes back in time: not even beside a write, once shards have holders.
+#[test]
+fn reads_are_linearizable_while_holders_stay() {
+    let plans: Vec<Plan> = (0..20).map(controls::calm).collect();
+    let back: u64 = run_all(&plans, |world| world.counts.back).iter().sum();
+    assert_eq!(back, 0);
+}

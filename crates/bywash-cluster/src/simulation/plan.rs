@@ -1,0 +1,54 @@
+//! What a run is like.
+
+use super::world::{MS, SECOND};
+use crate::rules::Rule;
+use crate::timing::Timing;
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) window: u64,
+    /// End of the faults.
+    pub(super) end: u64,
+    pub(super) timing: Timing,
+    pub(super) left_out: Vec<Rule>,
+    /// Claims are not guarded by the revision at etcd.
+    pub(super) unguarded: bool,
+    /// No faults, no changes by others.
+    pub(super) calm: bool,
+    /// Percent of the origin's responses that are slow.
+    pub(super) slow: f64,
+    /// Mean time between two faults.
+    pub(super) faults: u64,
+    /// Mean times between two reads and two writes of a node.
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            window: if seed.is_multiple_of(4) {
+                4 * SECOND
+            } else {
+                SECOND
+            },
+            end: 40 * SECOND,
+            timing: Timing::DEFAULT,
+            left_out: Vec::new(),
+            unguarded: false,
+            calm: false,
+            slow: 5.0,
+            faults: [900, 2500, 6000][seed as usize % 3] * MS,
+            reads: 25 * MS,
+            writes: 1500 * MS,
+        }
+    }
+
+    pub(super) fn without(mut self, rule: Rule) -> Self {
+        self.left_out.push(rule);
+        self
+    }
+}

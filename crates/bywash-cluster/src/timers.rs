@@ -1,0 +1,54 @@
+//! Timers of the state machine, ordered by time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::message::{OpId, QuestionId};
+use crate::names::{Boot, Epoch, Key, NodeId, Shard};
+
+/// What is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Timer {
+    Register,
+    Keepalive(Boot),
+    Claims,
+    Rebalance,
+    /// The read leases of a shard that is given on have ended.
+    Drained(Shard, Epoch),
+    /// The entry with this number may be unused.
+    Sweep(Key, u64),
+    /// A read lease that was not dropped has ended.
+    LeaseOver(u64, NodeId),
+    /// The next question without authority is sent beside this one.
+    AskAgain(Key, QuestionId),
+    BeginLimit(OpId),
+    Renew(OpId),
+    EndRetry(OpId),
+    EndDeadline(OpId),
+    /// A read lease may have ended.
+    LeaseSweep(Key),
+}
+
+/// Timers by their time. Those of one time are due in the order in which they were set.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    by_time: BTreeMap<(Duration, u64), Timer>,
+    set: u64,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Duration, timer: Timer) {
+        self.set += 1;
+        self.by_time.insert((at, self.set), timer);
+    }
+
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.by_time.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Removes the first timer that is due at `now`.
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<Timer> {
+        let first = self.by_time.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
