@@ -2,6 +2,8 @@
 
 /// Bytes of an endpoint's response about buckets: 10,000 names and dates take a tenth of it.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 16 << 20;
+/// Highest number of connections that a server's settings may allow: a search for idle ones among them takes some milliseconds.
+pub(crate) const MAX_CONNECTIONS_SET: usize = 100_000;
 /// Characters of a message that are shown; an endpoint's own text can be of any length.
 pub(crate) const MAX_MESSAGE_CHARS: usize = 8192;
 /// Bytes of a plan in memory; one that is longer, of any number of names, is in a file.

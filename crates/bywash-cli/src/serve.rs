@@ -179,6 +179,9 @@ pub(crate) struct Args {
     /// Serve addresses beyond loopback without TLS
     #[arg(long)]
     insecure_http: bool,
+    /// Max open connections of clients, up to 100000; each needs three file descriptors and counts in the max memory [default: 1024]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
     /// Max open connections of one client address; 127.0.0.1 and ::1 are exempt [default: half of all, 512]
     #[arg(long, value_name = "N")]
     max_connections_per_address: Option<usize>,
@@ -283,7 +286,7 @@ async fn close(engine: &Engine, databases: Databases, access_log: Option<AccessL
 fn max_connections(settings: &Settings) -> Connections {
     let disk = settings.disk.as_ref();
     let gcs = settings.gcs_addr.map_or(0, |_| MAX_GCS_CONNECTIONS);
-    let wanted = Limits::default().connections + gcs;
+    let wanted = settings.connections + gcs;
     let fitting = descriptors::connections(
         descriptors::raise_limit(),
         wanted,

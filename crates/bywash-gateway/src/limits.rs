@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Max open connections. Each costs a task and its buffers. At the limit, idle connections are closed, oldest first;
+/// Max open connections, by default. Each costs a task and its buffers. At the limit, idle connections are closed, oldest first;
 /// if none is idle, new ones wait in the listener's backlog.
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Max bytes of a request head: S3 allows 8 KiB of headers, presigned URLs add a few more.

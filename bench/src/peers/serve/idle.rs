@@ -17,6 +17,8 @@ use crate::read::build_server;
 
 const NGINX: &str = "nginx, sendfile off";
 const KEY: &str = "4096";
+/// Connections beside the idle ones: the busy one, and those that are closing.
+const SPARE: usize = 64;
 /// Connections that are opened at once.
 const BATCH: usize = 32;
 
@@ -40,7 +42,8 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     report.note(
         "Idle connections: each has read an object of 4 KiB before, and is still open when memory is measured. Memory is resident, \
          without the kernel's buffers of sockets. The busy connection reads that object. A server that closes idle connections at \
-         a limit keeps fewer: see how many it closed. At rest: a server just started, without clients.",
+         a limit keeps fewer: see how many it closed. Bywash, whose default limit is 1,024, has `--max-connections` for all of them. \
+         At rest: a server just started, without clients.",
     );
     let folder = folder.join("idle");
     let buckets = folder.join("buckets");
@@ -50,7 +53,11 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     let runtime = crate::runtime()?;
     let measured = |server: Server| runtime.block_on(measure(args, &server, count));
     let data = folder.join("data");
-    let ours = measured(Server::bywash(&build_server()?, &objects, &data, None)?)?;
+    let program = build_server()?;
+    let limit = [format!("--max-connections={}", count + SPARE)];
+    let ours = measured(Server::bywash_with(
+        &program, &objects, &data, None, &limit,
+    )?)?;
     let theirs = measured(Server::nginx(&buckets, &folder.join("nginx"), false)?)?;
     let mut row = |what: &str, unit: &str, figure: fn(&Figures) -> f64| {
         let (ours, theirs) = (figure(&ours), figure(&theirs));

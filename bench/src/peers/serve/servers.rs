@@ -53,6 +53,17 @@ impl Server {
         data_dir: &Path,
         tls: Option<&Tls>,
     ) -> Result<Self, Failure> {
+        Self::bywash_with(program, folder, data_dir, tls, &[])
+    }
+
+    /// As [`Self::bywash`], with more options.
+    pub(super) fn bywash_with(
+        program: &Path,
+        folder: &Path,
+        data_dir: &Path,
+        tls: Option<&Tls>,
+        options: &[String],
+    ) -> Result<Self, Failure> {
         let mut command = Command::new(program);
         command
             .args(["serve", &format!("{BUCKET}=file://{}", folder.display())])
@@ -61,7 +72,8 @@ impl Server {
             .arg("--gcs-addr=off")
             .arg(format!("--memory={MEMORY_BYTES}"))
             .arg("--data-dir")
-            .arg(data_dir);
+            .arg(data_dir)
+            .args(options);
         if let Some(tls) = tls {
             command.arg("--tls-cert").arg(&tls.certificate);
             command.arg("--tls-key").arg(&tls.key);

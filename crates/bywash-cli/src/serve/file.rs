@@ -43,6 +43,7 @@ pub(super) struct FileSettings {
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) insecure_http: bool,
+    pub(super) max_connections: Option<usize>,
     pub(super) max_connections_per_address: Option<usize>,
     pub(super) trusted_proxy: Vec<String>,
     pub(super) access_log: Option<String>,

@@ -10,8 +10,8 @@ use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
 use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
-    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Network, NetworkError, PublicAccess,
-    Scope, is_domain,
+    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Limits, Network, NetworkError,
+    PublicAccess, Scope, is_domain,
 };
 
 use super::Args;
@@ -20,6 +20,7 @@ use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use super::series_bucket::SeriesBucket;
 use crate::failure::Failure;
+use crate::limits::MAX_CONNECTIONS_SET;
 use crate::size::{self, Memory};
 
 const DEFAULT_MEMORY: &str = "25%";
@@ -62,6 +63,8 @@ pub(super) struct Settings {
     /// Additional keys, with their scopes.
     pub(super) keys: Vec<Credential>,
     pub(super) transport: Transport,
+    /// Max open connections of clients.
+    pub(super) connections: usize,
     /// Max connections of one client address; `None`: the endpoint's default.
     pub(super) connections_per_address: Option<usize>,
     /// Addresses exempt from this limit.
@@ -162,15 +165,12 @@ impl Settings {
             args.max_connections_per_address
                 .or(file.max_connections_per_address),
         )?;
-        let slow_rounds = positive(
-            "--slow-eviction-rounds",
-            args.slow_eviction_rounds.or(file.slow_eviction_rounds),
-        )?;
         let data_dir = args.data_dir.or(file.data_dir);
         let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
         let series_bucket = args.series_bucket.or(file.series_bucket);
         let series_bucket = series_bucket.map(|text| SeriesBucket::parse(&text, &buckets));
         let settings = Self {
+            connections: connections(args.max_connections.or(file.max_connections))?,
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
             access_log: access_log(
@@ -183,7 +183,10 @@ impl Settings {
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
-            slow_eviction_rounds: slow_rounds,
+            slow_eviction_rounds: positive(
+                "--slow-eviction-rounds",
+                args.slow_eviction_rounds.or(file.slow_eviction_rounds),
+            )?,
             fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
             verify: word("--verify", args.verify.or(file.verify))?,
             write_cache: word("--write-cache", args.write_cache.or(file.write_cache))?,
@@ -287,6 +290,15 @@ fn positive<N: Default + PartialEq>(option: &str, value: Option<N>) -> Result<Op
         )));
     }
     Ok(value)
+}
+
+fn connections(count: Option<usize>) -> Result<usize, Failure> {
+    match positive("--max-connections", count)? {
+        Some(count) if count > MAX_CONNECTIONS_SET => Err(Failure::usage(format!(
+            "--max-connections {count} is more than {MAX_CONNECTIONS_SET}; use several servers behind a proxy"
+        ))),
+        count => Ok(count.unwrap_or(Limits::default().connections)),
+    }
 }
 
 fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Failure> {

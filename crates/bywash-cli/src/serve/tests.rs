@@ -35,6 +35,7 @@ fn defaults_are_loopback_and_require_credentials() {
     assert_eq!(settings.data_dir, Path::new("./bywash-data"));
     assert!(settings.buckets.is_empty());
     assert_eq!(settings.connections_per_address, None);
+    assert_eq!(settings.connections, 1024);
     assert!(settings.trusted_proxies.is_empty());
     assert_eq!(settings.access_log, None);
     assert_eq!(settings.idle_age, None);
@@ -150,16 +151,20 @@ fn written_bytes_come_into_memory_at_the_read_unless_options_or_the_file_ask_for
 
 #[test]
 fn endpoint_settings_come_from_options_or_the_file() {
-    let file = "max-connections-per-address = 9\ntrusted-proxy = ['10.0.0.0/8']";
+    let file =
+        "max-connections = 20\nmax-connections-per-address = 9\ntrusted-proxy = ['10.0.0.0/8']";
     let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.connections, 20);
     assert_eq!(settings.connections_per_address, Some(9));
     assert_eq!(settings.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
     let args = || Args {
+        max_connections: Some(100_000),
         max_connections_per_address: Some(4),
         trusted_proxy: vec!["192.0.2.1".to_owned(), "2001:db8::/32".to_owned()],
         ..Args::default()
     };
     let settings = merge(args(), file).unwrap();
+    assert_eq!(settings.connections, 100_000);
     assert_eq!(settings.connections_per_address, Some(4));
     assert_eq!(settings.trusted_proxies.len(), 2);
     let file = "access-log = '-'\naccess-log-format = 'combined'";
@@ -173,6 +178,8 @@ fn endpoint_settings_come_from_options_or_the_file() {
             "json or combined",
         ),
         ("access-log = ''", "standard output"),
+        ("max-connections = 0", "more than 0"),
+        ("max-connections = 100001", "more than 100000"),
         ("max-connections-per-address = 0", "more than 0"),
         ("trusted-proxy = ['10.0.0.0/40']", "10.0.0.0/8"),
     ] {

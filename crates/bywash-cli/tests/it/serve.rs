@@ -463,6 +463,50 @@ fn stops_on_a_signal_though_clients_hold_connections() {
     }
 }
 
+/// Sends a request without a signature on an open connection, and reads the refusal. Returns false if the server closed it.
+fn is_served(connection: &mut TcpStream) -> bool {
+    let _ = write!(connection, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (mut response, mut piece) = (Vec::new(), [0; 4096]);
+    while !response.ends_with(b"</Error>") {
+        match connection.read(&mut piece) {
+            Ok(length @ 1..) => response.extend_from_slice(&piece[..length]),
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    response.starts_with(b"HTTP/1.1 403")
+}
+
+#[test]
+fn idle_connection_beyond_the_set_limit_gives_way_to_a_new_one() {
+    let (home, data) = data_dir(&["first"]);
+    let log = home.path().join("log");
+    for limit in [2, 3] {
+        let mut command = bywash(&["--log", "info", "serve", "--data-dir"]);
+        command.arg(&data);
+        command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        command.args(["--max-connections", &limit.to_string()]);
+        command.stderr(std::fs::File::create(&log).unwrap());
+        let server = Server::spawn(command, &data);
+        let address = server.s3.strip_prefix("http://").unwrap();
+        let mut connections: Vec<_> = (0..3)
+            .map(|_| {
+                let mut connection = TcpStream::connect(address).unwrap();
+                assert!(is_served(&mut connection));
+                connection
+            })
+            .collect();
+        // With one connection too many, the one that was idle longest was closed.
+        let open = connections.iter_mut().map(is_served);
+        assert_eq!(open.collect::<Vec<_>>(), [limit == 3, true, true]);
+        drop(server);
+        // Those of the admin and metrics addresses are counted too.
+        let counted = format!("connections={}", limit + 128 + 16);
+        let log = std::fs::read_to_string(&log).unwrap();
+        let line = log.lines().find(|line| line.contains("max memory"));
+        assert!(line.unwrap().contains(&counted), "{log}");
+    }
+}
+
 #[test]
 fn env_of_an_unused_folder_names_the_next_step() {
     let (home, _) = data_dir(&[]);
