@@ -145,12 +145,6 @@ impl RequestContext {
 #[error("{0}")]
 pub(crate) struct BodyError(String);
 
-impl BodyError {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-}
-
 /// A request body from the socket, with stall limit and byte count.
 #[derive(Debug)]
 pub(crate) struct ClientBody {

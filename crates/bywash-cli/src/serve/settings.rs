@@ -167,16 +167,15 @@ impl Settings {
         )?;
         let data_dir = args.data_dir.or(file.data_dir);
         let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
+        let log_format = args.access_log_format.or(file.access_log_format);
+        let access_log = access_log(args.access_log.or(file.access_log), log_format)?;
         let series_bucket = args.series_bucket.or(file.series_bucket);
         let series_bucket = series_bucket.map(|text| SeriesBucket::parse(&text, &buckets));
         let settings = Self {
             connections: connections(args.max_connections.or(file.max_connections))?,
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
-            access_log: access_log(
-                args.access_log.or(file.access_log),
-                args.access_log_format.or(file.access_log_format),
-            )?,
+            access_log,
             data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
             disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,

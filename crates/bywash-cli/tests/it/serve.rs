@@ -603,3 +603,27 @@ fn domains_of_option_and_file_map_hosts_to_buckets() {
     let of_option = Server::start(&data, &options);
     assert!(get(&of_option, "first.three.example").ends_with("\r\n\r\ndata"));
 }
+
+#[test]
+fn gcs_endpoint_is_named_by_env_unless_it_is_off() {
+    let (_home, data) = data_dir(&["first"]);
+    let env = ["env", "--gcs", "--data-dir", data.to_str().unwrap()];
+    let server = Server::start(&data, &["--anonymous"]);
+    let url = server.gcs.clone().unwrap();
+    let printed = bywash(&env).output().unwrap();
+    let expected = format!("export STORAGE_EMULATOR_HOST='{url}'\n");
+    assert_eq!(stdout(&printed), expected);
+    assert_eq!(get(&format!("{url}/storage/v1/b/first")).0, 200);
+    drop(server);
+    let mut command = bywash(&["serve", "--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"]);
+    command.args(["--gcs-addr=off", "--data-dir"]).arg(&data);
+    let server = Server::spawn(command, &data);
+    assert!(server.gcs.is_none());
+    let refused = bywash(&env).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(
+        stderr(&refused).contains("--gcs-addr off"),
+        "{}",
+        stderr(&refused)
+    );
+}

@@ -100,6 +100,11 @@ impl CheckedBody {
         })
     }
 
+    /// Returns the place of the digests, which is filled at the end of the body.
+    pub(crate) fn passed(&self) -> Arc<OnceLock<PassedDigests>> {
+        Arc::clone(&self.passed)
+    }
+
     /// Returns the attributes that are known at the end of the body. `md5`: whether the MD5 is kept.
     pub(crate) fn late(&self, md5: bool) -> Box<dyn FnOnce() -> Attributes + Send> {
         let passed = Arc::clone(&self.passed);

@@ -66,7 +66,7 @@ async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<
         // Released before the write, which waits for memory of its own.
         let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
         let _charge = charge.await?;
-        related::open(body, &boundary).await?
+        related::open(body, &boundary, &request.context).await?
     };
     let mut given = GivenMetadata::parse(&head.document)?;
     if given.attributes.get(&Attribute::ContentType).is_none()
@@ -121,9 +121,13 @@ async fn write(
         late_attributes: Some(checked.late(md5)),
         length,
     };
+    let passed = checked.passed();
     let written = bucket.put_stream(&path, options, checked.body).await;
     written.map_err(|error| condition.error(doing, &error))?;
     let found = super::read::head(&bucket, &path, doing).await?;
     let endpoint = door.endpoint(&request.parts);
-    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
+    let checksum = passed.get().and_then(|passed| passed.checksum.as_ref());
+    let crc32c = checksum.map(|checksum| checksum.value.as_str());
+    let resource = ObjectResource::read(&bucket, doing.key, &found, &endpoint);
+    resource::document(&resource.with_crc32c(crc32c))
 }

@@ -4,14 +4,16 @@
 //! pass on as they arrive, but for a few that may be the beginning of the boundary.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
+use s3s::S3ErrorCode;
 
 use super::body::{BodyStream, too_long};
 use super::error::{GcsError, GcsResult};
-use crate::body::BodyError;
+use crate::body::{BodyError, RequestContext};
 use crate::limits::MAX_JSON_BYTES;
 
 /// What comes before the bytes of the object.
@@ -114,12 +116,13 @@ impl RelatedHead {
 pub(crate) async fn open(
     mut body: BodyStream,
     boundary: &str,
+    context: &Arc<RequestContext>,
 ) -> GcsResult<(RelatedHead, RelatedBytes)> {
     let mut read = BytesMut::new();
     loop {
         if let Some(head) = RelatedHead::parse(&read, boundary)? {
             let held = read.split_off(head.bytes_begin);
-            let bytes = RelatedBytes::new(body, held, boundary);
+            let bytes = RelatedBytes::new(body, held, boundary, context);
             return Ok((head, bytes));
         }
         if read.len() > MAX_JSON_BYTES {
@@ -139,6 +142,7 @@ pub(crate) async fn open(
 
 /// The bytes of the object, up to the last boundary.
 pub(crate) struct RelatedBytes {
+    context: Arc<RequestContext>,
     body: BodyStream,
     /// Read, and not passed on.
     held: BytesMut,
@@ -148,8 +152,14 @@ pub(crate) struct RelatedBytes {
 }
 
 impl RelatedBytes {
-    fn new(body: BodyStream, held: BytesMut, boundary: &str) -> Self {
+    fn new(
+        body: BodyStream,
+        held: BytesMut,
+        boundary: &str,
+        context: &Arc<RequestContext>,
+    ) -> Self {
         Self {
+            context: Arc::clone(context),
             body,
             held,
             end: format!("\r\n--{boundary}--").into_bytes(),
@@ -190,7 +200,8 @@ impl Stream for RelatedBytes {
                 None => {
                     this.is_over = true;
                     let message = "The body has no last boundary; nothing was stored.";
-                    return Poll::Ready(Some(Err(BodyError::new(message))));
+                    let error = this.context.note(S3ErrorCode::IncompleteBody, message);
+                    return Poll::Ready(Some(Err(error)));
                 }
             }
         }
@@ -203,6 +214,7 @@ mod tests {
     use futures::TryStreamExt;
 
     use super::*;
+    use crate::record::RequestIds;
 
     const BODY: &[u8] = b"--b\r\nCONTENT-TYPE: application/json\r\n\r\n{\"name\":\"n\"}\r\n--b\r\n\
         content-type: text/x\r\nX-Other: 1\r\n\r\nab\r\n--b\r\ncd\r\n--b--\r\n";
@@ -211,9 +223,9 @@ mod tests {
     async fn read(body: &'static [u8], size: usize) -> Result<(RelatedHead, Vec<u8>), String> {
         let pieces = body.chunks(size).map(|piece| Ok(Bytes::from_static(piece)));
         let body = futures::stream::iter(pieces.collect::<Vec<_>>()).boxed();
-        let (head, bytes) = open(body, "b")
-            .await
-            .map_err(|error| format!("{error:?}"))?;
+        let context = RequestContext::new(RequestIds::new().next(), None, None);
+        let opened = open(body, "b", &Arc::new(context)).await;
+        let (head, bytes) = opened.map_err(|error| format!("{error:?}"))?;
         let bytes: Vec<Bytes> = bytes
             .try_collect()
             .await

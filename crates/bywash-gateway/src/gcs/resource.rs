@@ -100,6 +100,14 @@ impl ObjectResource {
         }
     }
 
+    /// Adds the CRC32C of the bytes that were written, where the origin does not keep it.
+    pub(crate) fn with_crc32c(mut self, crc32c: Option<&str>) -> Self {
+        if let (Some(read), Some(crc32c)) = (&mut self.of_read, crc32c) {
+            read.crc32c.get_or_insert_with(|| crc32c.to_owned());
+        }
+        self
+    }
+
     /// Describes an object with all its properties. `endpoint`: the URL of this door, as the client addressed it.
     pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, endpoint: &str) -> Self {
         let attributes = &found.attributes;

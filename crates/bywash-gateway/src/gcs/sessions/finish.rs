@@ -64,6 +64,7 @@ impl Sessions {
         }
         let found = head(&bucket, &path, doing).await?;
         let resource = ObjectResource::read(&bucket, doing.key, &found, &request.endpoint);
+        let resource = resource.with_crc32c(Some(&header.crc32c));
         let resource = serde_json::to_vec(&resource);
         let resource = resource.map_err(|error| GcsError::unavailable(error.to_string()))?;
         if let Err(error) = self.files.finish(&request.id, &resource).await {
