@@ -101,7 +101,11 @@ impl<V: Clone> Node<V> {
         let Some(PeerResponse::Version { version, lease }) = response else {
             return self.read_directly(op);
         };
-        let lease = self.settings.timing.shorter(lease);
+        let lease = if self.rules.holds(Rule::LeaseMargin) {
+            self.settings.timing.shorter(lease)
+        } else {
+            lease
+        };
         let from = if self.rules.holds(Rule::LeaseFromSending) {
             sent
         } else {

@@ -28,7 +28,7 @@ pub(crate) enum Rule {
     LeaseAge,
     /// A lease whose key was dropped while its response was on its way is not used.
     LeaseDropped,
-    /// A holder counts a lease longer than its reader does.
+    /// A holder counts a lease longer, and its reader shorter, than it is.
     LeaseMargin,
     /// The end of a write removes only the leases it has waited for.
     WaitedLeases,

@@ -1,12 +1,13 @@
 //! Negative controls: each rule left out gives a wrong read within a stated number of seeds.
 //!
-//! Three rules are kept by argument, for others cover their absence here: [`Rule::Forget`] (what was known before a lapse is older
-//! than the window by the time at which a write without an end is acknowledged), [`Rule::LeaseMargin`] and
-//! [`Rule::KeepaliveSent`] (the claim delay has slack).
+//! [`Rule::Forget`] alone is kept by argument: what was known before a lapse is older than the window by the time at which a write
+//! without an end is acknowledged, so no read is wrong without it.
 
 use super::plan::Plan;
+use std::time::Duration;
+
 use super::run_all;
-use super::world::MS;
+use super::world::{MS, SECOND};
 use crate::rules::Rule;
 
 /// A run without faults, judged from the time at which shards have holders.
@@ -76,6 +77,39 @@ fn claim_without_its_guard_gives_a_wrong_read() {
         ..Plan::new(seed)
     };
     let found = first_wrong(200, unguarded);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// The claim delay has two seconds more than a holder's authority. Without them, the moment from which authority counts decides.
+#[test]
+fn authority_counted_from_the_response_gives_a_wrong_read() {
+    let tight = |seed| {
+        let mut plan = Plan {
+            slow_etcd: true,
+            window: SECOND,
+            writes: 150 * MS,
+            ..Plan::new(seed)
+        };
+        plan.timing.read_lease = Duration::from_millis(100);
+        plan.timing.claim_delay = Duration::from_millis(3720);
+        plan
+    };
+    let found = first_wrong(400, |seed| tight(seed).without(Rule::KeepaliveSent));
+    println!("{found:?}");
+    assert!(found.is_some());
+    assert_eq!(first_wrong(50, tight), None);
+}
+
+/// A lease of a full second, and a reader that is cut off.
+#[test]
+fn leases_without_a_margin_give_a_wrong_read() {
+    let busy = |seed| Plan {
+        window: 4 * SECOND,
+        writes: 150 * MS,
+        ..Plan::new(seed)
+    };
+    let found = first_wrong(400, |seed| busy(seed).without(Rule::LeaseMargin));
     println!("{found:?}");
     assert!(found.is_some());
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
+
 use super::world::{Happening, MS, NODES, Run, World};
 use crate::message::{Action, CallId, EtcdReply, EtcdRequest, Event, PeerRequest, ViewChange};
 use crate::names::{Key, NodeId};
@@ -127,11 +129,8 @@ impl World {
         if !self.linked(run.at, NODES) || self.now < self.etcd_down {
             return;
         }
-        let lie = if self.plan.calm {
-            false
-        } else {
-            self.chance(10.0)
-        };
+        let honest = self.plan.calm || self.plan.slow_etcd;
+        let lie = !honest && self.chance(10.0);
         let from = NodeId(run.at as u64 + 1);
         let reply = self.etcd.request(from, request, self.now, lie);
         if matches!(
@@ -141,7 +140,12 @@ impl World {
             self.counts.claims += 1;
         }
         self.watch();
-        let delay = self.network();
+        let delay = match request {
+            EtcdRequest::Keepalive(_) if self.plan.slow_etcd => {
+                self.rng.random_range(300 * MS..690 * MS)
+            }
+            _ => self.network(),
+        };
         self.after(delay, Happening::EtcdReplies(run, call, reply));
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) unguarded: bool,
     /// No faults, no changes by others.
     pub(super) calm: bool,
+    /// Responses of etcd take up to the limit of a request, and keepalives are never wrong.
+    pub(super) slow_etcd: bool,
     /// Percent of the origin's responses that are slow.
     pub(super) slow: f64,
     /// Mean time between two faults.
@@ -40,6 +42,7 @@ impl Plan {
             left_out: Vec::new(),
             unguarded: false,
             calm: false,
+            slow_etcd: false,
             slow: 5.0,
             faults: [900, 2500, 6000][seed as usize % 3] * MS,
             reads: 25 * MS,
