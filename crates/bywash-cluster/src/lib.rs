@@ -5,6 +5,8 @@
 //! outputs are [`Action`]s; a driver does the actions and returns their results as events. So the code that a process runs is the
 //! code that the simulation runs, seed by seed.
 //!
+//! Beside it, [`etcd`] sends its requests to etcd.
+//!
 //! **Holders.** Bytes need no authority: a block is asked for by validator, and a wrong placement costs a request. Only the
 //! question which version is current has one node that decides: keys are hashed to shards, and etcd names the holder of each
 //! shard. The revision of that key is the *epoch* of the holder.
@@ -34,6 +36,7 @@
 
 mod authority;
 mod direct;
+pub mod etcd;
 mod leases;
 mod membership;
 mod message;

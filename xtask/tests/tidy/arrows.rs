@@ -18,7 +18,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ),
     ("bywash-console", &["bywash-series", "bywash"]),
     ("bywash-gateway", &["bywash"]),
-    // Rules without I/O: the engine and the command line are to call them, they call nothing.
+    // The engine and the command line are to call its rules, which call nothing.
     ("bywash-cluster", &[]),
     ("bywash-series", &["bywash-mem"]),
     ("bywash", &["bywash-mem", "bywash-disk"]),

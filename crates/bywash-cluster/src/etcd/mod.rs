@@ -1,0 +1,18 @@
+//! etcd as the cluster uses it, by its JSON gateway over HTTP: leases, transactions, lists and a watch.
+//!
+//! Each request goes to one endpoint with a limit below a second; after a failure the next one goes to the next endpoint. A member
+//! of etcd that is stopped would hold a request for ever. A request without a response may have been done, so its reply is
+//! [`crate::EtcdReply::Unknown`], and the state machine decides.
+
+mod client;
+mod keys;
+#[cfg(test)]
+mod tests;
+mod version;
+mod watch;
+mod wire;
+
+pub use client::{Etcd, EtcdError, Record};
+pub use keys::ClusterName;
+pub use version::{RefusedVersion, check_version};
+pub use watch::Watch;

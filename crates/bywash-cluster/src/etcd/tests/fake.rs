@@ -1,0 +1,246 @@
+//! A server of etcd's JSON gateway with one version, one cluster and one key space.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use url::Url;
+
+/// Keys are kept as they are sent, in base64 of keys of one alphabet: their order within a prefix is not needed.
+#[derive(Debug)]
+struct Keys {
+    cluster: u64,
+    revision: u64,
+    version: String,
+    by_key: BTreeMap<String, (String, u64, u64)>,
+    leases: Vec<u64>,
+    compacted: u64,
+    history: Vec<(u64, Value)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Fake {
+    keys: Arc<Mutex<Keys>>,
+    changes: broadcast::Sender<Value>,
+}
+
+fn decode(value: &Value) -> String {
+    use base64::Engine as _;
+    let engine = base64::engine::general_purpose::STANDARD;
+    let bytes = engine.decode(value.as_str().unwrap_or_default()).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_str().map_or(0, |text| text.parse().unwrap())
+}
+
+impl Keys {
+    fn header(&self) -> Value {
+        json!({"cluster_id": self.cluster.to_string(), "revision": self.revision.to_string()})
+    }
+
+    fn kv(&self, key: &str) -> Option<Value> {
+        let (value, revision, lease) = self.by_key.get(key)?;
+        let mut kv = json!({"key": super::super::wire::bytes(key), "value": super::super::wire::bytes(value),
+            "mod_revision": revision.to_string(), "create_revision": revision.to_string()});
+        if *lease != 0 {
+            kv["lease"] = json!(lease.to_string());
+        }
+        Some(kv)
+    }
+
+    fn holds(&self, condition: &Value) -> bool {
+        let found = self.by_key.get(&decode(&condition["key"]));
+        let revision = found.map_or(0, |(_, revision, _)| *revision);
+        match (condition["target"].as_str(), condition["result"].as_str()) {
+            (Some("MOD"), Some("EQUAL")) => revision == number(&condition["mod_revision"]),
+            (Some("CREATE"), Some("EQUAL")) => found.is_none(),
+            (Some("CREATE"), Some("GREATER")) => found.is_some(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn range(&self, request: &Value) -> Value {
+        let first = decode(&request["key"]);
+        let kvs: Vec<Value> = match request.get("range_end") {
+            None => self.kv(&first).into_iter().collect(),
+            Some(end) => {
+                let range = (Bound::Included(first), Bound::Excluded(decode(end)));
+                let keys = self.by_key.range(range).map(|(key, _)| key);
+                keys.filter_map(|key| self.kv(key)).collect()
+            }
+        };
+        json!({"response_range": {"header": self.header(), "kvs": kvs}})
+    }
+}
+
+impl Fake {
+    pub(super) async fn start(version: &str) -> (Self, Url) {
+        let keys = Keys {
+            cluster: 14_841_639_068_965_178_418,
+            revision: 1,
+            version: version.to_owned(),
+            by_key: BTreeMap::new(),
+            leases: Vec::new(),
+            compacted: 0,
+            history: Vec::new(),
+        };
+        let fake = Self {
+            keys: Arc::new(Mutex::new(keys)),
+            changes: broadcast::Sender::new(64),
+        };
+        let router = Router::new()
+            .route("/version", get(version_of))
+            .route("/v3/lease/grant", post(grant))
+            .route("/v3/lease/keepalive", post(keepalive))
+            .route("/v3/lease/revoke", post(revoke))
+            .route("/v3/kv/txn", post(txn))
+            .route("/v3/watch", post(watch))
+            .with_state(fake.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (fake, Url::parse(&format!("http://{address}")).unwrap())
+    }
+
+    /// Becomes another cluster, as after a restore.
+    pub(super) fn restore(&self) {
+        self.keys.lock().unwrap().cluster += 1;
+    }
+
+    pub(super) fn compact(&self) {
+        let mut keys = self.keys.lock().unwrap();
+        keys.compacted = keys.revision;
+    }
+
+    fn changed(&self, keys: &mut Keys, events: Vec<Value>) {
+        let message = json!({"result": {"header": keys.header(), "events": events}});
+        keys.history.push((keys.revision, message.clone()));
+        let _ = self.changes.send(message);
+    }
+}
+
+async fn version_of(State(fake): State<Fake>) -> String {
+    let version = &fake.keys.lock().unwrap().version;
+    json!({"etcdserver": version, "etcdcluster": "3.6.0"}).to_string()
+}
+
+fn parse(body: &Bytes) -> Value {
+    serde_json::from_slice(body).unwrap()
+}
+
+async fn grant(State(fake): State<Fake>, body: Bytes) -> String {
+    let request = parse(&body);
+    let mut keys = fake.keys.lock().unwrap();
+    keys.leases.push(number(&request["ID"]));
+    json!({"header": keys.header(), "ID": request["ID"], "TTL": request["TTL"]}).to_string()
+}
+
+async fn keepalive(State(fake): State<Fake>, body: Bytes) -> String {
+    let request = parse(&body);
+    let keys = fake.keys.lock().unwrap();
+    let mut result = json!({"header": keys.header(), "ID": request["ID"]});
+    if keys.leases.contains(&number(&request["ID"])) {
+        result["TTL"] = json!("5");
+    }
+    format!("{}\n", json!({"result": result}))
+}
+
+async fn revoke(State(fake): State<Fake>, body: Bytes) -> Response {
+    let lease = number(&parse(&body)["ID"]);
+    let mut keys = fake.keys.lock().unwrap();
+    if !keys.leases.contains(&lease) {
+        let error = json!({"code": 5, "message": "etcdserver: requested lease not found"});
+        return (StatusCode::NOT_FOUND, error.to_string()).into_response();
+    }
+    keys.leases.retain(|other| *other != lease);
+    keys.revision += 1;
+    let revision = keys.revision.to_string();
+    let of =
+        |(key, (_, _, of)): (&String, &(String, u64, u64))| (*of == lease).then(|| key.clone());
+    let gone: Vec<String> = keys.by_key.iter().filter_map(of).collect();
+    let mut events = Vec::new();
+    for key in gone {
+        keys.by_key.remove(&key);
+        let kv = json!({"key": super::super::wire::bytes(&key), "mod_revision": revision});
+        events.push(json!({"type": "DELETE", "kv": kv}));
+    }
+    fake.changed(&mut keys, events);
+    json!({"header": keys.header()}).to_string().into_response()
+}
+
+async fn txn(State(fake): State<Fake>, body: Bytes) -> Response {
+    let request = parse(&body);
+    let mut keys = fake.keys.lock().unwrap();
+    let list = |name: &str| request[name].as_array().cloned().unwrap_or_default();
+    let succeeded = list("compare")
+        .iter()
+        .all(|condition| keys.holds(condition));
+    let mut responses = Vec::new();
+    for op in list(if succeeded { "success" } else { "failure" }) {
+        if let Some(put) = op.get("requestPut") {
+            let lease = number(&put["lease"]);
+            if lease != 0 && !keys.leases.contains(&lease) {
+                let error = json!({"code": 5, "message": "etcdserver: requested lease not found"});
+                return (StatusCode::NOT_FOUND, error.to_string()).into_response();
+            }
+            keys.revision += 1;
+            let (key, value) = (decode(&put["key"]), decode(&put["value"]));
+            let entry = (value, keys.revision, lease);
+            keys.by_key.insert(key.clone(), entry);
+            let event = json!({"kv": keys.kv(&key)});
+            fake.changed(&mut keys, vec![event]);
+            responses.push(json!({"response_put": {"header": keys.header()}}));
+        } else {
+            responses.push(keys.range(&op["requestRange"]));
+        }
+    }
+    let mut response = json!({"header": keys.header(), "responses": responses});
+    if succeeded {
+        response["succeeded"] = json!(true);
+    }
+    response.to_string().into_response()
+}
+
+async fn watch(State(fake): State<Fake>, body: Bytes) -> Body {
+    let from = number(&parse(&body)["create_request"]["start_revision"]);
+    let (first, changes) = {
+        let keys = fake.keys.lock().unwrap();
+        let created = json!({"result": {"header": keys.header(), "created": true}});
+        let mut lines = vec![created];
+        if from <= keys.compacted {
+            let compacted = keys.compacted.to_string();
+            let end =
+                json!({"header": keys.header(), "canceled": true, "compact_revision": compacted});
+            lines.push(json!({"result": end}));
+        } else {
+            let old = keys
+                .history
+                .iter()
+                .filter(|(revision, _)| *revision >= from);
+            lines.extend(old.map(|(_, message)| message.clone()));
+        }
+        (lines, fake.changes.subscribe())
+    };
+    let line = |value: &Value| Ok::<_, std::io::Error>(Bytes::from(format!("{value}\n")));
+    let first: Vec<_> = first.iter().map(line).collect();
+    let later = futures::stream::unfold(changes, move |mut changes| async move {
+        let message = changes.recv().await.ok()?;
+        Some((line(&message), changes))
+    });
+    Body::from_stream(futures::StreamExt::chain(
+        futures::stream::iter(first),
+        later,
+    ))
+}
