@@ -395,19 +395,21 @@ impl<V> Names<V> {
         bytes + Entries::<V>::growth(table.capacity(), id)
     }
 
-    /// Bytes of a map with copies of the entries of these ids, at the same ids and in ascending order, if their names are short.
+    /// Bytes of a map with copies of the entries of these ids, at the same ids and in ascending order.
     #[must_use]
     pub fn bytes_of_copy(&self, ids: impl Iterator<Item = u32>) -> usize {
-        let mut chunks = 0;
+        let (mut chunks, mut long) = (0, 0);
         let mut last = None;
         for id in ids {
+            let entry = self.tables.newest().side().get(id);
+            long += entry.map_or(0, |entry| entry.name.bytes_apart());
             let is_new = last.is_none_or(|last: u32| last as usize / CHUNK != id as usize / CHUNK);
             chunks += usize::from(is_new);
             last = Some(id);
         }
         let first = Entries::<V>::table_bytes(FIRST);
         let grown = last.map_or(0, |last| Entries::<V>::growth(FIRST, last));
-        first + grown + chunks * Self::CHUNK_BYTES
+        first + grown + chunks * Self::CHUNK_BYTES + long
     }
 
     /// Whether there is no name.

@@ -199,9 +199,14 @@ impl Catalog {
 
     /// Bytes allocated for all series besides their rows.
     pub(crate) fn bytes(&self) -> u64 {
+        self.series.bytes() as u64 + self.bytes_beside_series()
+    }
+
+    /// Bytes of texts and of the order of names.
+    fn bytes_beside_series(&self) -> u64 {
         // Relaxed: as in `intern`.
         let texts = self.text_bytes.load(Ordering::Relaxed);
-        (self.series.bytes() + self.strings.bytes() + texts + self.len() * ORDER_BYTES) as u64
+        (self.strings.bytes() + texts + self.len() * ORDER_BYTES) as u64
     }
 
     /// Max bytes by which [`Self::add`] of a series with this id would increase [`Self::bytes`].
@@ -229,8 +234,7 @@ impl Catalog {
         let mut count = 0;
         let series = self.series.bytes_of_copy(ids.inspect(|_| count += 1));
         // Texts have no order.
-        let others = self.bytes() - self.series.bytes() as u64;
-        let share = others * count / (self.len() as u64).max(count).max(1);
+        let share = self.bytes_beside_series() * count / (self.len() as u64).max(count).max(1);
         series as u64 + share
     }
 

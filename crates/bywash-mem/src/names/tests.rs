@@ -292,7 +292,12 @@ fn bytes_are_those_of_tables_chunks_and_long_names() {
     assert_eq!(names.bytes(), tables(4) + 2 * 256 * slot + 100);
     let copy = |ids: &[u32]| names.bytes_of_copy(ids.iter().copied());
     assert_eq!(copy(&[]), tables(1));
-    assert_eq!(copy(&[0, 3, 48]), tables(2) + 256 * slot);
+    assert_eq!(copy(&[3, 47, 48]), tables(2) + 256 * slot);
+    assert_eq!(
+        copy(&[0, 3, 48]),
+        tables(2) + 256 * slot + 100,
+        "a long one"
+    );
     assert_eq!(copy(&[3, 256, 300]), tables(4) + 2 * 256 * slot);
     drop(names);
 
