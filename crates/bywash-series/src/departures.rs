@@ -23,6 +23,8 @@ use crate::memtable::Series;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Min time between two sweeps while names are many. Each comes after a flush of all rows.
 const CROWDED_SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// Max time between them while they free nothing: each flushes all rows, few at a time.
+const FRUITLESS_SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// A catalog is replaced when this part of its series would leave: each replacement copies the others.
 const LEAVING_PART: usize = 4;
 /// New series, as a part of all, for which names that are many are swept again.
@@ -35,6 +37,8 @@ const FREED_AT_ONCE: usize = 1024;
 pub(crate) struct Sweeper {
     next: Instant,
     next_crowded: Instant,
+    /// Sweeps of many names since one freed some.
+    fruitless: u32,
 }
 
 impl Sweeper {
@@ -43,6 +47,7 @@ impl Sweeper {
         Self {
             next: now,
             next_crowded: now,
+            fruitless: 0,
         }
     }
 
@@ -64,12 +69,23 @@ impl Sweeper {
             return;
         }
         self.next = now + (grace / 4).clamp(TICK, SWEEP_EVERY);
-        self.next_crowded = now + CROWDED_SWEEP_EVERY;
         let grace = if crowded { Duration::ZERO } else { grace };
         let swept = Arc::clone(shared);
-        blocking(move || sweep(&swept, grace)).await;
+        let departed = blocking(move || sweep(&swept, grace)).await;
+        self.fruitless = match departed {
+            0 => self.fruitless + u32::from(crowded),
+            _ => 0,
+        };
+        self.next_crowded = now + crowded_pause(self.fruitless);
         shared.backpressure.sweep_finished();
     }
+}
+
+/// Returns the time until names that are many are swept again, after so many sweeps that freed nothing. The first of them only
+/// marks which series are idle.
+fn crowded_pause(fruitless: u32) -> Duration {
+    let doublings = fruitless.saturating_sub(1).min(16);
+    (CROWDED_SWEEP_EVERY * (1 << doublings)).min(FRUITLESS_SWEEP_EVERY)
 }
 
 /// Lets series leave that were without rows for `grace`, if they are a good part of all. Returns their number.
@@ -138,4 +154,16 @@ fn free(directory: &Directory, next: &Catalog, leaving: &[SeriesHandle]) -> u64 
         departed += left.len() as u64;
     }
     departed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_of_many_names_are_further_apart_while_they_free_nothing() {
+        let pauses = [0, 1, 2, 3, 5, 6, u32::MAX].map(crowded_pause);
+        let expected = [250, 250, 500, 1000, 4000, 5000, 5000];
+        assert_eq!(pauses, expected.map(Duration::from_millis));
+    }
 }
