@@ -174,7 +174,8 @@ fn due(shared: &Shared, sweeper: &Sweeper, partition_ended: bool) -> Option<Flus
     partition_ended.then_some(FlushScope::Closed)
 }
 
-/// Whether a flush of so many rows freed little of memory and log. Writers then request one after the other: names take the memory.
+/// Whether a flush of so many rows freed little of memory and log. Names then take the memory, and flushes do not help the waiting
+/// writers: each would request the next one at once.
 fn freed_little(shared: &Shared, rows: usize) -> bool {
     let log = shared.wal.as_ref().map_or(0, |wal| wal.bytes());
     let bytes = (rows * size_of::<Point>()) as u64;

@@ -233,8 +233,8 @@ fn compaction_groups(
 
 /// Groups among the files of one partition.
 ///
-/// A process flushes the generations of a partition in order: what its log has and no file is newer than its files there. So rows
-/// may come between two files only if these are of different epochs.
+/// A process flushes the generations of a partition in order, so rows that are only in its log are newer than its files of this
+/// partition. Rows may come between two files only if these are of different epochs.
 fn groups_of_partition(version: &Version, files: Vec<Arc<DataFile>>) -> Vec<Vec<Arc<DataFile>>> {
     let outstanding: Vec<_> = version.manifest().outstanding().collect();
     split(files, |one, next| {

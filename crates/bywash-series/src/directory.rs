@@ -227,7 +227,7 @@ impl Directory {
         state.free.extend(ids.iter().map(|id| Reverse(*id)));
     }
 
-    /// Charges what the catalog takes after a replacement. Less than the one before: it has some of the same ids.
+    /// Releases the charge that the replaced catalog no longer needs.
     pub(crate) fn settle(&self, memory: &MemoryReservation) {
         let freed = {
             let state = self.state.lock();
