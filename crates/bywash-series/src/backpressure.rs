@@ -1,5 +1,5 @@
 //! Backpressure: a writer that finds no memory or log space waits for a flush, or for names to leave (a write stall), at most its
-//! write timeout. And what is known of the flushes that it waits for.
+//! write timeout. Also the state of flushes: how many ended, and why they fail.
 
 use std::time::{Duration, Instant};
 
@@ -34,10 +34,12 @@ pub(crate) struct Backpressure {
 
 #[derive(Debug, Default)]
 struct FlushState {
-    /// Number of flushes attempted.
+    /// Number of flushes that ended.
     attempts: u64,
-    /// Number of those, and of sweeps of names.
+    /// Number of flushes and sweeps that ended.
     ended: u64,
+    /// Whether the database is closed: no flush ends any more.
+    closed: bool,
     /// Begin of the flush in progress.
     began: Option<Instant>,
     /// The flushes that failed since the last success.
@@ -49,6 +51,30 @@ struct Failed {
     count: u64,
     first_began: Instant,
     error: String,
+}
+
+/// Waits of one batch for memory or log. They take at most the write timeout together.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// Begin of the first one.
+    began: Option<Instant>,
+    /// Max time of the wait for one new name, which is also refused at once while the store fails. `None`: the write timeout only.
+    pub(crate) name_timeout: Option<Duration>,
+    /// Begin of the wait for the new name that comes next, and the number of flushes and sweeps that had ended when the last
+    /// attempt to make its series began.
+    for_name: Option<(Instant, u64)>,
+}
+
+impl Waits {
+    /// Returns the begin of the first wait, which is now if there was none.
+    fn begin(&mut self) -> Instant {
+        *self.began.get_or_insert_with(Instant::now)
+    }
+
+    /// Ends the wait for a new name: rows are written before the next one.
+    pub(crate) fn name_fits(&mut self) {
+        self.for_name = None;
+    }
 }
 
 impl FlushState {
@@ -74,51 +100,71 @@ impl Backpressure {
     pub(crate) fn wait(
         &self,
         stored: usize,
-        since: Instant,
+        waits: &mut Waits,
         write_timeout: Duration,
     ) -> Result<(), SeriesError> {
+        let since = waits.begin();
         let mut state = self.state.lock();
         let before = state.attempts;
         self.flush_needed.notify_one();
-        while state.attempts == before {
-            self.change.wait_until(&mut state, since + write_timeout);
-            if since.elapsed() >= write_timeout {
-                return Err(SeriesError::WriteStalled {
-                    stored,
-                    waited: since.elapsed(),
-                    cause: state.failure().map(|failure| failure.reason),
-                });
-            }
+        let mut timed_out = false;
+        while state.attempts == before && !timed_out && !state.closed {
+            let woken = self.change.wait_until(&mut state, since + write_timeout);
+            timed_out = woken.timed_out();
         }
-        Ok(())
+        if state.closed {
+            return Err(SeriesError::Closed);
+        }
+        // A flush that ended in time counts, however late this thread runs again.
+        if state.attempts != before {
+            return Ok(());
+        }
+        Err(SeriesError::WriteStalled {
+            stored,
+            waited: since.elapsed(),
+            cause: state.failure().map(|failure| failure.reason),
+        })
     }
 
-    /// Number of flushes and sweeps that have ended.
-    pub(crate) fn ended(&self) -> u64 {
-        self.state.lock().ended
-    }
-
-    /// Waits until another flush or sweep ends than the `seen` ones, after the refusal `full` of a new series. Returns their number.
+    /// Waits until a flush or sweep ends that had not ended before the last attempt to make a new series, which was refused by
+    /// `full`. The first call does not wait: the writer has not seen yet which sweep ended last.
     ///
-    /// Requests neither: a refused series makes a sweep due, which comes after a flush. `seen` is read before the attempt that was
-    /// refused, so that a sweep between the two is not waited for.
+    /// Requests neither: a refused series makes a sweep due, which comes after a flush. What had ended is read before the
+    /// attempt that was refused, so that a sweep between the two is not waited for.
     pub(crate) fn wait_for_names(
         &self,
-        seen: u64,
-        (since, write_timeout): (Instant, Duration),
+        waits: &mut Waits,
+        write_timeout: Duration,
         full: &SeriesError,
-    ) -> Result<u64, SeriesError> {
+    ) -> Result<(), SeriesError> {
+        let began = waits.begin();
         let mut state = self.state.lock();
-        while state.ended == seen && since.elapsed() < write_timeout {
-            self.change.wait_until(&mut state, since + write_timeout);
+        let Some((since, seen)) = waits.for_name else {
+            waits.for_name = Some((Instant::now(), state.ended));
+            return Ok(());
+        };
+        let name_timeout = waits.name_timeout.unwrap_or(write_timeout);
+        let deadline = (began + write_timeout).min(since + name_timeout);
+        let mut timed_out = false;
+        while state.ended == seen && !timed_out && !state.closed {
+            // Names leave after a flush only.
+            if waits.name_timeout.is_some() && state.failure().is_some() {
+                break;
+            }
+            timed_out = self.change.wait_until(&mut state, deadline).timed_out();
         }
-        if since.elapsed() < write_timeout {
-            return Ok(state.ended);
+        if state.closed {
+            return Err(SeriesError::Closed);
+        }
+        // As in `wait`.
+        if state.ended != seen {
+            waits.for_name = Some((since, state.ended));
+            return Ok(());
         }
         let failure = state.failure().map(|failure| failure.reason);
         Err(SeriesError::WriteStalled {
             stored: 0,
-            waited: since.elapsed(),
+            waited: began.elapsed(),
             cause: Some(failure.unwrap_or_else(|| full.to_string())),
         })
     }
@@ -129,11 +175,11 @@ impl Backpressure {
         self.change.notify_all();
     }
 
-    /// Wakes all writers: the database is closed.
-    pub(crate) fn closed(&self) {
-        let mut state = self.state.lock();
-        state.attempts += 1;
-        state.ended += 1;
+    /// Wakes all writers, and refuses later waits: the database is closed.
+    ///
+    /// A writer that found it open before may begin to wait after this.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
         self.change.notify_all();
     }
 
@@ -166,6 +212,44 @@ impl Backpressure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writer_that_begins_to_wait_after_the_close_is_refused_at_once() {
+        const LIMIT: Duration = Duration::from_secs(1);
+        let backpressure = Backpressure::default();
+        let full = SeriesError::AnotherWriter;
+        let mut waits = Waits::default();
+        let first = backpressure.wait_for_names(&mut waits, LIMIT, &full);
+        assert!(first.is_ok(), "{first:?}");
+        backpressure.close();
+        let refused = [
+            backpressure.wait(0, &mut Waits::default(), LIMIT),
+            backpressure.wait_for_names(&mut waits, LIMIT, &full),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(SeriesError::Closed)), "{refused:?}");
+        }
+    }
+
+    /// A thread may run late after its wake-up.
+    #[test]
+    fn sweep_that_ended_counts_also_after_the_time_limit() {
+        let backpressure = Backpressure::default();
+        let full = SeriesError::AnotherWriter;
+        let mut waits = Waits::default();
+        for _ in 0..2 {
+            let tried = backpressure.wait_for_names(&mut waits, Duration::ZERO, &full);
+            assert!(tried.is_ok(), "{tried:?}");
+            backpressure.sweep_finished();
+        }
+        let tried = backpressure.wait_for_names(&mut waits, Duration::ZERO, &full);
+        assert!(tried.is_ok(), "{tried:?}");
+        let late = backpressure.wait_for_names(&mut waits, Duration::ZERO, &full);
+        assert!(
+            matches!(late, Err(SeriesError::WriteStalled { .. })),
+            "{late:?}"
+        );
+    }
 
     #[test]
     fn flush_counts_as_a_failure_when_it_fails_or_takes_long() {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bywash_mem::Gated;
 
 use crate::background::BackgroundWorker;
-use crate::backpressure::{Backpressure, StoreFailure};
+use crate::backpressure::{Backpressure, StoreFailure, Waits};
 use crate::catalog::{Catalog, LOOKUP_BATCH, SeriesHandle};
 use crate::grouping::{GROUPED_ROWS, Grouping, group_by_series};
 use crate::manifest::DataFiles;
@@ -119,7 +119,7 @@ impl SeriesDb {
     /// [`SeriesError::AnotherWriter`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let shared = &*self.0;
-        let position = shared.write_rows(rows)?;
+        let position = shared.write_rows(rows, &mut Waits::default())?;
         shared.acknowledge(position)
     }
 
@@ -223,10 +223,10 @@ impl Shared {
     }
 
     /// Waits until a flush has ended, for a writer that found no space.
-    fn wait_for_space(&self, stored: usize, began: Instant) -> Result<(), SeriesError> {
+    fn wait_for_space(&self, stored: usize, waits: &mut Waits) -> Result<(), SeriesError> {
         self.check_writable()?;
         self.backpressure
-            .wait(stored, began, self.options.write_timeout)
+            .wait(stored, waits, self.options.write_timeout)
     }
 
     /// Fails if a handle is not of this database.
@@ -244,9 +244,9 @@ impl Shared {
     pub(crate) fn write_rows(
         &self,
         rows: &[(SeriesHandle, i64, f64)],
+        waits: &mut Waits,
     ) -> Result<Option<Position>, SeriesError> {
         self.check_handles(rows)?;
-        let began = Instant::now();
         let mut position = None;
         GROUPING.with_borrow_mut(|grouping| {
             for (frame, first) in rows
@@ -267,7 +267,7 @@ impl Shared {
                             self.memtable.rows_refused();
                         }
                         // Rows of this frame are stored by series, not from its first on.
-                        self.wait_for_space(first, began)?;
+                        self.wait_for_space(first, waits)?;
                     }
                     rows = &rows[count..];
                     position = at.or(position);

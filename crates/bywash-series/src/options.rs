@@ -80,7 +80,7 @@ pub struct SeriesOptions {
     /// ([`crate::SeriesError::Departed`]); its rows are found in their files. Sooner once names use half of
     /// `memtable_bytes`.
     pub idle_names: Duration,
-    /// Max time a writer waits for memory or log before [`crate::SeriesError::WriteStalled`].
+    /// Max time that one call, or all calls of a [`crate::WriteBatch`], wait for memory or log before [`crate::SeriesError::WriteStalled`].
     pub write_timeout: Duration,
     /// Whether the store may be another's: a log without ids, of an older build, is then refused instead of taken for the one whose
     /// rows the files have.

@@ -1,7 +1,8 @@
 //! Batches of rows with one acknowledgement.
 
-use std::time::Instant;
+use std::time::Duration;
 
+use crate::backpressure::Waits;
 use crate::catalog::SeriesHandle;
 use crate::db::Shared;
 use crate::wal::Position;
@@ -18,35 +19,40 @@ pub struct WriteBatch<'a> {
     shared: &'a Shared,
     /// End position in the log of the last row inserted.
     position: Option<Position>,
+    waits: Waits,
 }
-
-/// Wait of one call for the names of new series to fit in memory, with the flushes and sweeps that had ended when the last
-/// attempt began.
-type NamesWait = Option<(Instant, u64)>;
 
 impl<'a> WriteBatch<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
             position: None,
+            waits: Waits::default(),
         }
     }
 
+    /// Waits for each new name that finds no memory at most so long, and not at all while flushes fail. For callers that keep
+    /// other writers waiting meanwhile.
+    pub fn with_name_timeout(mut self, timeout: Duration) -> Self {
+        self.waits.name_timeout = Some(timeout);
+        self
+    }
+
     /// Writes rows to memory, and to the log once many bytes are pending there. Blocks the thread up to
-    /// [`crate::SeriesOptions::write_timeout`] while memory or log are full.
+    /// [`crate::SeriesOptions::write_timeout`] while memory or log are full: that is the limit of all calls together, from the
+    /// first wait on.
     ///
     /// # Errors
     /// As [`crate::SeriesDb::insert_rows`].
     pub fn insert_rows(&mut self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
-        let mut wait = None;
         let mut stored = 0;
         while stored < rows.len() {
             let end = rows.len().min(stored + ROWS_AT_ONCE);
             let of_stored = |error: SeriesError| error.after_rows(stored);
-            self.look_up(&rows[stored..end], &mut named, &mut wait)
+            self.look_up(&rows[stored..end], &mut named)
                 .map_err(of_stored)?;
-            match self.shared.write_rows(&named) {
+            match self.shared.write_rows(&named, &mut self.waits) {
                 // A series left between its lookup and its rows. Rows that are stored replace themselves.
                 Err(SeriesError::Departed) => continue,
                 written => self.position = written.map_err(of_stored)?.or(self.position),
@@ -62,10 +68,9 @@ impl<'a> WriteBatch<'a> {
     /// Replaces `named` by handles of the first rows: of those before a new name that does not fit in memory. Waits while this is
     /// the first one.
     fn look_up(
-        &self,
+        &mut self,
         rows: &[Row<'_>],
         named: &mut Vec<(SeriesHandle, i64, f64)>,
-        wait: &mut NamesWait,
     ) -> Result<(), SeriesError> {
         let shared = self.shared;
         loop {
@@ -74,13 +79,15 @@ impl<'a> WriteBatch<'a> {
             let found = inside.handles(rows, &shared.memtable, named);
             drop(inside);
             match found {
-                // Written before the wait, they may be flushed and leave.
-                Err(SeriesError::TooManySeries { .. }) if !named.is_empty() => return Ok(()),
-                Err(full @ SeriesError::TooManySeries { .. }) => {
-                    shared.wait_for_names(wait, &full)?;
+                Err(full @ SeriesError::TooManySeries { .. }) if named.is_empty() => {
+                    shared.wait_for_names(&mut self.waits, &full)?;
+                    continue;
                 }
-                found => return found,
+                // Written before the wait, they may be flushed and leave.
+                Ok(()) | Err(SeriesError::TooManySeries { .. }) => self.waits.name_fits(),
+                Err(failed) => return Err(failed),
             }
+            return Ok(());
         }
     }
 
@@ -94,21 +101,11 @@ impl<'a> WriteBatch<'a> {
 }
 
 impl Shared {
-    /// Waits until names may have left, for a writer that found no memory for a new one. The first call does not wait: the writer
-    /// has not seen yet which sweep ended last.
+    /// Waits until names may have left, for a writer that found no memory for a new one.
     #[cold]
-    fn wait_for_names(&self, wait: &mut NamesWait, full: &SeriesError) -> Result<(), SeriesError> {
+    fn wait_for_names(&self, waits: &mut Waits, full: &SeriesError) -> Result<(), SeriesError> {
         self.check_writable()?;
         let timeout = self.options.write_timeout;
-        *wait = Some(match *wait {
-            None => (Instant::now(), self.backpressure.ended()),
-            Some((since, seen)) => {
-                let ended = self
-                    .backpressure
-                    .wait_for_names(seen, (since, timeout), full)?;
-                (since, ended)
-            }
-        });
-        Ok(())
+        self.backpressure.wait_for_names(waits, timeout, full)
     }
 }

@@ -121,7 +121,7 @@ impl SeriesDb {
                 return Ok(());
             }
             let last = inner.gate.close();
-            inner.backpressure.closed();
+            inner.backpressure.close();
             if let Some(worker) = &inner.worker {
                 worker.stop();
             }

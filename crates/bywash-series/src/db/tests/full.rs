@@ -64,6 +64,32 @@ async fn new_name_waits_for_names_without_rows_and_causes_no_flush() {
     assert_eq!(content(&db).len(), 1);
 }
 
+/// Each call of a batch used to wait its time limit anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_a_batch_wait_one_time_limit_together() {
+    const CALLS: u32 = 20;
+    let limit = Duration::from_millis(500);
+    let database = small(limit);
+    let db = database.open().await.unwrap();
+    db.handle("a", "known").unwrap();
+    while db.0.memtable.memory.try_charge(16) {}
+    let stalled = tokio::task::spawn_blocking(move || {
+        let began = Instant::now();
+        let mut batch = db.batch();
+        for call in 0..CALLS {
+            let name = if call % 2 == 0 { "known" } else { "new" };
+            let written = batch.insert_rows(&[row("a", name, 1, 0.5)]);
+            assert!(
+                matches!(written, Err(SeriesError::WriteStalled { .. })),
+                "{written:?}"
+            );
+        }
+        began.elapsed()
+    });
+    let stalled = stalled.await.unwrap();
+    assert!((limit..limit * CALLS / 2).contains(&stalled), "{stalled:?}");
+}
+
 /// Flushes that free nothing are not repeated at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn row_without_memory_waits_its_time_limit_and_causes_few_flushes() {
