@@ -18,6 +18,9 @@ pub(crate) const MAX_SMALL_BODY_TIME: Duration = Duration::from_secs(10);
 pub(crate) const MAX_WRITE_BYTES: usize = 16 << 20;
 /// Max requests whose lines are parsed at once, after their bodies are complete. More wait.
 pub(crate) const MAX_WRITES_AT_ONCE: usize = 4;
+/// Max wait of such a request for the memory of one new name: some sweeps of names. It keeps one of the turns meanwhile, which
+/// requests without new names need.
+pub(crate) const MAX_NAME_WAIT: Duration = Duration::from_secs(2);
 /// Max time until a request's body is complete.
 pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
 /// Max bytes of a line: a thousand fields of some length.

@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 
 use crate::Shared;
 use crate::clock::now;
-use crate::limits::{MAX_WRITE_BYTES, MAX_WRITES_AT_ONCE};
+use crate::limits::{MAX_NAME_WAIT, MAX_WRITE_BYTES, MAX_WRITES_AT_ONCE};
 use batch::{Outcome, Precision};
 pub use batch::{RefusedLine, RefusedLines};
 use line::Line;
@@ -177,7 +177,8 @@ fn insert(
 ) -> Result<Outcome, Refused> {
     let plain = packed.then(|| unpacked(&body.bytes)).transpose()?;
     let lines = plain.as_ref().unwrap_or(&body.bytes);
-    insert_body(db, lines, precision, came).map_err(Refused::Database)
+    let rows = db.batch().with_name_timeout(MAX_NAME_WAIT);
+    insert_body(rows, lines, precision, came).map_err(Refused::Database)
 }
 
 /// Reason for which not all lines were written.
@@ -210,21 +211,21 @@ impl std::error::Error for InsertError {}
 /// [`InsertError`].
 pub fn insert_lines(db: &SeriesDb, lines: &[u8], precision: &str) -> Result<(), InsertError> {
     let precision = Precision::named(Some(precision)).ok_or(InsertError::Precision)?;
-    let outcome = insert_body(db, lines, precision, now()).map_err(InsertError::Database)?;
+    let outcome =
+        insert_body(db.batch(), lines, precision, now()).map_err(InsertError::Database)?;
     outcome
         .refused_lines()
         .map_or(Ok(()), |refused| Err(InsertError::Refused(refused)))
 }
 
 fn insert_body(
-    db: &SeriesDb,
+    mut rows: WriteBatch<'_>,
     body: &[u8],
     precision: Precision,
     came: i64,
 ) -> Result<Outcome, SeriesError> {
     let mut held: Vec<(Line<'_>, i64)> = Vec::new();
     let mut values = 0;
-    let mut rows = db.batch();
     let outcome = batch::read(body, precision, came, |line, at| {
         values += line.fields.len();
         held.push((line, at));

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use bywash::Share;
+use bywash_series::SeriesError;
 use bywash_support::faulty_store::{Fault, FaultyStore};
 
 use super::*;
@@ -159,7 +160,8 @@ async fn new_names_that_do_not_fit_in_memory_are_to_be_sent_again() {
     (0..10_000).for_each(|_| store.fault("put", "files/", Fault::Fail));
     let options = SeriesOptions {
         memtable_bytes: Some(1 << 20),
-        write_timeout: Duration::from_millis(50),
+        // Longer than the test: names that cannot leave are not waited for.
+        write_timeout: Duration::from_secs(600),
         ..SeriesOptions::default()
     };
     let budget = engine.budget().clone();
@@ -187,10 +189,50 @@ async fn new_names_that_do_not_fit_in_memory_are_to_be_sent_again() {
             break;
         }
     }
+    let (known, _, _) = console.post("/write", "", b"m,k=0-0 v=2 2").await;
+    assert_eq!(known, 204, "known names have memory");
     store.clear_faults();
     let again = async { while console.post("/write", "", b"m,k=again v=1 1").await.0 != 204 {} };
     let again = tokio::time::timeout(Duration::from_secs(20), again).await;
     assert!(again.is_ok(), "names leave once their rows are in files");
+}
+
+/// A store that does not respond is not known to fail for a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_for_names_keep_known_series_out_only_shortly() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let store = FaultyStore::over(Arc::new(MemoryStore::new()));
+    (0..10_000).for_each(|_| store.fault("put", "files/", Fault::HoldRequest));
+    let options = SeriesOptions {
+        memtable_bytes: Some(1 << 20),
+        write_timeout: Duration::from_secs(600),
+        ..SeriesOptions::default()
+    };
+    let budget = engine.budget().clone();
+    let db = SeriesDb::open(store.shared(), home.path().join("wal"), budget, options);
+    let db = db.await.unwrap();
+    let console = start_over(engine, key(), None, Limits::default(), (db.clone(), home)).await;
+    assert_eq!(console.post("/write", "", b"m v=1 1").await.0, 204);
+    // Its row is flushed before any sweep, which does not end.
+    let full = (0..).find_map(|number| db.handle("m", &format!("{number}")).err());
+    assert!(
+        matches!(full, Some(SeriesError::TooManySeries { .. })),
+        "{full:?}"
+    );
+    let console = &console;
+    let new = (0..2 * MAX_WRITES_AT_ONCE).map(|name| async move {
+        let line = format!("m,new={name} v=1 1");
+        console.post("/write", "", line.as_bytes()).await.0
+    });
+    let known = async { console.post("/write", "", b"m v=2 2").await.0 };
+    let all = futures::future::join(futures::future::join_all(new), known);
+    let (new, known) = tokio::time::timeout(Duration::from_secs(60), all)
+        .await
+        .expect("no request waits for the write timeout");
+    assert_eq!(known, 204);
+    assert_eq!(new, [503; 2 * MAX_WRITES_AT_ONCE]);
+    store.clear_faults();
 }
 
 #[tokio::test]
