@@ -29,6 +29,8 @@ enum Found {
     Here(Option<String>),
     /// The file system has no extended attributes.
     InSideFile,
+    /// The attribute could not be read this time.
+    Failed,
 }
 
 fn is_unsupported(errno: Errno) -> bool {
@@ -77,7 +79,8 @@ fn read(file: &File, identity: &Identity) -> Found {
         Ok(length) => length,
         Err(errno) if is_unsupported(errno) => return Found::InSideFile,
         // No such attribute, or one that this store did not write.
-        Err(_) => return Found::Here(None),
+        Err(Errno::NODATA | Errno::RANGE) => return Found::Here(None),
+        Err(_) => return Found::Failed,
     };
     let text = value
         .get(..length)
@@ -93,6 +96,7 @@ impl Root {
         let beside = attributes.remove(&CLIENT_ETAG);
         let client = match look_up(&located.file, &located.identity) {
             Found::Here(e_tag) => e_tag,
+            Found::Failed => None,
             Found::InSideFile => beside.map(|value| value.to_string()),
         };
         join(located.identity.e_tag(), client.as_deref())
@@ -106,6 +110,7 @@ impl Root {
     fn e_tag_of(&self, key: &Path, file: &File, identity: &Identity) -> Result<String> {
         let client = match look_up(file, identity) {
             Found::Here(e_tag) => e_tag,
+            Found::Failed => None,
             Found::InSideFile => {
                 let attributes = self.read_attributes(key, identity)?;
                 let given = attributes.as_ref().and_then(given);
@@ -156,6 +161,8 @@ mod tests {
 
     use std::io::Write;
     use std::time::{Duration, SystemTime};
+
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
 
@@ -288,6 +295,22 @@ mod tests {
         assert_eq!(world.unopened(), None, "no file");
         std::os::unix::fs::symlink("other", world.dir.path().join("key")).unwrap();
         assert_eq!(world.unopened(), None, "a link");
+    }
+
+    #[test]
+    fn failed_read_of_the_attribute_is_not_remembered() {
+        let Some(world) = World::new() else {
+            return;
+        };
+        world.wait_for_the_tick();
+        // A file that is open only as a place in the tree: its attributes cannot be read, with EBADF.
+        let path = world.dir.path().join("key");
+        let unreadable = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+        let unreadable = File::from(unreadable);
+        let version = identity(&unreadable);
+        assert_eq!(look_up(&unreadable, &version), Found::Failed);
+        let found = look_up(&world.file(), &version);
+        assert_eq!(found, Found::Here(Some(ETAG.to_owned())));
     }
 
     #[test]
