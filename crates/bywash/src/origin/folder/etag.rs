@@ -53,9 +53,11 @@ fn look_up(file: &File, identity: &Identity) -> Found {
     if let Some(known) = known(identity) {
         return Found::Here(known);
     }
+    // Before the read: the file may change during it.
+    let is_settled = known_etags::is_settled(identity);
     let found = read(file, identity);
     // A side file may be removed without a trace in the file.
-    if let Found::Here(e_tag) = &found {
+    if is_settled && let Found::Here(e_tag) = &found {
         known_etags::remember(identity, e_tag.as_deref());
     }
     found
@@ -253,11 +255,7 @@ mod tests {
         /// Waits until an ETag may be remembered.
         fn wait_for_the_tick(&self) {
             let changed = identity(&self.file());
-            let is_old = || {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                changed.is_older_than(now.unwrap().as_nanos() as i128, 20_000_000)
-            };
-            while !is_old() {
+            while !known_etags::is_settled(&changed) {
                 std::thread::yield_now();
             }
         }

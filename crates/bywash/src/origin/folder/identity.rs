@@ -106,6 +106,11 @@ impl Identity {
         now - self.changed >= age
     }
 
+    /// Returns whether the ctime is a whole second, as each is on some file systems.
+    pub(super) fn is_changed_on_a_second(&self) -> bool {
+        self.changed % 1_000_000_000 == 0
+    }
+
     fn stamp_parts(&self) -> (i128, u64) {
         (self.modified, self.size)
     }

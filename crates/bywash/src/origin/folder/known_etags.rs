@@ -2,9 +2,9 @@
 //!
 //! An entry belongs to one version of a file: device, inode, size, mtime and ctime. It cannot become stale, because every change of the
 //! bytes or of an attribute sets the ctime, which no program can set back. The kernel takes the ctime from a clock that ticks every
-//! 1 to 10 ms, so a second change within a tick would go unseen. Hence a version is remembered only if its ctime was older than a tick
-//! when its ETag was read: each later change gets another ctime. If the file changed between the look at its identity and the read
-//! of its ETag, its identity is another one now, and no look-up finds the entry.
+//! 1 to 10 ms, and some file systems store whole seconds, so a second change within a tick would go unseen. Hence a version is
+//! remembered only if its ctime was older than a tick before its ETag was read: each change during the read or later gets another ctime,
+//! and then no look-up finds the entry. A network file system whose clock lags behind this machine's by more than a tick is not covered.
 //!
 //! The table is one of the process, because its entries belong to files and not to folders or stores. It takes at most 4 MiB, a
 //! part at a time as entries come, and is covered by the program's own part of a server's memory.
@@ -25,21 +25,34 @@ const SHARDS: usize = 64;
 const WAYS: usize = 8;
 /// Nanoseconds of the longest tick of the clock of ctimes, doubled.
 const TICK_NS: i128 = 20_000_000;
+/// Nanoseconds of a tick on a file system that stores ctimes in whole seconds, or in every second one.
+const WHOLE_SECONDS_TICK_NS: i128 = 2_000_000_000;
 
 static KNOWN: LazyLock<KnownETags> = LazyLock::new(|| KnownETags::new(MAX_KNOWN_ETAGS));
 
-/// Returns what is remembered of a version: its client's ETag, or that it has none. `None`: the file must be asked.
+/// Returns what is remembered of a version: its client's ETag, or that it has none. `None`: the file must be read.
 pub(super) fn find(identity: &Identity) -> Option<Option<String>> {
     KNOWN.find(&identity.version()?)
 }
 
-/// Remembers the client's ETag of a version, or that it has none, as read from the file just now.
-pub(super) fn remember(identity: &Identity, e_tag: Option<&str>) {
+/// Returns whether each later change of the file gets another ctime, so that an ETag read from now on may be remembered.
+pub(super) fn is_settled(identity: &Identity) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| i128::try_from(now.as_nanos()).unwrap_or(0));
-    if let (Some(version), Some(kept)) = (identity.version(), KeptETag::new(e_tag))
-        && identity.is_older_than(now, TICK_NS)
-    {
+    is_settled_at(identity, now)
+}
+
+fn is_settled_at(identity: &Identity, now: i128) -> bool {
+    let tick = match identity.is_changed_on_a_second() {
+        true => WHOLE_SECONDS_TICK_NS,
+        false => TICK_NS,
+    };
+    identity.is_older_than(now, tick)
+}
+
+/// Remembers the client's ETag of a version, or that it has none, as read from the file after [`is_settled`] returned true.
+pub(super) fn remember(identity: &Identity, e_tag: Option<&str>) {
+    if let (Some(version), Some(kept)) = (identity.version(), KeptETag::new(e_tag)) {
         KNOWN.insert(version, kept);
     }
 }
@@ -199,6 +212,19 @@ mod tests {
             .chain([&*signed, "9e107d9d372bb6826bd81d3542a419d6-65536"])
         {
             assert_eq!(KeptETag::new(Some(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn version_is_settled_a_tick_after_its_ctime() {
+        let file = tempfile::tempfile().unwrap();
+        let mut stat = rustix::fs::fstat(&file).unwrap();
+        let second = i128::from(stat.st_ctime) * 1_000_000_000;
+        for (nanos, tick) in [(1, TICK_NS), (0, WHOLE_SECONDS_TICK_NS)] {
+            stat.st_ctime_nsec = nanos;
+            let (identity, changed) = (Identity::of(&stat), second + nanos as i128);
+            assert!(!is_settled_at(&identity, changed + tick - 1), "{nanos}");
+            assert!(is_settled_at(&identity, changed + tick), "{nanos}");
         }
     }
 
