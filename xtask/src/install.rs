@@ -45,7 +45,7 @@ pub(crate) fn venv(folder: &Path, requirements: &str) -> Result<PathBuf, Failure
     Ok(folder.to_path_buf())
 }
 
-/// Makes `folder` anew, and what belongs into it, unless the same was made before: `wanted` names it with its version.
+/// Makes `folder` and its contents anew, unless the same was made before: `wanted` names the contents with their version.
 pub(crate) fn make_once(
     folder: &Path,
     wanted: &str,
@@ -94,12 +94,18 @@ pub(crate) fn go_install(go: &Path, folder: &Path, program: &str) -> Result<(), 
 
 /// Unpacks packages of Debian into `folder`, without installing them.
 pub(crate) fn unpack_debian(folder: &Path, packages: &[&str]) -> Result<(), Failure> {
+    unpacking(folder, packages).run()
+}
+
+/// The script fails if one of the packages was not downloaded; `set -e` would ignore a failure before `&&`.
+fn unpacking(folder: &Path, packages: &[&str]) -> Step {
     let packages = packages.join(" ");
     let script = format!(
-        "apt-get download -qq {packages} || {{ apt-get update -qq && apt-get download -qq {packages}; }}; \
-         set -e; for package in *.deb; do dpkg-deb -x \"$package\" .; rm \"$package\"; done"
+        "set -e; \
+         apt-get download -qq {packages} || {{ apt-get update -qq; apt-get download -qq {packages}; }}; \
+         for package in *.deb; do dpkg-deb -x \"$package\" .; rm \"$package\"; done"
     );
-    Step::new("sh").args(["-c", &script]).folder(folder).run()
+    Step::new("sh").args(["-c", &script]).folder(folder)
 }
 
 pub(crate) fn need_npm() -> Result<(), Failure> {
@@ -168,6 +174,30 @@ mod tests {
     #[test]
     fn what_works_is_not_installed() {
         need("a thing", || true, &["no-such-package"]).unwrap();
+    }
+
+    #[test]
+    fn partial_download_of_packages_fails() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("xtask-deb-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let program = |name: &str, script: &str| {
+            let path = folder.join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let path = format!("{}:/usr/bin:/bin", folder.display());
+        let unpack = || unpacking(&folder, &["a", "b"]).env("PATH", &path).run();
+        program("dpkg-deb", "exit 0");
+        // One of two packages, with and without new lists.
+        for update in [0, 1] {
+            let script = format!("touch a.deb; [ $1 != update ] || exit {update}; exit 100");
+            program("apt-get", &script);
+            unpack().unwrap_err();
+        }
+        program("apt-get", "touch a.deb b.deb");
+        unpack().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
