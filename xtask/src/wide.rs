@@ -1,4 +1,4 @@
-//! The wide matrix of clients: what it needs is installed once, each client on its own, and what cannot be had is left out by name.
+//! The wide matrix of clients. Each client is installed once and on its own; one that cannot be installed is left out by name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,6 +123,7 @@ pub(crate) fn run(pytest: &[String]) -> Result<(), Failure> {
     let wide = folder(&cache)?;
     let left_out = install_all(&INSTALLS, &wide);
     let clients = root().join("testing/clients");
+    let mut counts = Counts::default();
     let outcome = Step::new(python)
         .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
         // The other clients' fixtures need what this matrix does not install.
@@ -133,14 +134,24 @@ pub(crate) fn run(pytest: &[String]) -> Result<(), Failure> {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("BYWASH_BIN", siege::released_binary()?)
         .env("BYWASH_WIDE", &wide)
-        .run_counted(&mut Counts::default());
+        .run_counted(&mut counts);
     for line in left_out {
         println!("left out: {line}");
     }
-    outcome
+    outcome.and_then(|()| some_ran(&counts))
 }
 
-/// Installs each on its own, and returns a line for each that cannot be had.
+/// Fails if all tests were skipped: no client is installed.
+fn some_ran(counts: &Counts) -> Result<(), Failure> {
+    match counts.passed {
+        0 => Err(Failure::Missing(
+            "no test of the wide matrix ran; the lines above name what is missing".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Installs each on its own, and returns a line for each that cannot be installed.
 fn install_all(installs: &[Install], wide: &Path) -> Vec<String> {
     let installed = installs
         .iter()
@@ -282,6 +293,15 @@ mod tests {
         };
         let left_out = install_all(&[refused, installed], Path::new("wide"));
         assert_eq!(left_out, ["one: not served"]);
+    }
+
+    #[test]
+    fn matrix_of_which_all_is_skipped_fails() {
+        let mut counts = Counts::default();
+        counts.add_line("26 skipped in 0.40s");
+        some_ran(&counts).unwrap_err();
+        counts.add_line("1 passed, 25 skipped in 0.40s");
+        some_ran(&counts).unwrap();
     }
 
     #[test]
