@@ -259,8 +259,9 @@ fn groups_of_day(
         .iter()
         .filter(|key| first <= Some(key.partition) && Some(key.partition) <= last)
         .map(|key| key.generation..key.generation + 1);
+    let written_since = std::iter::once(unflushed.from..u64::MAX);
     let outstanding = version.manifest().outstanding().chain(of_day);
-    let outstanding: Vec<_> = outstanding.chain([unflushed.from..u64::MAX]).collect();
+    let outstanding: Vec<_> = outstanding.chain(written_since).collect();
     split(files, |one, next| any_between(&outstanding, one, next))
 }
 
