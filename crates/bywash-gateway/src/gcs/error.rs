@@ -86,6 +86,13 @@ impl GcsError {
         error
     }
 
+    /// A request that may change something and comes from a page in a browser.
+    pub(crate) fn other_site() -> Self {
+        let message = "A page of another site made this request in a browser (Origin, Sec-Fetch-Site). Pages may not write to an \
+                       anonymous server; use a program.";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
     #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status

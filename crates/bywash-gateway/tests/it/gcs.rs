@@ -437,6 +437,42 @@ async fn server_that_is_not_anonymous_refuses_all() {
 }
 
 #[tokio::test]
+async fn writes_of_pages_of_other_sites_are_refused() {
+    let server = GcsServer::start().await;
+    server.put_object("folder", "key", b"kept").await;
+    let insert = "/upload/storage/v1/b/folder/o?uploadType=media&name=key";
+    let copy = "/storage/v1/b/folder/o/key/copyTo/b/folder/o/copy";
+    let own = format!("http://{}", server.address);
+    for header in [
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+        // A page that reached this address by another name (DNS rebinding) states that one.
+        ("Origin", &own),
+        ("Sec-Fetch-Site", "cross-site"),
+    ] {
+        for (method, target) in [
+            ("POST", insert),
+            ("POST", copy),
+            ("POST", "/storage/v1/b"),
+            ("DELETE", "/storage/v1/b/folder/o/key"),
+        ] {
+            let response = server.send(method, target, &[header], b"evil").await;
+            refused(response, 403, "forbidden");
+        }
+        let read = "/storage/v1/b/folder/o/key?alt=media";
+        let read = server.send("GET", read, &[header], b"").await;
+        assert_eq!(read.expect(200).text(), "kept");
+    }
+    refused(
+        server.get("/storage/v1/b/folder/o/copy").await,
+        404,
+        "notFound",
+    );
+    let program = [("Sec-Fetch-Site", "none")];
+    server.post(insert, &program, b"new").await.expect(200);
+}
+
+#[tokio::test]
 async fn http2_preface_is_answered_at_once() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = GcsServer::start().await;
