@@ -227,8 +227,9 @@ fn without_secrets(uri: &Uri) -> Uri {
         return uri.clone();
     };
     let is_secret = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        SECRET_PARAMETERS.contains(&name)
+        // Decoded, as the request's parameters are.
+        let mut decoded = form_urlencoded::parse(pair.as_bytes());
+        decoded.any(|(name, _)| SECRET_PARAMETERS.contains(&name.as_ref()))
     };
     let kept: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
     let target = format!("{}?{}", uri.path(), kept.join("&"));
@@ -264,6 +265,7 @@ mod tests {
         for (uri, logged) in [
             ("/upload?name=a&upload_id=secret&x=1", "/upload?name=a&x=1"),
             ("/a?access_token=secret", "/a?"),
+            ("/a?upload%5Fid=secret&%61ccess_token=secret", "/a?"),
             ("/a%2Fb", "/a%2Fb"),
         ] {
             let uri: Uri = uri.parse().expect("it is a target");
