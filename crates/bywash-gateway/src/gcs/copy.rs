@@ -123,6 +123,11 @@ impl Copying<'_> {
             Err(error) if is_replaced(&error) => return Ok(false),
             Err(error) => return Err(from_store(self.from, &error).into()),
         };
+        if !self.of_source.is_empty() {
+            // Without ETags the origin compared nothing.
+            let current = generation(from, &read.meta);
+            self.of_source.check_write(current, &named(self.from))?;
+        }
         let (attributes, known) = self.attributes(&read);
         let md5 = self.md5 && !known;
         let digests = PassingDigests::new(md5, Some(Algorithm::Crc32c));
