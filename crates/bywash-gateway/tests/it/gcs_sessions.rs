@@ -370,17 +370,22 @@ async fn broken(
 
 #[tokio::test]
 async fn status_ends_the_body_of_a_connection_that_is_stuck() {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = GcsServer::start().await;
     let session = Session::start(&server, "folder", "key", "", b"").await;
     let mut socket = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();
     let head = format!(
-        "PUT {} HTTP/1.1\r\nHost: x\r\nContent-Range: bytes 0-524287/*\r\nContent-Length: 524288\r\n\r\n",
+        "PUT {} HTTP/1.1\r\nHost: x\r\nContent-Range: bytes 0-524287/*\r\nContent-Length: 524288\r\nExpect: 100-continue\r\n\r\n",
         session.target
     );
     socket.write_all(head.as_bytes()).await.unwrap();
+    // Comes when the request has its turn and reads the body.
+    let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let mut response = [0; 25];
+    socket.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, go_on);
     // Stays open, and sends nothing more. The server would wait for it for half a minute.
     let begun = std::time::Instant::now();
     open(&session.status("*").await, 0);
