@@ -24,8 +24,8 @@ use bywash::{
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
-    AccessLog, Limits, OpenUploads, S3Config, load_tls, max_resident_bytes, max_socket_bytes,
-    serve_s3,
+    AccessLog, Limits, OpenUploads, S3Config, SharedState, load_tls, max_resident_bytes,
+    max_socket_bytes, serve_s3,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -375,6 +375,7 @@ fn s3_config(
         public: settings.public(),
         bucket_rules: Some(data.bucket_rules()),
         open_uploads: OpenUploads::default(),
+        shared: SharedState::default(),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::limits::{
     MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_DRAIN, MAX_HANDSHAKE, MAX_HEAD_BYTES,
     MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
 };
+use crate::shared_state::SharedState;
 use crate::uploads::OpenUploads;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -199,6 +200,8 @@ pub struct S3Config {
     pub bucket_rules: Option<PathBuf>,
     /// Shows the open multipart uploads once the endpoint serves.
     pub open_uploads: OpenUploads,
+    /// What it shares with the other endpoints of its engine.
+    pub shared: SharedState,
 }
 
 impl S3Config {
@@ -229,6 +232,7 @@ impl S3Config {
             public: BTreeMap::new(),
             bucket_rules: None,
             open_uploads: OpenUploads::default(),
+            shared: SharedState::default(),
         }
     }
 }

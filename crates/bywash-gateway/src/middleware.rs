@@ -129,7 +129,7 @@ impl Middleware {
                 config.access_log.clone(),
             )
         });
-        let documents = Arc::new(Documents::new(engine.clone()));
+        let documents = config.shared.documents(&engine);
         let chunks = Arc::new(Documents::signed_chunks(engine.clone()));
         let mut open = S3ServiceBuilder::new(gateway.clone());
         open.set_config(bodies());

@@ -92,6 +92,7 @@ pub async fn serve_s3(
     let uploads = Arc::new(open_uploads(&config, engine.clone()).await?);
     config.open_uploads.show(&uploads);
     let rules = Arc::new(open_rules(&config).await?);
+    config.shared.keep(&uploads, &rules);
     let gateway = Gateway {
         engine: engine.clone(),
         region: config.region.as_str().into(),

@@ -124,6 +124,7 @@ pub(super) fn gcs_config(s3: &S3Config, data: &DataDir, connections: usize) -> G
         access_log: s3.access_log.clone(),
         tls: s3.tls.clone(),
         sessions: data.gcs_sessions(),
+        shared: s3.shared.clone(),
     }
 }
 

@@ -124,6 +124,7 @@ pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     let doing = OperationContext::new("delete bucket", name, "");
     let deleted = door.engine.delete_bucket(name).await;
     deleted.map_err(|error| from_engine(doing, &error))?;
+    door.shared.bucket_removed(name).await?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -35,6 +35,7 @@ use crate::keys::path_of;
 use crate::meta::text;
 use crate::other_sites::{is_from_another_site, may_change};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
+use crate::shared_state::SharedState;
 
 /// Parameters that let their reader repeat or continue a request; they are in no log.
 const SECRET_PARAMETERS: [&str; 2] = ["upload_id", "access_token"];
@@ -43,6 +44,7 @@ const SECRET_PARAMETERS: [&str; 2] = ["upload_id", "access_token"];
 pub(crate) struct Door {
     pub(crate) engine: Engine,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) shared: SharedState,
     documents: Arc<Documents>,
     traffic: Arc<Traffic>,
     anonymous: bool,
@@ -73,7 +75,8 @@ impl GcsRequest {
 impl Door {
     pub(crate) fn new(engine: Engine, sessions: Arc<Sessions>, config: &GcsConfig) -> Self {
         Self {
-            documents: Arc::new(Documents::new(engine.clone())),
+            documents: config.shared.documents(&engine),
+            shared: config.shared.clone(),
             traffic: Arc::clone(engine.traffic()),
             engine,
             sessions,

@@ -14,6 +14,7 @@ use crate::access_log::AccessLog;
 use crate::addresses::Network;
 use crate::config::{ETagStyle, Limits};
 use crate::http_server::{Drained, Transport, serve};
+use crate::shared_state::SharedState;
 
 /// Settings of one endpoint of Google's storage API.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct GcsConfig {
     pub tls: Option<Arc<ServerConfig>>,
     /// Folder of resumable sessions, created if missing. No other server may use it.
     pub sessions: PathBuf,
+    /// What it shares with the other endpoints of its engine.
+    pub shared: SharedState,
 }
 
 impl GcsConfig {
@@ -46,6 +49,7 @@ impl GcsConfig {
             access_log: None,
             tls: None,
             sessions: sessions.into(),
+            shared: SharedState::default(),
         }
     }
 }

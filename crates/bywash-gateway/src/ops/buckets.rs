@@ -7,12 +7,12 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::{acl, documents};
-use crate::bucket_rules::BucketRules;
 use crate::config::Scope;
 use crate::errors::{OperationContext, fault, from_engine, not_implemented};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_BUCKETS;
 use crate::meta::{refuse_unsupported, timestamp};
+use crate::shared_state::bucket_removed;
 
 /// The region that S3 represents by an empty value.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -138,11 +138,7 @@ pub(crate) async fn delete(
         .delete_bucket(&name)
         .await
         .map_err(|error| from_engine(doing, &error))?;
-    gateway.uploads.remove_bucket(&name).await?;
-    let forget = gateway
-        .rules
-        .change(&name, |rules| *rules = BucketRules::default());
-    forget.await?;
+    bucket_removed(&gateway.uploads, &gateway.rules, &name).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 

@@ -1,6 +1,6 @@
 //! The JSON API of Google's storage: buckets, objects, conditions, listings, copies.
 
-use bywash_gateway::GcsConfig;
+use bywash_gateway::{GcsConfig, S3Config};
 use serde_json::{Value, json};
 
 use crate::gcs_server::GcsServer;
@@ -470,6 +470,31 @@ async fn writes_of_pages_of_other_sites_are_refused() {
     );
     let program = [("Sec-Fetch-Site", "none")];
     server.post(insert, &program, b"new").await.expect(200);
+}
+
+#[tokio::test]
+async fn deleted_bucket_leaves_no_uploads_and_no_rules_to_a_new_one() {
+    let config = GcsConfig::anonymous("");
+    let s3 = S3Config {
+        shared: config.shared.clone(),
+        ..S3Config::anonymous()
+    };
+    let server = GcsServer::start_with(config).await;
+    let s3 = Server::start_with(server.engine.clone(), tempfile::tempdir().unwrap(), s3).await;
+    let new = || server.post("/storage/v1/b", &[], br#"{"name":"new"}"#);
+    new().await.expect(200);
+    let public = [("x-amz-acl", "public-read")];
+    s3.put("/new?acl", &public, b"").await.expect(200);
+    let begun = s3.send("POST", "/new/key?uploads", &[], b"").await;
+    begun.expect(200);
+    let acl = s3.get("/new?acl", &[]).await.expect(200);
+    assert!(acl.text().contains("AllUsers"));
+    server.delete("/storage/v1/b/new").await.expect(204);
+    new().await.expect(200);
+    let acl = s3.get("/new?acl", &[]).await.expect(200);
+    assert!(!acl.text().contains("AllUsers"));
+    let uploads = s3.get("/new?uploads", &[]).await.expect(200);
+    assert!(!uploads.text().contains("<UploadId>"));
 }
 
 #[tokio::test]
