@@ -1,20 +1,20 @@
 //! The check against cross-site request forgery (CSRF).
 //!
-//! A page of another site can send a form here, without reading the response. Browsers state which site a request comes from; one
-//! that changes anything is refused if that is another.
+//! A page of another site can send a form here, without reading the response. Browsers state in `Origin` which site a request comes
+//! from; one that changes anything is refused if that is another.
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bywash_gateway::other_sites::{is_from_another_site, may_change};
 
 /// Returns 403 to a request that may change something and comes from a page of another site.
 ///
 /// Programs send no `Origin`, so they pass; so do pages of this server.
 pub(crate) async fn refuse_other_sites(request: Request, next: Next) -> Response {
-    if may_change(request.method()) && comes_from_elsewhere(request.headers()) {
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    if changes && comes_from_elsewhere(request.headers()) {
         tracing::warn!(
             path = request.uri().path(),
             "refused a request that another site's page made"
@@ -40,5 +40,42 @@ pub(crate) async fn require_own_page(request: Request, next: Next) -> Response {
 
 fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).map(|host| host.as_bytes());
-    is_from_another_site(headers, host)
+    let is_ours = |origin: &[u8]| {
+        origin
+            .strip_prefix(b"http://")
+            .is_some_and(|origin| Some(origin) == host)
+    };
+    headers
+        .get_all(ORIGIN)
+        .iter()
+        .any(|origin| !is_ours(origin.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn requests_of_other_sites_are_detected_by_origin() {
+        let headers = |origin: Option<&str>| {
+            let host = (HOST, "127.0.0.1:8422".parse().unwrap());
+            let origin = origin.map(|origin| (ORIGIN, origin.parse().unwrap()));
+            [host].into_iter().chain(origin).collect::<HeaderMap>()
+        };
+        for ours in [None, Some("http://127.0.0.1:8422")] {
+            assert!(!comes_from_elsewhere(&headers(ours)), "{ours:?}");
+        }
+        for other in [
+            "null",
+            "http://evil.example",
+            "http://127.0.0.1:8423",
+            "https://127.0.0.1:8422",
+            "http://127.0.0.1:84220",
+            "",
+        ] {
+            assert!(comes_from_elsewhere(&headers(Some(other))), "{other}");
+        }
+    }
 }
