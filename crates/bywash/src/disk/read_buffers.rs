@@ -50,12 +50,14 @@ impl ReadBuffer {
 /// Memory kept for the reader threads: with it, the disk is read also while requests wait for memory.
 ///
 /// For blocks of 16 KiB to 1 MiB it consists of slots in huge pages. Direct I/O into pages of 4 KiB is a request with a segment a
-/// page, and virtual disks take their time for each: reads of 1 MiB took three times as long (docs/decisions/0031). Frames of these
+/// page, and virtual disks take time for each segment: reads of 1 MiB took three times as long (docs/decisions/0031). Frames of these
 /// sizes have small pages, because a huge page would commit memory that no frame is charged for; so the block is copied.
 pub(super) struct ReadBuffers {
     spare: Mutex<Vec<ReadBuffer>>,
     /// Frames that are kept; 0 if slots are.
     max_frames: usize,
+    /// Minimum capacity of a frame that is kept: that of the frames at the start.
+    frame_bytes: usize,
 }
 
 impl ReadBuffers {
@@ -82,8 +84,10 @@ impl ReadBuffers {
         };
         let frames = spare.iter();
         let frames = frames.filter(|buffer| matches!(buffer, ReadBuffer::Frame(_)));
+        let frames: Vec<_> = frames.map(ReadBuffer::len).collect();
         Self {
-            max_frames: frames.count(),
+            max_frames: frames.len(),
+            frame_bytes: frames.into_iter().min().unwrap_or(0),
             spare: Mutex::new(spare),
         }
     }
@@ -94,12 +98,14 @@ impl ReadBuffers {
         spare.pop_if(|buffer| buffer.len() >= bytes)
     }
 
-    /// Puts memory back among the spare. A frame is released if there are as many as at the start.
+    /// Puts memory back among the spare. A frame is released if it is smaller than those at the start, or if there are as many.
     pub(super) fn put_back(&self, buffer: ReadBuffer) {
         let mut spare = self.spare.lock();
         let is_kept = match &buffer {
             ReadBuffer::Slot(_) => true,
-            ReadBuffer::Frame(_) => spare.len() < self.max_frames,
+            ReadBuffer::Frame(frame) => {
+                frame.capacity() >= self.frame_bytes && spare.len() < self.max_frames
+            }
         };
         if is_kept {
             spare.push(buffer);
@@ -176,6 +182,21 @@ mod tests {
         assert_eq!(buffers.spare(), 0);
         out.into_iter().for_each(|slot| buffers.put_back(slot));
         assert_eq!(buffers.spare(), 4);
+    }
+
+    #[test]
+    fn smaller_frames_of_the_pool_are_not_kept_in_place_of_frames_that_are_out() {
+        const BLOCK: usize = 4 << 20;
+        let (pool, buffers) = take(128 << 20, BLOCK);
+        let out = buffers.pop(BLOCK).unwrap();
+        // Of the short last block of an object.
+        let small = pool.try_frames(Share::Download, 4096, 1, 1).unwrap();
+        for frame in small {
+            buffers.put_back(ReadBuffer::Frame(frame));
+        }
+        assert!(buffers.pop(BLOCK).is_some());
+        buffers.put_back(out);
+        assert_eq!(buffers.spare(), 1);
     }
 
     #[test]
