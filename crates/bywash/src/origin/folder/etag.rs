@@ -218,23 +218,23 @@ mod tests {
     }
 
     /// A folder with the file `key`, whose clock of changes has moved on since.
-    struct World {
+    struct PlacedFile {
         root: Root,
         key: Path,
         dir: tempfile::TempDir,
     }
 
-    impl World {
+    impl PlacedFile {
         /// `None` on a file system without extended attributes.
         fn new() -> Option<Self> {
             let dir = tempfile::tempdir().unwrap();
             let root = Root::open(dir.path().to_owned()).unwrap();
-            let world = Self {
+            let placed = Self {
                 root,
                 key: Path::from("key"),
                 dir,
             };
-            world.place(ETAG).then_some(world)
+            placed.place(ETAG).then_some(placed)
         }
 
         /// Puts a file in the place of the key, as a commit does.
@@ -272,77 +272,81 @@ mod tests {
 
     #[test]
     fn second_listing_opens_no_file() {
-        let Some(world) = World::new() else {
+        let Some(placed) = PlacedFile::new() else {
             return;
         };
-        assert_eq!(world.unopened(), None, "not read yet");
-        world.wait_for_the_tick();
-        let listed = world.listed();
+        assert_eq!(placed.unopened(), None, "not read yet");
+        placed.wait_for_the_tick();
+        let listed = placed.listed();
         assert!(listed.contains(ETAG), "{listed}");
-        assert_eq!(world.unopened(), Some(listed));
+        assert_eq!(placed.unopened(), Some(listed));
         // A file of another program is known by its times alone, and by then also without an ETag.
-        std::fs::remove_file(world.dir.path().join("key")).unwrap();
-        let file = File::create(world.dir.path().join("key")).unwrap();
-        world.wait_for_the_tick();
-        let listed = world.listed();
-        assert_eq!(world.unopened(), Some(listed));
+        std::fs::remove_file(placed.dir.path().join("key")).unwrap();
+        let file = File::create(placed.dir.path().join("key")).unwrap();
+        placed.wait_for_the_tick();
+        let listed = placed.listed();
+        assert_eq!(placed.unopened(), Some(listed));
         file.set_modified(SystemTime::now() - Duration::from_secs(120))
             .unwrap();
-        assert_eq!(world.unopened(), Some(identity(&file).e_tag()));
-        std::fs::rename(world.dir.path().join("key"), world.dir.path().join("other")).unwrap();
-        assert_eq!(world.unopened(), None, "no file");
-        std::os::unix::fs::symlink("other", world.dir.path().join("key")).unwrap();
-        assert_eq!(world.unopened(), None, "a link");
+        assert_eq!(placed.unopened(), Some(identity(&file).e_tag()));
+        std::fs::rename(
+            placed.dir.path().join("key"),
+            placed.dir.path().join("other"),
+        )
+        .unwrap();
+        assert_eq!(placed.unopened(), None, "no file");
+        std::os::unix::fs::symlink("other", placed.dir.path().join("key")).unwrap();
+        assert_eq!(placed.unopened(), None, "a link");
     }
 
     #[test]
     fn failed_read_of_the_attribute_is_not_remembered() {
-        let Some(world) = World::new() else {
+        let Some(placed) = PlacedFile::new() else {
             return;
         };
-        world.wait_for_the_tick();
+        placed.wait_for_the_tick();
         // A file that is open only as a place in the tree: its attributes cannot be read, with EBADF.
-        let path = world.dir.path().join("key");
+        let path = placed.dir.path().join("key");
         let unreadable = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
         let unreadable = File::from(unreadable);
         let version = identity(&unreadable);
         assert_eq!(look_up(&unreadable, &version), Found::Failed);
-        let found = look_up(&world.file(), &version);
+        let found = look_up(&placed.file(), &version);
         assert_eq!(found, Found::Here(Some(ETAG.to_owned())));
     }
 
     #[test]
     fn rewritten_attribute_and_replaced_file_are_seen_after_a_listing() {
-        let Some(world) = World::new() else {
+        let Some(placed) = PlacedFile::new() else {
             return;
         };
         let (other, third) = (ETAG.replace('9', "8"), ETAG.replace('9', "7"));
-        world.wait_for_the_tick();
-        assert!(world.listed().contains(ETAG));
-        let file = world.file();
+        placed.wait_for_the_tick();
+        assert!(placed.listed().contains(ETAG));
+        let file = placed.file();
         assert!(write(&file, &identity(&file), &other).unwrap());
-        assert_eq!(world.unopened(), None);
-        assert!(world.listed().contains(&other));
-        world.wait_for_the_tick();
-        assert!(world.listed().contains(&other));
-        assert!(world.place(&third));
-        assert!(world.listed().contains(&third));
+        assert_eq!(placed.unopened(), None);
+        assert!(placed.listed().contains(&other));
+        placed.wait_for_the_tick();
+        assert!(placed.listed().contains(&other));
+        assert!(placed.place(&third));
+        assert!(placed.listed().contains(&third));
     }
 
     #[test]
     fn etag_is_not_remembered_in_the_tick_of_the_last_change() {
-        let Some(world) = World::new() else {
+        let Some(placed) = PlacedFile::new() else {
             return;
         };
         for number in 0..200 {
             // Two changes, mostly in one tick of the clock of changes, with a listing between them.
             let e_tag = format!("{number:032x}");
-            assert!(world.place(&e_tag));
-            assert!(world.listed().contains(&e_tag));
+            assert!(placed.place(&e_tag));
+            assert!(placed.listed().contains(&e_tag));
             let other = format!("{number:031x}f");
-            let file = world.file();
+            let file = placed.file();
             assert!(write(&file, &identity(&file), &other).unwrap());
-            assert!(world.listed().contains(&other), "{number}");
+            assert!(placed.listed().contains(&other), "{number}");
         }
     }
 }
