@@ -2,7 +2,7 @@
 //!
 //! * `record.rs` is what a session's file holds: the upload's token with all bytes that its store does not have, or the
 //!   object that it became.
-//! * `turns.rs` lets one request at a time work on a session; a newer one ends the body of an older one.
+//! * `session_locks.rs` lets one request at a time work on a session; a newer one ends the body of an older one.
 //! * `range.rs` parses Content-Range.
 //! * `run.rs` adds the bytes of one request.
 //! * `finish.rs` completes the object.
@@ -14,7 +14,7 @@ mod finish;
 mod range;
 mod record;
 mod run;
-mod turns;
+mod session_locks;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use self::range::ContentRange;
 use self::record::{Header, Record, SessionFiles};
 use self::run::Addition;
-use self::turns::Turns;
+use self::session_locks::SessionLocks;
 use super::body::document;
 use super::condition::WriteCondition;
 use super::door::{Door, GcsRequest};
@@ -59,7 +59,7 @@ struct OpenSession {
 pub(crate) struct Sessions {
     files: SessionFiles,
     engine: Engine,
-    turns: Turns,
+    locks: SessionLocks,
     /// Writers that wait for the next chunk, the one that waits longest first.
     live: Mutex<VecDeque<(String, OpenSession)>>,
     max_live: usize,
@@ -82,7 +82,7 @@ impl Sessions {
         Ok(Self {
             files: SessionFiles::open(folder, limit)?,
             engine,
-            turns: Turns::default(),
+            locks: SessionLocks::default(),
             live: Mutex::default(),
             max_live: usize::try_from(live.min(MAX_LIVE_SESSIONS)).unwrap_or(0),
             swept: Mutex::new(None),
@@ -142,7 +142,7 @@ impl Sessions {
 
     /// Aborts a session and forgets it.
     async fn cancel(&self, id: &str) -> GcsResult<()> {
-        let _turn = self.turns.enter(id).await;
+        let _lock = self.locks.enter(id).await;
         if let Ok(mut session) = self.load(id).await? {
             let header = &session.header;
             let doing = OperationContext::new("cancel the upload of", &header.bucket, &header.key);

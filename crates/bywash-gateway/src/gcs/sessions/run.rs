@@ -10,7 +10,7 @@ use http::StatusCode;
 use super::super::body::BodyStream;
 use super::super::error::{GcsError, GcsResult};
 use super::range::ContentRange;
-use super::turns::Turn;
+use super::session_locks::SessionLock;
 use super::{OpenSession, SessionState, Sessions, failed, joined};
 use crate::digest::{Algorithm, Hasher};
 use crate::errors::OperationContext;
@@ -52,11 +52,11 @@ enum BodyEnd {
 impl Sessions {
     /// Adds the bytes of a request to its session.
     pub(super) async fn add(self: Arc<Self>, mut request: Addition) -> GcsResult<SessionState> {
-        let mut turn = self.turns.enter(&request.id).await;
+        let mut lock = self.locks.enter(&request.id).await;
         let mut session = match self.load(&request.id).await? {
             Ok(session) => session,
             Err(resource) => {
-                drop(turn);
+                drop(lock);
                 drain(&mut request.body).await;
                 return Ok(SessionState::Finished(resource));
             }
@@ -66,7 +66,7 @@ impl Sessions {
             answered => {
                 let length = session.upload.position();
                 self.keep(request.id, session);
-                drop(turn);
+                drop(lock);
                 if answered.is_ok() {
                     drain(&mut request.body).await;
                 }
@@ -75,7 +75,7 @@ impl Sessions {
         };
         let is_last = missing.is_last;
         let end = self
-            .take(&mut session, &mut request, missing, &mut turn)
+            .take(&mut session, &mut request, missing, &mut lock)
             .await;
         match end {
             Ok(BodyEnd::Whole) if is_last => self.finish(request, session).await,
@@ -98,7 +98,7 @@ impl Sessions {
         session: &mut OpenSession,
         request: &mut Addition,
         missing: Missing,
-        turn: &mut Turn<'_>,
+        lock: &mut SessionLock<'_>,
     ) -> GcsResult<BodyEnd> {
         let begin = session.upload.position();
         // Folders and memory take chunks of any length.
@@ -108,7 +108,7 @@ impl Sessions {
             fit_chunk(&mut session.upload, missing.length);
         }
         let mut digest = Algorithm::Crc32c.hasher();
-        let end = read(session, request, missing, turn, &mut digest).await;
+        let end = read(session, request, missing, lock, &mut digest).await;
         let taken = session.upload.position() - begin;
         let digest = BASE64_STANDARD.encode(digest.finish());
         let header = &mut session.header;
@@ -174,7 +174,7 @@ async fn read(
     session: &mut OpenSession,
     request: &mut Addition,
     missing: Missing,
-    turn: &mut Turn<'_>,
+    lock: &mut SessionLock<'_>,
     digest: &mut Hasher,
 ) -> GcsResult<BodyEnd> {
     let Missing {
@@ -184,7 +184,7 @@ async fn read(
     loop {
         let piece = tokio::select! {
             biased;
-            () = turn.overtaken() => {
+            () = lock.overtaken() => {
                 let message = "A newer request of this session came; ask for its status.";
                 return Ok(BodyEnd::Broken(GcsError::unavailable(message)));
             }
