@@ -29,7 +29,7 @@ use self::multipart::Checksums;
 pub(in crate::origin) use self::multipart::attribute_headers;
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
-use self::put::{CheckedPuts, is_special};
+use self::put::{CheckedPuts, is_on, is_special};
 use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
@@ -108,8 +108,7 @@ impl S3Store {
     /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
         let http = HttpClient::new(STORE)?;
-        let skips = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
-        let unsigned = skips.as_deref() == Some("true");
+        let unsigned = is_on(&builder, AmazonS3ConfigKey::SkipSignature);
         let builder = match unsigned {
             // A URL is made by signing it: `presign` takes the signature out.
             true => builder
@@ -120,7 +119,7 @@ impl S3Store {
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let special = is_special(&builder);
-        let tagless = builder.get_config_value(&AmazonS3ConfigKey::DisableTagging);
+        let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
         let client = builder
             .with_client_options(client_options())
@@ -133,7 +132,7 @@ impl S3Store {
             client,
             http,
             unsigned,
-            tagless: tagless.as_deref() == Some("true"),
+            tagless,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };

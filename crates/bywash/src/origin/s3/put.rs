@@ -41,12 +41,19 @@ pub(super) fn is_special(builder: &AmazonS3Builder) -> bool {
         "aws_sse_customer_key_base64",
         "aws_checksum_algorithm",
     ];
-    let set = ["aws_request_payer", "aws_disable_tagging"];
+    let switches = [
+        AmazonS3ConfigKey::RequestPayer,
+        AmazonS3ConfigKey::DisableTagging,
+    ];
     given.iter().any(|name| value(name).is_some())
-        || set
-            .iter()
-            .any(|name| value(name).as_deref() == Some("true"))
+        || switches.into_iter().any(|key| is_on(builder, key))
         || value("aws_conditional_put").as_deref() == Some("disabled")
+}
+
+/// Returns whether a switch of the builder is on, in each spelling that its `build` takes for true.
+pub(super) fn is_on(builder: &AmazonS3Builder, key: AmazonS3ConfigKey) -> bool {
+    let value = builder.get_config_value(&key).unwrap_or_default();
+    ["1", "true", "on", "yes", "y"].contains(&&*value.to_ascii_lowercase())
 }
 
 impl fmt::Display for CheckedPuts {
@@ -146,6 +153,39 @@ crate::forward_object_store! {
 
         async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
             self.objects.get_opts(path, options).await
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::origin::network::install_tls_provider;
+
+    #[test]
+    fn switches_are_read_as_the_client_reads_them() {
+        install_tls_provider();
+        let words = [
+            "1", "true", "on", "yes", "y", "0", "false", "off", "no", "n", "t", "",
+        ];
+        for word in words
+            .iter()
+            .flat_map(|word| [(*word).to_owned(), word.to_uppercase()])
+        {
+            let builder = AmazonS3Builder::new()
+                .with_bucket_name("data")
+                .with_config(AmazonS3ConfigKey::DisableTagging, &word);
+            let on = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
+            assert_eq!(is_special(&builder), on, "{word}");
+            // The client shows its setting, and refuses other words.
+            match builder.build() {
+                Ok(client) => {
+                    let shown = format!("{client:?}");
+                    assert_eq!(shown.contains("disable_tagging: true"), on, "{word}");
+                }
+                Err(_) => assert!(!on, "{word}"),
+            }
         }
     }
 }
