@@ -245,9 +245,13 @@ impl HttpService for Checked {
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;
-            // A list has no variant for any status: object_store wraps every failure of it into a private type.
-            let has_variant = list.is_none() && HAS_VARIANT.contains(&parts.status);
-            if self.typed && !has_variant {
+            // A list has no variant for any status: object_store wraps every failure of it into a private type, which is retried. That is
+            // right for a conflict only: S3's OperationAborted passes.
+            let is_left = match list {
+                Some(_) => parts.status == StatusCode::CONFLICT,
+                None => HAS_VARIANT.contains(&parts.status),
+            };
+            if self.typed && !is_left {
                 return Err(status_error(parts.status, text));
             }
             HttpResponseBody::from(text)
