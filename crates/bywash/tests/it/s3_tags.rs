@@ -27,6 +27,22 @@ impl Protocol for Tagless {
     }
 }
 
+/// A store that gives this response to requests for tags.
+struct TagResponse {
+    store: Arc<S3>,
+    status: u16,
+    body: &'static str,
+}
+
+impl Protocol for TagResponse {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        match request.query("tagging") {
+            Some(_) => HttpResponse::status(self.status).body(self.body),
+            None => self.store.respond(request),
+        }
+    }
+}
+
 struct World {
     server: Server,
     bucket: Bucket,
@@ -183,6 +199,35 @@ async fn store_without_tags_and_settings_without_tags_refuse_them() {
     is_refused(world.bucket.object_tags(&path()).await.unwrap_err());
     let world = World::new(S3::new(), &[("aws_disable_tagging", "true")]).await;
     assert!(!world.bucket.has_tags());
+}
+
+#[tokio::test]
+async fn responses_without_tags_are_understood_and_not_requested_again() {
+    let tags_of = async |status, body| {
+        let store = S3::new();
+        let protocol = TagResponse {
+            store,
+            status,
+            body,
+        };
+        let world = World::new(Arc::new(protocol), &[]).await;
+        world.put(5, &[]).await.unwrap();
+        let _earlier = world.server.take_log();
+        let tags = world.bucket.object_tags(&path()).await;
+        assert_eq!(world.server.take_log().len(), 1, "{status} {body}");
+        tags
+    };
+    let none = "<Error><Code>NoSuchTagSet</Code><Message>m</Message></Error>";
+    assert_eq!(tags_of(404, none).await.unwrap(), vec![]);
+    let unknown = "<Error><Code>NoSuchKey</Code><Message>m</Message></Error>";
+    for body in ["", "a proxy's page", unknown] {
+        let error = tags_of(404, body).await.unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error:?}");
+    }
+    // The object itself, as of a server that ignores the query.
+    let error = tags_of(200, "abcde").await.unwrap_err();
+    assert!(matches!(error, Error::NotImplemented { .. }), "{error:?}");
+    assert!(error.to_string().contains("s3://data"), "{error}");
 }
 
 #[tokio::test]

@@ -9,14 +9,16 @@ use object_store::{Error, Result};
 
 use super::S3Store;
 use super::client::STORE;
+use crate::StatusError;
 use crate::origin::http_client::Response;
 use crate::origin::interface::lacks;
-use crate::origin::multipart_xml::{MultipartOutcome, invalid_tag};
+use crate::origin::multipart_xml::{ErrorDocument, MultipartOutcome, invalid_tag};
 use crate::origin::object_tags::{ObjectTags, document, parse};
-use crate::{EngineError, StatusError};
 
 /// Sub-resource of an object that has its tags.
 const TAGGING: (&str, &str) = ("tagging", "");
+const NO_DOCUMENT: &str =
+    "tags of objects (it sent no document of tags; set aws_disable_tagging to leave tags out)";
 
 impl S3Store {
     pub(super) async fn read_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -24,13 +26,14 @@ impl S3Store {
         let response = self
             .send_request(Method::GET, path, &[TAGGING], headers, |request| request)
             .await?;
+        if has_none(&response) {
+            return Ok(ObjectTags::new());
+        }
         if !response.status.is_success() {
             return Err(refused("read the tags of", path, &response));
         }
-        parse(&response.body).map_err(|detail| {
-            let object = path.to_string();
-            EngineError::BadResponse { object, detail }.into()
-        })
+        // A server that knows no tags may send the object itself.
+        parse(&response.body).map_err(|_| lacks(&self.address(), NO_DOCUMENT))
     }
 
     /// Replaces all tags; none deletes them.
@@ -50,7 +53,7 @@ impl S3Store {
                 request.body(vec![body.into()])
             })
             .await?;
-        match response.status.is_success() {
+        match response.status.is_success() || (tags.is_empty() && has_none(&response)) {
             true => Ok(()),
             false => Err(refused("tag", path, &response)),
         }
@@ -69,8 +72,20 @@ fn refused(operation: &str, path: &Path, response: &Response) -> Error {
     if is_unknown(response.status) {
         return no_tags();
     }
-    let outcome = MultipartOutcome::of_failure(response);
+    let outcome = match ErrorDocument::parse(&response.body) {
+        // Without a document too, the object does not exist: there is no upload that may have ended.
+        None if response.status == StatusCode::NOT_FOUND => {
+            MultipartOutcome::Refused(String::new())
+        }
+        _ => MultipartOutcome::of_failure(response),
+    };
     outcome.into_error((STORE, operation), path, response, false)
+}
+
+/// Returns whether a server refused a request because the object has no tags.
+fn has_none(response: &Response) -> bool {
+    let code = ErrorDocument::parse(&response.body).map(|document| document.code);
+    response.status == StatusCode::NOT_FOUND && code.as_deref() == Some("NoSuchTagSet")
 }
 
 /// Returns whether a server has no tags.
