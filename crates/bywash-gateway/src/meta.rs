@@ -255,12 +255,18 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         total += name.len() + value.len();
         attributes.insert(metadata(name), value.to_owned().into());
     }
+    check_metadata_bytes(total)?;
+    Ok(attributes)
+}
+
+/// Rejects user metadata whose names and values have too many bytes.
+fn check_metadata_bytes(total: usize) -> S3Result<()> {
     if total > MAX_METADATA_BYTES {
         let message =
             format!("The object's metadata has {total} bytes, more than {MAX_METADATA_BYTES}.");
         return Err(fault(S3ErrorCode::MetadataTooLarge, message));
     }
-    Ok(attributes)
+    Ok(())
 }
 
 /// Adds a checksum to the attributes of an object.
@@ -327,11 +333,12 @@ pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
         .map(|mark| mark.as_ref())
 }
 
-/// Encodes the user metadata of an object for a store that takes only ASCII there; other text would be lost on the way.
-pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) {
+/// Encodes the user metadata of an object for a store that takes only ASCII there; other text would be lost on the way. Rejects metadata
+/// that has too many bytes when it is encoded, as the store would.
+pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) -> S3Result<()> {
     // Folders and memory keep any text.
     if bucket.takes_late_attributes() {
-        return;
+        return Ok(());
     }
     let metadata = attributes
         .iter()
@@ -340,9 +347,14 @@ pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) 
     let encoded: Vec<_> = odd
         .map(|(name, value)| (name.clone(), encode(value).into_owned()))
         .collect();
+    if encoded.is_empty() {
+        return Ok(());
+    }
     for (name, value) in encoded {
         attributes.insert(name, value.into());
     }
+    let length = |(name, value): (&str, &str)| name.len() + value.len();
+    check_metadata_bytes(user_metadata_of(attributes).map(length).sum())
 }
 
 /// Returns the user metadata among `attributes`.

@@ -248,9 +248,10 @@ fn copied_attributes(
     // The ACL of the source is not copied.
     let public = acl::public_by_headers(headers)?;
     acl::keep(bucket, public == Some(true), &mut attributes)?;
-    encode_metadata_for(bucket, &mut attributes);
+    let same = !metadata && !tagging && before == attributes;
+    encode_metadata_for(bucket, &mut attributes)?;
     Ok(CopiedAttributes {
-        same: !metadata && !tagging && before == attributes,
+        same,
         keeps_tags: !tagging,
         tags,
         attributes,

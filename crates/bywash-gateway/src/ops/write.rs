@@ -128,7 +128,7 @@ pub(crate) async fn put(
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
     refuse_text_for(&bucket, &attributes)?;
-    encode_metadata_for(&bucket, &mut attributes);
+    encode_metadata_for(&bucket, &mut attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
