@@ -21,7 +21,7 @@ const ATTRIBUTE: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("byw
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags(ObjectTags);
 
-/// Of an origin, which has checked them.
+/// Wraps the tags that an origin returned, without checking them: the origin did when they were set.
 impl From<ObjectTags> for Tags {
     fn from(tags: ObjectTags) -> Self {
         Self(tags)
