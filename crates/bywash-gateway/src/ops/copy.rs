@@ -99,8 +99,8 @@ impl Source {
         }
     }
 
-    /// Requests the tags that its origin keeps beside it. None if the server may not read them and the origin states
-    /// none, or if the origin has no tags.
+    /// Requests the tags that its origin keeps beside it. None if the origin states none, and this server may not read them or the
+    /// origin does not know such requests.
     async fn tags_beside(&self) -> S3Result<Tags> {
         let doing = OperationContext {
             operation: "copy the tags of",
@@ -108,12 +108,12 @@ impl Source {
         };
         match self.bucket.object_tags(&self.path).await {
             Ok(tags) => Ok(tags.into()),
-            Err(StoreError::NotImplemented { .. }) => Ok(Tags::default()),
-            Err(StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })
-                if self.tags == 0 =>
-            {
-                Ok(Tags::default())
-            }
+            Err(
+                StoreError::NotImplemented { .. }
+                | StoreError::NotFound { .. }
+                | StoreError::PermissionDenied { .. }
+                | StoreError::Unauthenticated { .. },
+            ) if self.tags == 0 => Ok(Tags::default()),
             Err(error) => Err(from_store(doing, &error)),
         }
     }

@@ -14,19 +14,42 @@ use object_store::path::Path;
 use crate::multipart::{complete, completion, create, part};
 use crate::server::Server;
 
-/// A store whose tags this server may not read. It states no number of them then.
-struct Hidden(Arc<S3>);
+/// A store that gives this response to requests for tags.
+struct Hidden {
+    store: Arc<S3>,
+    status: u16,
+    body: &'static str,
+    /// Whether reads of an object state its number of tags.
+    counts: bool,
+}
 
 impl Protocol for Hidden {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         if request.query("tagging").is_some() {
-            let denied = "<Error><Code>AccessDenied</Code><Message>m</Message></Error>";
-            return HttpResponse::status(403).body(denied);
+            return HttpResponse::status(self.status).body(self.body);
         }
-        let mut response = self.0.respond(request);
-        response.headers.remove("x-amz-tagging-count");
+        let mut response = self.store.respond(request);
+        if !self.counts {
+            response.headers.remove("x-amz-tagging-count");
+        }
         response
     }
+}
+
+const DENIED: &str = "<Error><Code>AccessDenied</Code><Message>m</Message></Error>";
+
+/// Starts an endpoint over a store that gives this response to requests for tags, with an object of one tag.
+async fn over_hidden(status: u16, body: &'static str, counts: bool) -> (Store, Server) {
+    let hidden = Hidden {
+        store: S3::new(),
+        status,
+        body,
+        counts,
+    };
+    let (store, server) = over(Arc::new(hidden)).await;
+    let tagged = [("x-amz-tagging", "a=1")];
+    server.put("/cloud/a", &tagged, b"body").await.expect(200);
+    (store, server)
 }
 
 /// Starts an endpoint with the bucket `cloud` over a store, beside `folder` and `memory`.
@@ -188,15 +211,44 @@ async fn metadata_that_is_not_ascii_reaches_an_s3_origin_in_encoded_words() {
 }
 
 #[tokio::test]
-async fn tags_that_the_server_may_not_read_are_not_copied() {
-    let (_store, server) = over(Arc::new(Hidden(S3::new()))).await;
-    server
-        .put("/cloud/a", &[("x-amz-tagging", "a=1")], b"body")
-        .await
-        .expect(200);
-    let read = server.get("/cloud/a?tagging", &[]).await;
-    read.expect_error(403, "AccessDenied");
-    let copied = server.put("/folder/a", &[("x-amz-copy-source", "/cloud/a")], b"");
-    copied.await.expect(200);
-    assert_eq!(tags(&server, "/folder/a").await, Vec::<String>::new());
+async fn metadata_that_is_too_long_in_encoded_words_is_refused() {
+    let (_store, server) = over(S3::new()).await;
+    let long = "\u{fc}".repeat(700);
+    let named = [("x-amz-meta-name", &*long)];
+    server.put("/folder/key", &named, b"x").await.expect(200);
+    let put = server.put("/cloud/put", &named, b"x").await;
+    put.expect_error(400, "MetadataTooLarge");
+    let begun = server.send("POST", "/cloud/parts?uploads", &named, b"");
+    begun.await.expect_error(400, "MetadataTooLarge");
+    let from = [("x-amz-copy-source", "/folder/key")];
+    let copied = server.put("/cloud/copy", &from, b"").await;
+    copied.expect_error(400, "MetadataTooLarge");
+}
+
+#[tokio::test]
+async fn tags_that_are_not_stated_and_cannot_be_read_are_not_copied() {
+    let from = [("x-amz-copy-source", "/cloud/a")];
+    // The last is a server that ignores the query, and sends the object.
+    for (status, body) in [(403, DENIED), (404, ""), (501, ""), (200, "body")] {
+        let (_store, server) = over_hidden(status, body, false).await;
+        server.put("/folder/a", &from, b"").await.expect(200);
+        assert_eq!(tags(&server, "/folder/a").await, Vec::<String>::new());
+        if status == 403 {
+            let read = server.get("/cloud/a?tagging", &[]).await;
+            read.expect_error(403, "AccessDenied");
+        }
+    }
+}
+
+#[tokio::test]
+async fn copy_fails_if_tags_are_stated_and_cannot_be_read() {
+    let from = [("x-amz-copy-source", "/cloud/a")];
+    for (status, body, shown) in [
+        (403, DENIED, (403, "AccessDenied")),
+        (200, "body", (501, "NotImplemented")),
+    ] {
+        let (_store, server) = over_hidden(status, body, true).await;
+        let copied = server.put("/folder/a", &from, b"").await;
+        copied.expect_error(shown.0, shown.1);
+    }
 }
