@@ -93,7 +93,6 @@ impl GcsError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }

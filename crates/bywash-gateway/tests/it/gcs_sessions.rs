@@ -270,6 +270,38 @@ async fn hash_at_the_end_is_compared() {
 }
 
 #[tokio::test]
+async fn hash_of_the_start_is_compared_and_md5_is_refused_by_name() {
+    let server = GcsServer::start().await;
+    let start = "/upload/storage/v1/b/folder/o?uploadType=resumable&name=hashed";
+    let md5 = [(
+        "x-goog-hash",
+        "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfGNUmWA==",
+    )];
+    let started = server.post(start, &md5, b"").await;
+    assert!(started.text().contains("md5"));
+    refused(started, 400, "invalid");
+    let wrong = [("x-goog-hash", "crc32c=AAAAAA==")];
+    let started = server.post(start, &wrong, b"").await.expect(200);
+    let location = started.header("location").unwrap();
+    let session = Session {
+        target: location[location.find("/upload/").unwrap()..].to_owned(),
+        server: &server,
+    };
+    refused(
+        session.put("bytes 0-8/9", b"123456789").await,
+        400,
+        "invalid",
+    );
+    let session = Session::start(&server, "folder", "hashed", "", b"").await;
+    let headers = [("Content-Range", "bytes 0-8/9"), md5[0]];
+    let last = server
+        .send("PUT", &session.target, &headers, b"123456789")
+        .await;
+    refused(last, 400, "invalid");
+    open(&session.status("*").await, 0);
+}
+
+#[tokio::test]
 async fn condition_of_the_start_holds_at_the_end() {
     let server = GcsServer::start().await;
     for bucket in BUCKETS {

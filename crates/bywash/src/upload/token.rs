@@ -43,6 +43,12 @@ impl UploadToken {
         &self.path
     }
 
+    /// Returns the session at the store; `None` if nothing was sent.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionToken> {
+        self.session.as_ref()
+    }
+
     /// Returns the number of bytes that the store had acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {

@@ -6,10 +6,12 @@
 //! * `range.rs` parses Content-Range.
 //! * `run.rs` adds the bytes of one request.
 //! * `finish.rs` completes the object.
+//! * `cancel.rs` aborts sessions, on request and after a week.
 //!
 //! A response that acknowledges bytes is sent after the file is on disk. So a session continues after a crash with what was
 //! acknowledged, over every origin whose uploads can be continued.
 
+mod cancel;
 mod finish;
 mod range;
 mod record;
@@ -20,7 +22,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bywash::{Engine, EngineError, Upload, UploadOptions};
+use bywash::{Engine, EngineError, Reservation, Share, Upload, UploadOptions};
 use http::header::{LOCATION, RANGE};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use object_store::Attribute;
@@ -30,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use self::range::ContentRange;
-use self::record::{Header, Record, SessionFiles};
+use self::record::{FileState, Header, SessionFiles};
 use self::run::Addition;
 use self::session_locks::SessionLocks;
 use super::body::document;
@@ -45,7 +47,6 @@ use crate::digest::{Algorithm, Checksum, hex};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{
     MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS, MAX_LIVE_SESSIONS_MEMORY_DIVISOR,
-    MAX_SESSION_AGE, SWEEP_INTERVAL,
 };
 use crate::meta::{mark_upload, refuse_text_for, text};
 
@@ -53,6 +54,10 @@ use crate::meta::{mark_upload, refuse_text_for, text};
 struct OpenSession {
     header: Header,
     upload: Upload,
+    /// Whether its file names the origin's session, or there is none.
+    is_recorded: bool,
+    /// Charge of the bytes that came from its file, until the origin has all before this offset.
+    restored: Option<(u64, Reservation)>,
 }
 
 /// The sessions of a server.
@@ -99,16 +104,23 @@ impl Sessions {
         if let Some((_, session)) = waiting {
             return Ok(Ok(session));
         }
-        let (header, token) = match self.files.read(id).await? {
-            Record::Finished(resource) => return Ok(Err(resource)),
-            Record::Open(header, token) => (header, token),
+        let charge = match self.files.state(id).await? {
+            FileState::Finished => return self.files.read_resource(id).await.map(Err),
+            FileState::Open(length) => self.engine.try_reserve(Share::Upload, length),
         };
+        let charge = charge.ok_or_else(no_memory)?;
+        let (header, token) = self.files.read_open(id).await?;
         let doing = OperationContext::new("continue the upload of", &header.bucket, &header.key);
         let bucket = self.engine.bucket(&header.bucket);
         let bucket = bucket.ok_or_else(|| crate::errors::no_such_bucket(&header.bucket))?;
         let restored = bucket.restore_upload(&token).await;
         let upload = restored.map_err(|error| failed(doing, &error))?;
-        Ok(Ok(OpenSession { header, upload }))
+        Ok(Ok(OpenSession {
+            header,
+            upload,
+            is_recorded: token.session().is_some(),
+            restored: Some((token.position(), charge)),
+        }))
     }
 
     /// Keeps a writer whose bytes are all in its file, for the next chunk. Others are dropped if there are too many.
@@ -121,39 +133,9 @@ impl Sessions {
         }
         drop(live);
     }
-
-    /// Removes sessions that are older than a week, once an hour at most.
-    fn sweep(self: &Arc<Self>) {
-        let mut swept = self.swept.lock();
-        if swept.is_some_and(|swept| swept.elapsed() < SWEEP_INTERVAL) {
-            return;
-        }
-        *swept = Some(Instant::now());
-        drop(swept);
-        let sessions = Arc::clone(self);
-        tokio::spawn(async move {
-            for id in sessions.files.older_than(MAX_SESSION_AGE).await {
-                if let Err(error) = sessions.cancel(&id).await {
-                    tracing::debug!(?error, "an expired session was not removed");
-                }
-            }
-        });
-    }
-
-    /// Aborts a session and forgets it.
-    async fn cancel(&self, id: &str) -> GcsResult<()> {
-        let _lock = self.locks.enter(id).await;
-        if let Ok(mut session) = self.load(id).await? {
-            let header = &session.header;
-            let doing = OperationContext::new("cancel the upload of", &header.bucket, &header.key);
-            let aborted = session.upload.abort().await;
-            aborted.map_err(|error| from_store(doing, &error))?;
-        }
-        self.files.remove(id).await
-    }
 }
 
-/// Returns a name that nobody can guess: it is the right to write to the session.
+/// Returns a random session id; it is a bearer capability.
 fn new_id() -> String {
     hex(&rand::random::<[u8; 32]>())
 }
@@ -173,6 +155,7 @@ pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         GivenMetadata::parse(&document(body).await?)?
     };
     name_object(request, &given)?;
+    given.crc32c = stated_crc32c(request)?.or(given.crc32c);
     if given.md5.is_some() {
         return Err(GcsError::not_served(
             "The MD5 of a resumable upload is not computed here; state its crc32c.",
@@ -236,16 +219,14 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         .unwrap_or_default()
         .to_owned();
     if request.parts.method == Method::DELETE {
-        if let Record::Finished(resource) = door.sessions.files.read(&id).await? {
-            return Ok(json(resource));
-        }
-        door.sessions.cancel(&id).await?;
-        return Ok(status(499));
+        // A task of its own: a client that leaves does not end it half-way.
+        let sessions = Arc::clone(&door.sessions);
+        let cancelled = tokio::spawn(async move { sessions.cancel(&id).await }).await;
+        let cancelled = cancelled.map_err(|error| GcsError::unavailable(error.to_string()))??;
+        return Ok(cancelled.map_or_else(|| status(499), json));
     }
     let range = ContentRange::of(&request.parts.headers)?;
-    let hash = stated_hashes(request)
-        .find(|(algorithm, _)| *algorithm == "crc32c")
-        .map(|(_, value)| value.to_owned());
+    let hash = stated_crc32c(request)?;
     let addition = Addition {
         id,
         range,
@@ -267,6 +248,27 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
             )
         }
     })
+}
+
+/// Returns the CRC32C of the whole object that the headers state.
+///
+/// # Errors
+/// If they state its MD5, which would have to be computed over all chunks.
+fn stated_crc32c(request: &GcsRequest) -> GcsResult<Option<String>> {
+    let mut crc32c = None;
+    for (algorithm, value) in stated_hashes(request) {
+        match algorithm {
+            "crc32c" => crc32c = Some(value.to_owned()),
+            "md5" => {
+                return Err(GcsError::invalid(
+                    "The MD5 of a resumable upload is not computed here, so x-goog-hash with md5 is refused; state its \
+                     crc32c.",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(crc32c)
 }
 
 /// Returns the response about an open session: the bytes that it has. Some clients take a 308 for a redirect.
@@ -303,6 +305,10 @@ fn is_over(error: &object_store::Error) -> bool {
         EngineError::find(error),
         Some(EngineError::UploadLost { .. } | EngineError::UploadDamaged { .. })
     )
+}
+
+fn no_memory() -> GcsError {
+    GcsError::unavailable("There is no memory for the state of the upload now; try again.")
 }
 
 fn status(code: u16) -> Response<Body> {

@@ -3,7 +3,7 @@
 //! An open one holds a line of JSON and the token of the upload; see `docs/formats.md`. Files are written under another name,
 //! synced, and renamed. A name is the right to write to its session: the folder and the files are their owner's alone.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
@@ -36,11 +36,12 @@ pub(crate) struct Header {
     pub(crate) conditional: bool,
 }
 
-/// Content of a session's file.
-pub(crate) enum Record {
-    Open(Header, Box<UploadToken>),
-    /// The resource of its object.
-    Finished(Vec<u8>),
+/// Which file a session has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileState {
+    /// Open, with a file of this many bytes.
+    Open(u64),
+    Finished,
 }
 
 /// The folder of sessions. A cheap handle.
@@ -87,6 +88,11 @@ impl SessionFiles {
             limit,
             open: Arc::new(Mutex::new(open)),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn open_sessions(&self) -> usize {
+        *self.open.lock()
     }
 
     fn file(&self, id: &str, kind: &str) -> PathBuf {
@@ -163,60 +169,83 @@ impl SessionFiles {
         let (id, resource) = (id.to_owned(), resource.to_vec());
         self.run(move |files| {
             place(&files.folder, &format!("{id}.{DONE}"), &[&resource], true)?;
-            files.remove_open(&id)
+            files.remove_open(&id).map(drop)
         })
         .await
     }
 
-    fn remove_open(&self, id: &str) -> io::Result<()> {
-        if remove(&self.file(id, OPEN))? {
+    /// Returns whether the session was open.
+    fn remove_open(&self, id: &str) -> io::Result<bool> {
+        let was_open = remove(&self.file(id, OPEN))?;
+        if was_open {
             let mut open = self.open.lock();
             *open = open.saturating_sub(1);
         }
-        Ok(())
+        Ok(was_open)
     }
 
-    /// Forgets a session.
-    pub(crate) async fn remove(&self, id: &str) -> GcsResult<()> {
+    /// Forgets a session. Returns whether it was open.
+    pub(crate) async fn remove(&self, id: &str) -> GcsResult<bool> {
+        if !is_id(id) {
+            return Ok(false);
+        }
         let id = id.to_owned();
         self.run(move |files| {
-            files.remove_open(&id)?;
-            remove(&files.file(&id, DONE)).map(drop)
+            let was_open = files.remove_open(&id)?;
+            remove(&files.file(&id, DONE))?;
+            Ok(was_open)
         })
         .await
     }
 
-    /// Reads the file of a session.
-    pub(crate) async fn read(&self, id: &str) -> GcsResult<Record> {
-        let unknown = || {
-            GcsError::not_found(
-                "The resumable session does not exist: it was cancelled, expired, or never begun here.",
-            )
-        };
-        let is_id = id.len() == SESSION_ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_id {
+    /// Returns which file a session has, without reading it.
+    pub(crate) async fn state(&self, id: &str) -> GcsResult<FileState> {
+        if !is_id(id) {
             return Err(unknown());
         }
         let id = id.to_owned();
-        let read = |path: PathBuf| match fs::read(path) {
-            Ok(content) => Ok(Some(content)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        };
-        let found = self
-            .run(move |files| {
-                // In this order: the file of an open session is removed last.
-                if let Some(resource) = read(files.file(&id, DONE))? {
-                    return Ok(Some((true, resource)));
+        let found = self.run(move |files| {
+            // In this order: the file of an open session is removed last.
+            if present(fs::metadata(files.file(&id, DONE)))?.is_some() {
+                return Ok(Some(FileState::Finished));
+            }
+            let open = present(fs::metadata(files.file(&id, OPEN)))?;
+            Ok(open.map(|open| FileState::Open(open.len())))
+        });
+        found.await?.ok_or_else(unknown)
+    }
+
+    /// Reads the resource of the object that a session became.
+    pub(crate) async fn read_resource(&self, id: &str) -> GcsResult<Vec<u8>> {
+        let path = self.file(id, DONE);
+        let found = self.run(move |_| present(fs::read(path)));
+        found.await?.ok_or_else(unknown)
+    }
+
+    /// Reads the file of an open session. The caller has charged its length.
+    pub(crate) async fn read_open(&self, id: &str) -> GcsResult<(Header, UploadToken)> {
+        let path = self.file(id, OPEN);
+        let found = self.run(move |_| present(fs::read(path)));
+        let content = found.await?.ok_or_else(unknown)?;
+        parse(content).map_err(|reason| {
+            GcsError::gone(format!("The file of the session is damaged: {reason}."))
+        })
+    }
+
+    /// Whether the newest file of a session was not written for this long.
+    pub(crate) async fn is_older_than(&self, id: &str, age: Duration) -> GcsResult<bool> {
+        let paths = [self.file(id, DONE), self.file(id, OPEN)];
+        self.run(move |_| {
+            for path in paths {
+                if let Some(found) = present(fs::metadata(path))?
+                    && !is_older(&found, age)?
+                {
+                    return Ok(false);
                 }
-                Ok(read(files.file(&id, OPEN))?.map(|content| (false, content)))
-            })
-            .await?;
-        match found {
-            None => Err(unknown()),
-            Some((true, resource)) => Ok(Record::Finished(resource)),
-            Some((false, content)) => parse(content),
-        }
+            }
+            Ok(true)
+        })
+        .await
     }
 
     /// Returns the sessions whose files were not written for this long. Those that cannot be read are left out.
@@ -225,9 +254,9 @@ impl SessionFiles {
             let mut old = Vec::new();
             for entry in fs::read_dir(&*files.folder)? {
                 let entry = entry?;
-                let written = entry.metadata()?.modified()?;
-                let is_old = written.elapsed().is_ok_and(|passed| passed > age);
-                if is_old && let Some(id) = entry.path().file_stem() {
+                if is_older(&entry.metadata()?, age)?
+                    && let Some(id) = entry.path().file_stem()
+                {
                     old.push(id.to_string_lossy().into_owned());
                 }
             }
@@ -237,16 +266,38 @@ impl SessionFiles {
     }
 }
 
-/// Parses the file of an open session.
-fn parse(content: Vec<u8>) -> GcsResult<Record> {
-    let damaged =
-        |error: String| GcsError::gone(format!("The file of the session is damaged: {error}."));
-    let line = content.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-    let header = serde_json::from_slice(&content[..line]);
-    let header: Header = header.map_err(|error| damaged(error.to_string()))?;
+fn is_id(id: &str) -> bool {
+    id.len() == SESSION_ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn unknown() -> GcsError {
+    GcsError::not_found(
+        "The resumable session does not exist: it was cancelled, expired, or never begun here.",
+    )
+}
+
+/// Converts the absence of a file to `None`.
+fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_older(file: &Metadata, age: Duration) -> io::Result<bool> {
+    let written = file.modified()?;
+    Ok(written.elapsed().is_ok_and(|passed| passed > age))
+}
+
+/// Parses the file of an open session. Returns what is damaged otherwise.
+fn parse(content: Vec<u8>) -> Result<(Header, UploadToken), String> {
+    let line = content.iter().position(|byte| *byte == b'\n');
+    let line = line.ok_or_else(|| "it has no line".to_owned())?;
+    let header = serde_json::from_slice(&content[..line]).map_err(|error| error.to_string())?;
     let token = Bytes::from(content).split_off(line + 1);
-    let token = UploadToken::from_bytes(token).map_err(|error| damaged(error.to_string()))?;
-    Ok(Record::Open(header, Box::new(token)))
+    let token = UploadToken::from_bytes(token).map_err(|error| error.to_string())?;
+    Ok((header, token))
 }
 
 #[cfg(test)]
@@ -284,7 +335,7 @@ mod tests {
         let id = "0".repeat(SESSION_ID_BYTES);
         for content in ["", "{", "{}\ntoken", "no line"] {
             fs::write(home.path().join(format!("{id}.open")), content).unwrap();
-            let error = files.read(&id).await.err().unwrap();
+            let error = files.read_open(&id).await.err().unwrap();
             assert_eq!(error.status().as_u16(), 410, "{content}");
         }
     }

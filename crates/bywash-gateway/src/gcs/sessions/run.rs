@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash::Upload;
+use bywash::{Share, Upload};
 use futures::StreamExt;
 use http::StatusCode;
 
 use super::super::body::BodyStream;
 use super::super::error::{GcsError, GcsResult};
 use super::range::ContentRange;
+use super::record::Header;
 use super::session_locks::SessionLock;
-use super::{OpenSession, SessionState, Sessions, failed, joined};
+use super::{OpenSession, SessionState, Sessions, failed, joined, no_memory};
 use crate::digest::{Algorithm, Hasher};
 use crate::errors::OperationContext;
 use crate::limits::MAX_LIVE_CHUNK_BYTES;
@@ -19,7 +20,7 @@ use crate::limits::MAX_LIVE_CHUNK_BYTES;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-/// Min bytes of a chunk of ours.
+/// Min bytes of a chunk that the engine is given.
 const MIN_CHUNK_BYTES: u64 = 256 << 10;
 
 /// A request that adds to a session, or ends it.
@@ -53,9 +54,15 @@ impl Sessions {
     /// Adds the bytes of a request to its session.
     pub(super) async fn add(self: Arc<Self>, mut request: Addition) -> GcsResult<SessionState> {
         let mut lock = self.locks.enter(&request.id).await;
-        let mut session = match self.load(&request.id).await? {
-            Ok(session) => session,
-            Err(resource) => {
+        let mut session = match self.load(&request.id).await {
+            Ok(Ok(session)) => session,
+            Err(error) if error.status() == StatusCode::GONE => {
+                // It can never be continued.
+                self.files.remove(&request.id).await?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+            Ok(Err(resource)) => {
                 drop(lock);
                 drain(&mut request.body).await;
                 return Ok(SessionState::Finished(resource));
@@ -63,14 +70,14 @@ impl Sessions {
         };
         let missing = match missing(request.range, session.upload.position()) {
             Ok(Some(missing)) => missing,
-            answered => {
+            other => {
                 let length = session.upload.position();
                 self.keep(request.id, session);
                 drop(lock);
-                if answered.is_ok() {
+                if other.is_ok() {
                     drain(&mut request.body).await;
                 }
-                return answered.map(|_| SessionState::Open(length));
+                return other.map(|_| SessionState::Open(length));
             }
         };
         let is_last = missing.is_last;
@@ -88,7 +95,7 @@ impl Sessions {
                 self.persist(request.id, session).await?;
                 Err(error)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(self.rescue(&request.id, session, error).await),
         }
     }
 
@@ -116,23 +123,68 @@ impl Sessions {
         end
     }
 
-    /// Writes the session to its file, with all bytes that its store does not have. Returns their number.
-    pub(super) async fn persist(&self, id: String, mut session: OpenSession) -> GcsResult<u64> {
-        let settled = session.upload.settle().await;
-        let header = &session.header;
-        let doing = OperationContext::new("continue the upload of", &header.bucket, &header.key);
-        settled.map_err(|error| failed(doing, &error))?;
+    /// Sends what its store takes of a session, and writes the rest to its file. Returns the number of its bytes.
+    async fn persist(&self, id: String, mut session: OpenSession) -> GcsResult<u64> {
+        if let Err(error) = session.upload.settle().await {
+            let Header { bucket, key, .. } = &session.header;
+            let doing = OperationContext::new("continue the upload of", bucket, key);
+            let error = failed(doing, &error);
+            return Err(self.rescue(&id, session, error).await);
+        }
+        let acknowledged = session.upload.acknowledged();
+        session.restored = session.restored.filter(|(end, _)| acknowledged < *end);
+        match self.save(&id, &mut session).await {
+            Ok(length) => {
+                self.keep(id, session);
+                Ok(length)
+            }
+            Err(error) => {
+                abandon(session).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the session to its file, with all bytes that its store does not have. Returns the number of its bytes.
+    async fn save(&self, id: &str, session: &mut OpenSession) -> GcsResult<u64> {
         let upload = &session.upload;
         let length = upload.position();
         // The token and its file in memory.
         let bytes = 2 * (length - upload.acknowledged()) + MIN_CHUNK_BYTES;
-        let charge = self.engine.try_reserve(bywash::Share::Upload, bytes);
-        let _charge = charge.ok_or_else(|| {
-            GcsError::unavailable("There is no memory for the state of the upload now; try again.")
-        })?;
-        self.files.replace(&id, header, &upload.capture()).await?;
-        self.keep(id, session);
+        let charge = self.engine.try_reserve(Share::Upload, bytes);
+        let _charge = charge.ok_or_else(no_memory)?;
+        let token = upload.capture();
+        self.files.replace(id, &session.header, &token).await?;
+        session.is_recorded = token.session().is_some();
         Ok(length)
+    }
+
+    /// Keeps what a failed request left of its session: the request may have opened the store's session, which no file
+    /// names yet. A session that its store has lost is removed. Returns the error.
+    pub(super) async fn rescue(
+        &self,
+        id: &str,
+        mut session: OpenSession,
+        error: GcsError,
+    ) -> GcsError {
+        if error.status() == StatusCode::GONE {
+            self.discard(id, session).await;
+            return error;
+        }
+        if let Err(unsaved) = self.save(id, &mut session).await {
+            tracing::debug!(error = ?unsaved, "the state of a session was not written");
+            abandon(session).await;
+        }
+        error
+    }
+}
+
+/// Aborts the store's session if no file names it: the session continues from its file.
+async fn abandon(mut session: OpenSession) {
+    if !session.is_recorded
+        && let Err(error) = session.upload.abort().await
+    {
+        tracing::debug!(%error, "a session of the store was left open");
     }
 }
 
