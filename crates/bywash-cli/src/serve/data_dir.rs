@@ -29,7 +29,8 @@ use crate::failure::{Failure, Kind};
 pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
 /// Folder of open multipart uploads in the data folder.
 pub(crate) const MULTIPART: &str = "multipart";
-const GCS_SESSIONS: &str = "gcs-sessions";
+/// Folder of resumable sessions of the GCS endpoint in the data folder.
+pub(crate) const GCS_SESSIONS: &str = "gcs-sessions";
 const BUCKET_RULES: &str = "bucket-rules";
 /// Version of the layout.
 const FORMAT: u32 = 1;

@@ -22,3 +22,4 @@ mod serve;
 mod sessions;
 
 pub use serve::{GcsConfig, GcsServeError, serve_gcs};
+pub use sessions::gcs_session_tokens;

@@ -7,12 +7,12 @@ use bywash::origin::SessionToken;
 use bywash::time::parse_duration;
 use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
-use bywash_gateway::open_uploads;
+use bywash_gateway::{gcs_session_tokens, open_uploads};
 use chrono::Utc;
 
 use super::{drop_upload, journal, take};
 use crate::failure::Failure;
-use crate::serve::data_dir::MULTIPART;
+use crate::serve::data_dir::{GCS_SESSIONS, MULTIPART};
 
 /// Default age: the longest lifetime of sessions at the stores.
 const DEFAULT_AGE: &str = "7d";
@@ -116,6 +116,12 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
         ))
     })?;
     known.extend(clients.into_iter().map(|open| SessionToken(open.id)));
+    let resumable = gcs_session_tokens(&args.data_dir.join(GCS_SESSIONS)).map_err(|error| {
+        Failure::failed(format!(
+            "cannot list the resumable sessions of the server, so none is dropped: {error}"
+        ))
+    })?;
+    known.extend(resumable);
     Ok(known)
 }
 

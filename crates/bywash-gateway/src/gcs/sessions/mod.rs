@@ -18,6 +18,8 @@ mod record;
 mod run;
 mod session_locks;
 
+pub use self::record::gcs_session_tokens;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::UploadToken;
+use bywash::origin::SessionToken;
 use bywash::staged_file::{StagedFile, open_folder, remove_leftovers};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -298,6 +299,34 @@ fn parse(content: Vec<u8>) -> Result<(Header, UploadToken), String> {
     let token = Bytes::from(content).split_off(line + 1);
     let token = UploadToken::from_bytes(token).map_err(|error| error.to_string())?;
     Ok((header, token))
+}
+
+/// Returns the origins' sessions of the open resumable sessions in a folder, which a server may use meanwhile. Changes
+/// nothing, and reads a file after the other. Blocks.
+///
+/// # Errors
+/// If a file cannot be read, or is damaged.
+pub fn gcs_session_tokens(folder: &FsPath) -> io::Result<Vec<SessionToken>> {
+    let mut tokens = Vec::new();
+    let Some(entries) = present(fs::read_dir(folder))? else {
+        return Ok(tokens);
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|kind| kind != OPEN) {
+            continue;
+        }
+        // It may have ended in between.
+        let Some(content) = present(fs::read(&path))? else {
+            continue;
+        };
+        let (_, token) = parse(content).map_err(|reason| {
+            let text = format!("{}: {reason}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        tokens.extend(token.session().cloned());
+    }
+    Ok(tokens)
 }
 
 #[cfg(test)]
