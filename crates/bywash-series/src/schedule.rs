@@ -47,9 +47,8 @@ async fn run_steps(shared: &Shared) -> Result<(), SeriesError> {
 }
 
 async fn unflushed(shared: &Shared) -> Result<Unflushed, SeriesError> {
-    // First: rows that come while the keys are collected are in this generation, in a later one, or in the one before, which may
-    // still have writers: the next one begins before the closing thread has waited for them.
-    let from = shared.gate.current().saturating_sub(1);
+    // First: rows that come while the keys are collected are in this generation, or in a later one.
+    let from = shared.gate.oldest_open();
     let memtable = Arc::clone(&shared.memtable);
     let keys = blocking(move || Ok(memtable.unflushed())).await?;
     Ok(Unflushed { keys, from })

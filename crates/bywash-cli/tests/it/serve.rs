@@ -484,6 +484,7 @@ fn idle_connection_beyond_the_set_limit_gives_way_to_a_new_one() {
         let mut command = bywash(&["--log", "info", "serve", "--data-dir"]);
         command.arg(&data);
         command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        command.args(["--gcs-addr", "off"]);
         command.args(["--max-connections", &limit.to_string()]);
         command.stderr(std::fs::File::create(&log).unwrap());
         let server = Server::spawn(command, &data);

@@ -51,6 +51,16 @@ impl<T> Gated<T> {
         self.gate.current()
     }
 
+    /// Returns the oldest generation that may have writers: the one before the current while that is being closed. Does not wait.
+    #[must_use]
+    pub fn oldest_open(&self) -> u64 {
+        // A close holds the lock until the writers of the closed generation have left.
+        match self.closing.try_lock() {
+            Some(_closing) => self.gate.current(),
+            None => self.gate.current().saturating_sub(1),
+        }
+    }
+
     /// Enters the current generation, as [`Gate::enter`] does.
     #[inline]
     pub fn enter(&self) -> GatedGuard<'_, T> {
@@ -194,6 +204,22 @@ mod tests {
         });
         drop(gated);
         assert_eq!(dropped.load(Ordering::Relaxed), ROUNDS / 3 + 1);
+    }
+
+    #[test]
+    fn generation_that_is_being_closed_is_the_oldest_open_one() {
+        let gated = Gated::new(3, Arc::new(()));
+        assert_eq!(gated.oldest_open(), 3);
+        let inside = gated.enter();
+        std::thread::scope(|threads| {
+            threads.spawn(|| gated.close());
+            while gated.current() == 3 {
+                std::thread::yield_now();
+            }
+            assert_eq!(gated.oldest_open(), 3);
+            drop(inside);
+        });
+        assert_eq!((gated.current(), gated.oldest_open()), (4, 4));
     }
 
     #[test]
