@@ -25,20 +25,22 @@ pub(crate) fn encode(text: &str) -> Cow<'_, str> {
     Cow::Owned(words.join(" "))
 }
 
+/// Decodes a value that consists of words as [`encode`] writes them. Others are returned unchanged.
+pub(crate) fn decode(text: &str) -> Cow<'_, str> {
+    let word = |word: &str| {
+        let base64 = word.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+        String::from_utf8(BASE64_STANDARD.decode(base64).ok()?).ok()
+    };
+    match text.split(' ').map(word).collect::<Option<String>>() {
+        Some(decoded) => Cow::Owned(decoded),
+        None => Cow::Borrowed(text),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-
-    fn decode(text: &str) -> String {
-        let word = |word: &str| {
-            let base64 = word.strip_prefix(PREFIX).unwrap();
-            let base64 = base64.strip_suffix(SUFFIX).unwrap();
-            assert!(word.len() <= 75, "{word}");
-            String::from_utf8(BASE64_STANDARD.decode(base64).unwrap()).unwrap()
-        };
-        text.split(' ').map(word).collect()
-    }
 
     #[test]
     fn words_are_short_and_have_whole_characters() {
@@ -49,8 +51,24 @@ mod tests {
         for length in 1..200 {
             for character in ['\u{fc}', '\u{2713}', '\u{1f600}'] {
                 let text = format!("a{}", character.to_string().repeat(length));
-                assert_eq!(decode(&encode(&text)), text);
+                let encoded = encode(&text);
+                assert!(encoded.split(' ').all(|word| word.len() <= 75), "{encoded}");
+                assert_eq!(decode(&encoded), text);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_no_encoded_word_is_not_decoded() {
+        for text in [
+            "",
+            "plain text",
+            "=?UTF-8?B?!?=",
+            "=?UTF-8?B?/w==?=",
+            "=?UTF-8?Q?J=FC?=",
+            "=?UTF-8?B?SsO8?= and more",
+        ] {
+            assert_eq!(decode(text), text);
         }
     }
 

@@ -37,7 +37,7 @@ mod meta;
 mod middleware;
 mod object_parts;
 mod ops;
-pub mod other_sites;
+mod other_sites;
 mod passing;
 mod range;
 mod record;

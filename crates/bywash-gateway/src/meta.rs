@@ -259,7 +259,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     Ok(attributes)
 }
 
-/// Rejects user metadata whose names and values have too many bytes.
+/// Rejects user metadata with too many bytes in names and values.
 fn check_metadata_bytes(total: usize) -> S3Result<()> {
     if total > MAX_METADATA_BYTES {
         let message =

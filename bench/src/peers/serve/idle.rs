@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     report.note(
         "Idle connections: each has read an object of 4 KiB before, and is still open when memory is measured. Memory is resident, \
          without the kernel's buffers of sockets. The busy connection reads that object. A server that closes idle connections at \
-         a limit keeps fewer: see how many it closed. Bywash, whose default limit is 1,024, has `--max-connections` for all of them. \
+         a limit keeps fewer: see how many it closed. Bywash has a default limit of 1,024, and is given `--max-connections` for all of them. \
          At rest: a server just started, without clients.",
     );
     let folder = folder.join("idle");

@@ -89,7 +89,7 @@ impl GcsListener {
     }
 }
 
-/// Rejects a gs:// origin whose requests would go to this server's own GCS endpoint. `ambient`: the emulator's host.
+/// Rejects a gs:// origin that would send its requests to this server's own GCS endpoint. `ambient`: the emulator's host.
 fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Result<(), Failure> {
     let Some(host) = ambient.filter(|host| !host.is_empty()) else {
         return Ok(());

@@ -9,7 +9,8 @@ use futures::{StreamExt, TryStreamExt};
 use http::Response;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore, TagSet,
+    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore, PutResult,
+    TagSet,
 };
 use s3s::Body;
 use serde_json::json;
@@ -21,12 +22,12 @@ use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, generation};
 use super::insert::body_of;
 use super::metadata::GivenMetadata;
-use super::read::head;
+use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
 use crate::digest::Algorithm;
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
-use crate::meta::{is_ours, keep_e_tag};
+use crate::meta::{encode_metadata_for, is_ours, keep_e_tag, refuse_text_for};
 use crate::passing::PassingDigests;
 
 pub(crate) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
@@ -37,7 +38,7 @@ pub(crate) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
 pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     if request.query.get("rewriteToken").is_some() {
         return Err(GcsError::invalid(
-            "The rewriteToken is not one of this endpoint's, whose rewrites are done by their first call.",
+            "This endpoint gave no such rewriteToken: the first call of a rewrite does all of it.",
         ));
     }
     let (size, found) = run(door, request).await?;
@@ -77,16 +78,19 @@ async fn run(door: &Door, request: &mut GcsRequest) -> GcsResult<(u64, ObjectRes
         to,
     };
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
-    while !copying.attempt().await? {
+    let written = loop {
+        if let Some(written) = copying.attempt().await? {
+            break written;
+        }
         if attempts.next().is_none() {
             return Err(GcsError::unavailable(format!(
                 "{}: the source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
                 named(from)
             )));
         }
-    }
+    };
     let (bucket, path) = &copying.target;
-    let found = head(bucket, path, to).await?;
+    let found = head_written(bucket, path, written.e_tag.as_deref(), to).await?;
     let endpoint = door.endpoint(&request.parts);
     let resource = ObjectResource::read(bucket, to.key, &found, &endpoint);
     Ok((found.meta.size, resource))
@@ -106,8 +110,8 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies the current version of the source. Returns false if it was replaced during the read.
-    async fn attempt(&self) -> GcsResult<bool> {
+    /// Copies the current version of the source. Returns `None` if it was replaced during the read.
+    async fn attempt(&self) -> GcsResult<Option<PutResult>> {
         let (from, from_path) = &self.source;
         let (bucket, path) = &self.target;
         let found = head(from, from_path, self.from).await?;
@@ -120,7 +124,7 @@ impl Copying<'_> {
         };
         let read = match from.get_opts(from_path, options).await {
             Ok(read) => read,
-            Err(error) if is_replaced(&error) => return Ok(false),
+            Err(error) if is_replaced(&error) => return Ok(None),
             Err(error) => return Err(from_store(self.from, &error).into()),
         };
         if !self.of_source.is_empty() {
@@ -128,7 +132,9 @@ impl Copying<'_> {
             let current = generation(from, &read.meta);
             self.of_source.check_write(current, &named(self.from))?;
         }
-        let (attributes, known) = self.attributes(&read);
+        let (mut attributes, known) = self.attributes(&read);
+        refuse_text_for(bucket, &attributes)?;
+        encode_metadata_for(bucket, &mut attributes)?;
         let md5 = self.md5 && !known;
         let digests = PassingDigests::new(md5, Some(Algorithm::Crc32c));
         let passed = digests.clone();
@@ -148,8 +154,8 @@ impl Copying<'_> {
             }
         });
         match bucket.put_stream(path, put, digests.of(body.boxed())).await {
-            Ok(_) => Ok(true),
-            Err(_) if replaced.load(Relaxed) => Ok(false),
+            Ok(written) => Ok(Some(written)),
+            Err(_) if replaced.load(Relaxed) => Ok(None),
             Err(error) => Err(condition.error(self.to, &error)),
         }
     }

@@ -33,7 +33,7 @@ use crate::errors::{OperationContext, no_such_bucket};
 use crate::http_server::ClientRequest;
 use crate::keys::path_of;
 use crate::meta::text;
-use crate::other_sites::{is_from_another_site, may_change};
+use crate::other_sites::{is_from_a_page, may_change};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::shared_state::SharedState;
 
@@ -149,7 +149,7 @@ impl Door {
         };
         let served = match route {
             Ok(_) if !self.anonymous => Err(GcsError::login()),
-            Ok(_) if may_change(&parts.method) && is_from_another_site(&parts.headers, None) => {
+            Ok(_) if may_change(&parts.method) && is_from_a_page(&parts.headers) => {
                 Err(GcsError::other_site())
             }
             Ok(route) => self.route(parts, query, route, body, &context).await,

@@ -13,11 +13,12 @@ use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
 use super::metadata::GivenMetadata;
+use super::read::head_written;
 use super::related;
 use super::resource::{self, ObjectResource};
 use crate::errors::OperationContext;
 use crate::limits::MAX_JSON_BYTES;
-use crate::meta::text;
+use crate::meta::{encode_metadata_for, refuse_text_for, text};
 
 /// Takes the body out of a request.
 pub(crate) fn body_of(request: &mut GcsRequest) -> BodyStream {
@@ -109,7 +110,8 @@ async fn write(
     }
     let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
-    crate::meta::refuse_text_for(&bucket, &given.attributes)?;
+    refuse_text_for(&bucket, &given.attributes)?;
+    encode_metadata_for(&bucket, &mut given.attributes)?;
     let conditions = Conditions::of(&request.query)?;
     let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
     let md5 = door.wants_md5(&bucket);
@@ -123,8 +125,8 @@ async fn write(
     };
     let passed = checked.passed();
     let written = bucket.put_stream(&path, options, checked.body).await;
-    written.map_err(|error| condition.error(doing, &error))?;
-    let found = super::read::head(&bucket, &path, doing).await?;
+    let written = written.map_err(|error| condition.error(doing, &error))?;
+    let found = head_written(&bucket, &path, written.e_tag.as_deref(), doing).await?;
     let endpoint = door.endpoint(&request.parts);
     let checksum = passed.get().and_then(|passed| passed.checksum.as_ref());
     let crc32c = checksum.map(|checksum| checksum.value.as_str());

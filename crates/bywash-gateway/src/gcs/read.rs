@@ -34,6 +34,26 @@ pub(crate) async fn head(
     found.map_err(|error| from_store(doing, &error).into())
 }
 
+/// Reads the metadata of an object that was just written, whose ETag is `e_tag`. Fails if it was replaced since then: the client would
+/// take another writer's generation for its own.
+pub(crate) async fn head_written(
+    bucket: &Bucket,
+    path: &Path,
+    e_tag: Option<&str>,
+    doing: OperationContext<'_>,
+) -> GcsResult<GetResult> {
+    let found = head(bucket, path, doing).await?;
+    match (e_tag, found.meta.e_tag.as_deref()) {
+        (Some(written), Some(current)) if bare(written) != bare(current) => {
+            Err(GcsError::unavailable(format!(
+                "{}: the object was written, and another writer replaced it before its metadata were read; read it again.",
+                named(doing)
+            )))
+        }
+        _ => Ok(found),
+    }
+}
+
 pub(crate) async fn metadata(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let doing = request.doing("head");
     let (bucket, path) = door.object(doing.bucket, doing.key)?;

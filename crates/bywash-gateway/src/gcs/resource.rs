@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::error::{GcsError, GcsResult};
 use super::generation::{METAGENERATION, generation};
 use crate::digest::{Algorithm, from_hex};
+use crate::encoded_word::decode;
 use crate::meta::{bare, client_e_tag, kept_checksum, put_cache_outcome, user_metadata_of};
 
 /// Characters of a name that are written unchanged in a path.
@@ -132,7 +133,7 @@ impl ObjectResource {
             md5_hash: md5(&found.meta),
             crc32c: crc32c(attributes),
             metadata: user_metadata_of(attributes)
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .map(|(name, value)| (name.to_owned(), decode(value).into_owned()))
                 .collect(),
         };
         Self {

@@ -148,6 +148,39 @@ async fn object_is_written_described_read_and_deleted() {
 }
 
 #[tokio::test]
+async fn metadata_that_is_not_ascii_comes_back_from_folders_and_from_s3() {
+    let store = bywash_sim::server::Server::start(bywash_sim::server::s3::S3::new());
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    let s3 = Server::start_beside(&server.engine).await;
+    let kind = [("content-type", "multipart/related; boundary=b")];
+    let expected = json!({"a": "J\u{fc}rgen \u{2713}", "b": "plain"});
+    let metadata = json!({"name": "key", "metadata": expected});
+    let body = format!(
+        "--b\r\ncontent-type: application/json\r\n\r\n{metadata}\r\n--b\r\ncontent-type: text/y\r\n\r\nbody\r\n--b--"
+    );
+    for bucket in ["folder", "cloud"] {
+        let target = format!("/upload/storage/v1/b/{bucket}/o?uploadType=multipart");
+        let written = server.post(&target, &kind, body.as_bytes()).await;
+        assert_eq!(
+            document(&written.expect(200))["metadata"],
+            expected,
+            "{bucket}"
+        );
+        let copy = format!("/storage/v1/b/{bucket}/o/key/copyTo/b/{bucket}/o/copy");
+        let copied = server.send_owned("POST", copy, b"").await.expect(200);
+        assert_eq!(document(&copied)["metadata"], expected, "{bucket}");
+        let read = s3.get(&format!("/{bucket}/copy"), &[]).await.expect(200);
+        let words = Some("=?UTF-8?B?SsO8cmdlbiDinJM=?=");
+        assert_eq!(
+            (read.header("x-amz-meta-a"), read.body.as_slice()),
+            (words, &b"body"[..])
+        );
+    }
+}
+
+#[tokio::test]
 async fn upload_with_metadata_is_kept_with_it_and_both_doors_return_it() {
     let server = GcsServer::start().await;
     let s3 = Server::start_beside(&server.engine).await;

@@ -1,4 +1,4 @@
-//! Resumable sessions: each row of the protocol, and each scenario of failures that Google's Java client tells apart.
+//! Resumable sessions: each row of the protocol, and each failure that Google's Java client distinguishes.
 
 use bywash_gateway::{GcsConfig, Limits};
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bywash::Consistency;
 use bywash::origin::s3::S3Store;
+use bywash::{Consistency, Engine};
 use bywash_gateway::S3Config;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Store};
@@ -57,6 +57,13 @@ async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
     let store = Store::start(protocol).await.unwrap();
     let root = tempfile::tempdir().unwrap();
     let engine = Server::engine(64 << 20, &root);
+    mount_cloud(&engine, &store);
+    let server = Server::start_with(engine, root, S3Config::anonymous()).await;
+    (store, server)
+}
+
+/// Mounts a store as the bucket `cloud`.
+pub(crate) fn mount_cloud(engine: &Engine, store: &Store) {
     let builder = AmazonS3Builder::new()
         .with_endpoint(store.url())
         .with_bucket_name("data")
@@ -68,8 +75,6 @@ async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
     engine
         .mount("cloud", Arc::new(origin), consistency)
         .unwrap();
-    let server = Server::start_with(engine, root, S3Config::anonymous()).await;
-    (store, server)
 }
 
 /// Tags of an object as `key=value`, in order.

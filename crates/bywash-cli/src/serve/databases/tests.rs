@@ -20,7 +20,7 @@ fn now() -> i64 {
     i64::try_from(since.unwrap().as_nanos()).unwrap()
 }
 
-/// Settings and data folder of a server whose series are in the data folder, or in a bucket over the folder `shared`.
+/// Settings and data folder of a server with its series in the data folder, or in a bucket over the folder `shared`.
 fn machine(data_dir: PathBuf, shared: Option<&Path>) -> (Settings, DataDir) {
     let args = crate::serve::Args {
         data_dir: Some(data_dir),
@@ -124,7 +124,7 @@ async fn values_are_kept_without_limit_by_default() {
     assert_eq!(times(&db).await.len() as i64, 100 * ROWS);
 }
 
-/// A server whose history cannot be opened leaves the values with the server that writes them.
+/// A server that cannot open its history leaves the values with the server that writes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stores_are_taken_over_only_when_both_databases_can_be_opened() {
     let home = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ use crate::errors::{OperationContext, from_store};
 use crate::limits::{
     MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS, MAX_LIVE_SESSIONS_MEMORY_DIVISOR,
 };
-use crate::meta::{mark_upload, refuse_text_for, text};
+use crate::meta::{encode_metadata_for, mark_upload, refuse_text_for, text};
 
 /// An open session with its writer.
 struct OpenSession {
@@ -125,7 +125,7 @@ impl Sessions {
         }))
     }
 
-    /// Keeps a writer whose bytes are all in its file, for the next chunk. Others are dropped if there are too many.
+    /// Keeps a writer that has all bytes in its file, for the next chunk. Others are dropped if there are too many.
     fn keep(&self, id: String, session: OpenSession) {
         let mut live = self.live.lock();
         live.push_back((id, session));
@@ -173,6 +173,7 @@ pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let doing = request.doing("begin the upload of");
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
+    encode_metadata_for(&bucket, &mut given.attributes)?;
     let conditions = Conditions::of(&request.query)?;
     let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
     let id = new_id();

@@ -11,7 +11,7 @@ use crate::Selector;
 
 const MEMORY: u64 = 2 << 20;
 
-/// A database whose writers wait so long.
+/// A database with writers that wait so long.
 fn small(write_timeout: Duration) -> TestDatabase {
     let mut database = TestDatabase::new();
     database.options.memtable_bytes = Some(MEMORY);
