@@ -170,6 +170,13 @@ pub(crate) fn preflight(rules: &[CorsRule], parts: &Parts) -> S3Result<HeaderMap
     Ok(rule.response_headers(&request))
 }
 
+/// Returns the error for a request by which a page of another site would change something on a server without keys.
+pub(crate) fn refused_write() -> S3Error {
+    refused(
+        "Pages of other sites may change nothing here, unless a rule of the bucket's CORS configuration allows it.",
+    )
+}
+
 fn refused(message: &'static str) -> S3Error {
     custom(
         "AccessForbidden",

@@ -38,6 +38,7 @@ use crate::gateway::Gateway;
 use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
+use crate::other_sites::{is_from_a_page, may_change};
 use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, SignedChunks, gathered};
@@ -176,7 +177,7 @@ impl Middleware {
             self.unchecked_payload(&parts.headers),
         );
         let context = Arc::new(context.logged(self.access_log.is_some()));
-        let admission = Admission::new(&parts, &self.hosts, self.anonymous, &self.region);
+        let mut admission = Admission::new(&parts, &self.hosts, self.anonymous, &self.region);
         let name = ObjectName::new(&admission.target.bucket, &admission.target.key);
         let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
         meter.operation = admission.operation.as_ref().ok().copied();
@@ -188,6 +189,14 @@ impl Middleware {
         };
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
         let cross = self.cross_origin(&parts, recorder.meter.name.bucket());
+        // A signature is something that such a page does not have.
+        if self.anonymous
+            && cross.is_empty()
+            && may_change(&parts.method)
+            && is_from_a_page(&parts.headers)
+        {
+            admission.operation = Err(cors::refused_write());
+        }
         let mut response = self.respond(parts, incoming, &context, admission).await?;
         response.headers_mut().extend(cross);
         if expects {

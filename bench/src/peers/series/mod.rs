@@ -11,7 +11,7 @@ use std::time::Duration;
 use bywash_series::Ack;
 use rustix::time::{ClockId, clock_gettime};
 
-use self::ours::{Ours, replay};
+use self::ours::{LeftLog, Ours};
 use super::pin::Picks;
 use super::{Args, Go, Report, Row, Side, alternate};
 use crate::Failure;
@@ -339,21 +339,11 @@ fn replays(args: &Args, report: &mut Report) -> Result<(), Failure> {
         if !args.begins(name) {
             continue;
         }
-        let folder = tempfile::tempdir_in("target")?;
         let workload = SeriesWorkload::new(10_000);
         let rows = if args.quick { 1 << 20 } else { 1 << 23 };
-        let ack = Some(Ack::Written);
-        // Dropped without a close, like a crash.
         let time = Time::of(args);
-        let batch = ours::batch(how, ack);
-        Ours::new(folder.path(), ack, &workload)?.turn(
-            &workload,
-            how,
-            batch,
-            (2, rows / 2),
-            time,
-        )?;
-        let sides = vec![Side::new(OURS, || replay(folder.path(), rows, time))];
+        let log = LeftLog::new(&workload, how, rows, time)?;
+        let sides = vec![Side::new(OURS, || log.replay(time))];
         let rounds = alternate(args.rounds(ROUNDS), sides)?;
         let cores = match time {
             Time::Clock => std::thread::available_parallelism()?.get() as f64,

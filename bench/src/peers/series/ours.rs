@@ -50,9 +50,9 @@ fn options(ack: Option<Ack>) -> SeriesOptions {
     }
 }
 
-fn open(folder: &Path, ack: Option<Ack>) -> Result<SeriesDb, Failure> {
+fn open(folder: &Path, ack: Option<Ack>, store: InMemory) -> Result<SeriesDb, Failure> {
     let pool = BlockPool::new(PoolConfig::new(12 << 30))?;
-    let store = Arc::new(InMemory::new());
+    let store = Arc::new(store);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let opening = SeriesDb::open(store, folder, pool.budget().clone(), options(ack));
     Ok(runtime.block_on(opening)?)
@@ -64,7 +64,16 @@ impl Ours {
         ack: Option<Ack>,
         workload: &SeriesWorkload,
     ) -> Result<Self, Failure> {
-        let db = open(folder, ack)?;
+        Self::over(folder, ack, workload, InMemory::new())
+    }
+
+    fn over(
+        folder: &Path,
+        ack: Option<Ack>,
+        workload: &SeriesWorkload,
+        store: InMemory,
+    ) -> Result<Self, Failure> {
+        let db = open(folder, ack, store)?;
         let handle = |(source, metric): &(String, String)| db.handle(source, metric);
         let handles = workload
             .names
@@ -147,14 +156,51 @@ impl Ours {
     }
 }
 
-/// Opens the log that a process left. Returns the nanoseconds per row.
-pub(super) fn replay(folder: &Path, rows: usize, time: Time) -> Result<f64, Failure> {
-    let begun = time.now();
-    let db = open(folder, Some(Ack::Written))?;
-    let taken = time.now() - begun;
-    let found = db.stats().replayed_rows;
-    if found != rows as u64 {
-        return Err(format!("{found} of {rows} rows were in the log").into());
+/// A log that a process left, and the store it belongs to.
+#[derive(Debug)]
+pub(super) struct LeftLog {
+    folder: tempfile::TempDir,
+    store: InMemory,
+    rows: usize,
+}
+
+impl LeftLog {
+    /// Writes `rows` rows to a log, and leaves it as a crash does.
+    pub(super) fn new(
+        workload: &SeriesWorkload,
+        how: Addressing,
+        rows: usize,
+        time: Time,
+    ) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir_in("target")?;
+        let ack = Some(Ack::Written);
+        let store = InMemory::new();
+        // A clone is the same store.
+        let mut ours = Ours::over(folder.path(), ack, workload, store.clone())?;
+        ours.turn(workload, how, batch(how, ack), (2, rows / 2), time)?;
+        drop(ours);
+        Ok(Self {
+            folder,
+            store,
+            rows,
+        })
     }
-    Ok(taken.as_nanos() as f64 / rows as f64)
+
+    /// Opens copies of both, so that each round replays the same rows. Returns the nanoseconds per row.
+    pub(super) fn replay(&self, time: Time) -> Result<f64, Failure> {
+        let copy = tempfile::tempdir_in("target")?;
+        for file in std::fs::read_dir(self.folder.path())? {
+            let file = file?;
+            std::fs::copy(file.path(), copy.path().join(file.file_name()))?;
+        }
+        let store = self.store.fork();
+        let begun = time.now();
+        let db = open(copy.path(), Some(Ack::Written), store)?;
+        let taken = time.now() - begun;
+        let (found, rows) = (db.stats().replayed_rows, self.rows);
+        if found != rows as u64 {
+            return Err(format!("{found} of {rows} rows were in the log").into());
+        }
+        Ok(taken.as_nanos() as f64 / rows as f64)
+    }
 }

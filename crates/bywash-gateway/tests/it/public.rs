@@ -269,6 +269,40 @@ async fn pages_of_allowed_sites_may_send_requests() {
 }
 
 #[tokio::test]
+async fn pages_of_other_sites_change_nothing_on_a_server_without_keys() {
+    let server = Server::anonymous().await;
+    server.put("/folder/key", &[], b"data").await.expect(200);
+    let page = [("Origin", "https://a.example.com")];
+    let hidden = [("Sec-Fetch-Site", "cross-site")];
+    let listed = b"<Delete><Object><Key>key</Key></Object></Delete>";
+    for of_page in [&page, &hidden] {
+        for (method, target, body) in [
+            ("POST", "/folder?delete", &listed[..]),
+            ("PUT", "/folder/key", b"other"),
+            ("DELETE", "/folder/key", b""),
+        ] {
+            let refused = server.send(method, target, of_page, body).await;
+            refused.expect_error(403, "AccessForbidden");
+        }
+    }
+    let kept = server.get("/folder/key", &page).await.expect(200);
+    assert_eq!(kept.body, b"data");
+    // A rule of the bucket lets its pages write.
+    server
+        .put("/folder?cors", &[], CORS.as_bytes())
+        .await
+        .expect(200);
+    server.put("/folder/key", &page, b"new").await.expect(200);
+    let deleted = server.send("DELETE", "/folder/key", &page, b"").await;
+    deleted.expect_error(403, "AccessForbidden");
+    let other = [("Origin", "https://example.org")];
+    server
+        .put("/folder/key", &other, b"other")
+        .await
+        .expect_error(403, "AccessForbidden");
+}
+
+#[tokio::test]
 async fn rules_past_their_limit_are_refused() {
     let server = Server::signed().await;
     let many = CORS
