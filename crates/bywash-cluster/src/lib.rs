@@ -51,6 +51,7 @@ mod shards;
 mod simulation;
 mod timers;
 mod timing;
+mod transport;
 mod view;
 mod write;
 
@@ -62,3 +63,4 @@ pub use names::{Boot, Epoch, Key, Member, NodeId, Shard};
 pub use node::{Node, Settings, Status};
 pub use placement::{Candidate, SHARDS, STRIPE_BYTES, ranked, shard_of, stripe_hash};
 pub use timing::Timing;
+pub use transport::{PeerAddress, PeerError, PeerService, PeerTransport};

@@ -10,6 +10,7 @@ mod block_kind;
 mod bucket;
 mod cache_admin;
 mod cgroup;
+pub mod cluster;
 mod consistency;
 mod content_digest;
 mod cost;

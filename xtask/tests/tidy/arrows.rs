@@ -18,8 +18,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ),
     ("bywash-console", &["bywash-series", "bywash"]),
     ("bywash-gateway", &["bywash"]),
-    // The engine and the command line are to call its rules, which call nothing.
-    ("bywash-cluster", &[]),
+    ("bywash-cluster", &["bywash"]),
     ("bywash-series", &["bywash-mem"]),
     ("bywash", &["bywash-mem", "bywash-disk"]),
     ("bywash-python", &["bywash", "bywash-series"]),

@@ -1,0 +1,122 @@
+//! What several nodes over the same origins share: the current version of each object, and the blocks in each other's memory.
+//!
+//! The engine knows a cluster only by the traits [`VersionAuthority`] and [`Peers`]. Without them a node decides by itself how long
+//! it trusts a version, and loads every block from the origin.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{Attributes, ObjectMeta, Result};
+
+use crate::content_digest::ContentDigest;
+
+/// One version of an object: what the origin's response to a HEAD states.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectVersion {
+    /// Path, length, time and validators.
+    pub meta: ObjectMeta,
+    /// Content headers and metadata.
+    pub attributes: Attributes,
+    /// Number of the tags that the store keeps beside the object.
+    pub tag_count: u32,
+    /// Digest of its content, if the store states one.
+    pub digest: Option<ContentDigest>,
+}
+
+/// The current version of an object; `None`: there is no such object.
+pub type CurrentVersion = Option<Arc<ObjectVersion>>;
+
+/// A bucket of this node, as the authority sees it.
+#[async_trait]
+pub trait VersionSource: Debug + Send + Sync {
+    /// Requests the current version from the origin, with the retries of the bucket.
+    async fn request(&self, path: &Path) -> Result<CurrentVersion>;
+
+    /// Drops what this node knows of an object, so that its next read requests the version.
+    fn forget(&self, path: &Path);
+}
+
+/// How a write ended at the origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// The origin has acknowledged it.
+    Written,
+    /// The origin has refused it, so nothing has changed.
+    Refused,
+    /// The origin may have it, or get it later: the response was lost.
+    InDoubt,
+}
+
+/// A write in progress that the other nodes respect. Dropping it is an end in doubt.
+#[async_trait]
+pub trait WriteTurn: Debug + Send {
+    /// Ends it. After `Ok` no node returns what the write replaced.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::SlowDown`] if other nodes may return the replaced version for longer than a client is kept waiting.
+    async fn end(self: Box<Self>, end: WriteEnd) -> Result<()>;
+}
+
+/// Decides which version of an object is current, for all nodes together.
+#[async_trait]
+pub trait VersionAuthority: Debug + Send + Sync {
+    /// Adds a bucket. `window`: the time for which one node alone would trust a version, `None` if objects never change.
+    fn attach(&self, bucket: &str, window: Option<Duration>, source: Arc<dyn VersionSource>);
+
+    /// Removes a bucket.
+    fn detach(&self, bucket: &str);
+
+    /// Returns the current version if this node may serve it now without asking: it holds a read lease, or decides itself. `None`
+    /// if it must ask. Called for each read; waits for nothing but a short lock.
+    fn current(&self, bucket: &str, path: &str) -> Option<CurrentVersion>;
+
+    /// Returns the current version: by lease, from the node that decides, or from the origin.
+    async fn read(&self, bucket: &str, path: &Path) -> Result<CurrentVersion>;
+
+    /// Begins a write of these objects, which is then sent to the origin.
+    async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn>;
+}
+
+/// Bytes of one version of an object, wanted from another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerRead {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Path of the object.
+    pub path: Path,
+    /// Its ETag; only strong ones are asked for.
+    pub e_tag: String,
+    /// Length of the whole object.
+    pub size: u64,
+    /// The bytes, within one stripe.
+    pub range: Range<u64>,
+}
+
+/// The other nodes, as places to load blocks from.
+#[async_trait]
+pub trait Peers: Debug + Send + Sync {
+    /// Returns where the stripe with the byte `at` of an object ends. A [`PeerRead`] does not cross it.
+    fn stripe_end(&self, at: u64) -> u64;
+
+    /// Requests bytes from the node that owns their stripe, or had it before. `None` if this node owns it, or no other node
+    /// responds in time: the origin is then asked. A stream that fails or ends early is continued at the origin.
+    async fn read(&self, wanted: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>>;
+
+    /// Returns whether this node owns the stripe with the byte `at`. Blocks of other nodes' stripes are evicted first.
+    fn is_own(&self, bucket: &str, path: &Path, at: u64) -> bool;
+}
+
+/// The cluster that an engine belongs to.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// Which version is current.
+    pub versions: Arc<dyn VersionAuthority>,
+    /// Blocks of other nodes.
+    pub peers: Arc<dyn Peers>,
+}
