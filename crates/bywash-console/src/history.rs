@@ -311,6 +311,10 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         hedges: join(a.hedges, b.hedges),
         hedges_won: join(a.hedges_won, b.hedges_won),
         digest_mismatches: join(a.digest_mismatches, b.digest_mismatches),
+        peer_hits: join(a.peer_hits, b.peer_hits),
+        peer_bytes: join(a.peer_bytes, b.peer_bytes),
+        peer_fallbacks: join(a.peer_fallbacks, b.peer_fallbacks),
+        peer_served_bytes: join(a.peer_served_bytes, b.peer_served_bytes),
     }
 }
 

@@ -2,6 +2,14 @@
 //!
 //! The engine knows a cluster only by the traits [`VersionAuthority`] and [`Peers`]. Without them a node decides by itself how long
 //! it trusts a version, and loads every block from the origin.
+//!
+//! Where the engine calls them: `current.rs` before a read uses a version, `turn.rs` around each write, `source.rs` for what the
+//! authority asks of a bucket, `read/peer_fetch.rs` for bytes. Requests of other nodes are served by [`crate::Bucket::serve_peer`].
+
+mod current;
+mod source;
+mod turn;
+mod waits;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -15,6 +23,8 @@ use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta, Result};
 
 use crate::content_digest::ContentDigest;
+pub(crate) use source::BucketSource;
+pub(crate) use waits::{PeerWait, PeerWaits};
 
 /// One version of an object: what the origin's response to a HEAD states.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +120,17 @@ pub trait Peers: Debug + Send + Sync {
 
     /// Returns whether this node owns the stripe with the byte `at`. Blocks of other nodes' stripes are evicted first.
     fn is_own(&self, bucket: &str, path: &Path, at: u64) -> bool;
+}
+
+/// Why bytes are not served to another node, which then asks the origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PeerReadError {
+    /// The bytes are not in memory, or the version is not the current one.
+    #[error("this node does not have the bytes of that version")]
+    Absent,
+    /// The bytes are on their way from another node, or there is no memory for them.
+    #[error("this node cannot load the bytes now")]
+    Busy,
 }
 
 /// The cluster that an engine belongs to.

@@ -7,8 +7,10 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, Result};
 
 use crate::bucket::Bucket;
+use crate::cluster::WriteEnd;
 use crate::error::EngineError;
 use crate::origin::interface::{Capability, DeleteCondition};
+use crate::read::clone_error;
 use crate::retry::{is_transient, once, with_retries};
 
 impl Bucket {
@@ -70,6 +72,7 @@ impl Bucket {
         let stall = shared.engine.retry.stall;
         let count = paths.len();
         let task = tokio::spawn(async move {
+            let turn = shared.turn(paths.clone()).await;
             shared.origin_request(Capability::Write);
             let requested = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
             let mut deleted = shared.origin.delete_stream(requested);
@@ -84,6 +87,17 @@ impl Bucket {
             }
             for path in &paths {
                 shared.invalidate(path);
+            }
+            let end = match results.iter().any(Result::is_ok) {
+                true => WriteEnd::Written,
+                false => WriteEnd::InDoubt,
+            };
+            if let Err(error) = turn.end_as(end).await {
+                // No node may return the deleted objects once their deletion is acknowledged.
+                let error = Arc::new(error);
+                for result in results.iter_mut().filter(|result| result.is_ok()) {
+                    *result = Err(clone_error(&error));
+                }
             }
             results
         });

@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 
 use crate::block_kind::BlockKind;
 use crate::bucket::{Bucket, BucketOptions};
+use crate::cluster::BucketSource;
 use crate::consistency::Consistency;
 use crate::disk::DiskTier;
 use crate::error::EngineError;
@@ -235,6 +236,9 @@ impl Engine {
         }
         remove_empty_bucket(root, name)?;
         self.buckets.write().remove(name);
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.versions.detach(name);
+        }
         // Scans the pool.
         let forgotten = tokio::task::spawn_blocking(move || bucket.shared().versions.forget_all());
         // An error means that the scan panicked; the bucket is deleted all the same.
@@ -360,6 +364,11 @@ impl Engine {
         }
         // Under the lock of the buckets, under which a lower limit is announced.
         check_memory(self.lowest_limit(), bucket.shared().block_size)?;
+        if let Some(cluster) = &self.shared.cluster {
+            let window = bucket.consistency().max_age();
+            let source = BucketSource::of(bucket.shared());
+            cluster.versions.attach(&name, window, source);
+        }
         buckets.insert(
             name,
             Mounted {

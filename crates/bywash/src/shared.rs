@@ -12,6 +12,7 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
 use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
@@ -77,6 +78,8 @@ pub(crate) struct EngineShared {
     pub(crate) disk: Option<DiskTier>,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     pub(crate) stores: AtomicU32,
+    /// The cluster that it belongs to.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 impl EngineShared {
@@ -184,7 +187,11 @@ pub(crate) struct BucketShared {
     pub(crate) latencies: LatencyWindow,
     /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
     /// buckets.
-    pub(crate) fetch_permits: Semaphore,
+    pub(crate) fetch_permits: Arc<Semaphore>,
+    /// The cluster that the engine belongs to.
+    pub(crate) cluster: Option<Cluster>,
+    /// Loads that wait for other nodes.
+    pub(crate) peer_waits: Arc<PeerWaits>,
     pub(crate) engine: Arc<EngineShared>,
 }
 
@@ -228,7 +235,9 @@ impl BucketShared {
             file_queues: FileDownloadQueues::default(),
             sequential: SequentialDetector::default(),
             latencies: LatencyWindow::default(),
-            fetch_permits: Semaphore::new(MAX_RANGED_GETS),
+            fetch_permits: Arc::new(Semaphore::new(MAX_RANGED_GETS)),
+            cluster: engine.cluster.clone(),
+            peer_waits: Arc::default(),
             engine,
         }
     }

@@ -57,6 +57,14 @@ pub struct BucketStats {
     pub hedges_won: u64,
     /// Whole reads with bytes that do not have the object's digest.
     pub digest_mismatches: u64,
+    /// Requests for object data that another node of the cluster responded to.
+    pub peer_hits: u64,
+    /// Bytes of object data received from other nodes.
+    pub peer_bytes: u64,
+    /// Responses of other nodes that failed or ended early, and were continued at the origin.
+    pub peer_fallbacks: u64,
+    /// Bytes of object data sent to other nodes.
+    pub peer_served_bytes: u64,
 }
 
 /// The block pool.
@@ -250,6 +258,10 @@ pub(crate) struct Counters {
     hedges: AtomicU64,
     hedges_won: AtomicU64,
     digest_mismatches: AtomicU64,
+    peer_hits: AtomicU64,
+    peer_bytes: AtomicU64,
+    peer_fallbacks: AtomicU64,
+    peer_served_bytes: AtomicU64,
 }
 
 /// Number of repeated requests of a bucket.
@@ -324,6 +336,24 @@ impl Counters {
         self.digest_mismatches.fetch_add(1, Relaxed);
     }
 
+    /// Counts a response of another node.
+    pub(crate) fn peer_hit(&self) {
+        self.peer_hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn peer_bytes(&self, bytes: u64) {
+        self.peer_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts a response of another node that the origin continued.
+    pub(crate) fn peer_fallback(&self) {
+        self.peer_fallbacks.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn peer_served(&self, bytes: u64) {
+        self.peer_served_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// Returns whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
     /// both return `true`.
     pub(crate) fn may_hedge(&self) -> bool {
@@ -345,6 +375,10 @@ impl Counters {
             hedges: self.hedges.load(Relaxed),
             hedges_won: self.hedges_won.load(Relaxed),
             digest_mismatches: self.digest_mismatches.load(Relaxed),
+            peer_hits: self.peer_hits.load(Relaxed),
+            peer_bytes: self.peer_bytes.load(Relaxed),
+            peer_fallbacks: self.peer_fallbacks.load(Relaxed),
+            peer_served_bytes: self.peer_served_bytes.load(Relaxed),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bywash_mem::{BlockPool, Reservation, Share};
 use foldhash::fast::RandomState;
 use object_store::path::Path;
-use object_store::{GetResult, ObjectMeta};
+use object_store::{Attributes, GetResult, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -274,13 +274,28 @@ impl Versions {
         response: &GetResult,
     ) -> Arc<Version> {
         let attributes = response.attributes.clone();
-        let tags = TagCount::of(response);
+        self.record_version(stamp, meta, attributes, TagCount::of(response))
+    }
+
+    /// As [`Self::record`], of a version that something else than a response describes.
+    pub(crate) fn record_version(
+        &self,
+        stamp: RequestStamp,
+        meta: ObjectMeta,
+        attributes: Attributes,
+        tags: TagCount,
+    ) -> Arc<Version> {
         let writes = self.lock_of(&meta.location).lock();
         let old = self.known_object(&meta.location);
         let superseded = old.as_ref().is_some_and(|old| old.validated > stamp.at)
             || self.is_absent_since(&meta.location, stamp.at);
         let version = match old.map(|old| old.version) {
-            Some(old) if old.matches(&meta) && old.attributes == attributes && old.tags == tags => {
+            Some(old)
+                if old.matches(&meta)
+                    && old.attributes == attributes
+                    && old.tags == tags
+                    && !old.is_partial() =>
+            {
                 old
             }
             Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes, tags)),
@@ -294,6 +309,23 @@ impl Versions {
                 confirmed: stamp.at,
             });
         }
+        version
+    }
+
+    /// Returns the version with this ETag, which is strong, and length: the known one, or a new one in its place.
+    pub(crate) fn record_partial(&self, meta: ObjectMeta) -> Arc<Version> {
+        let path = meta.location.clone();
+        let _writes = self.lock_of(&path).lock();
+        let known = self.known_object(&path).map(|known| known.version);
+        if let Some(known) = known.filter(|known| known.matches(&meta)) {
+            return known;
+        }
+        let version = Arc::new(Version::partial(self.store, meta));
+        self.absent().remove_if(self.store, &path, |_| true);
+        self.known().insert(Known {
+            version: Arc::clone(&version),
+            confirmed: Instant::now(),
+        });
         version
     }
 

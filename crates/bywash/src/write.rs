@@ -149,7 +149,7 @@ impl Bucket {
         read::keep_upload(self.shared(), path, blocks, length, e_tag).await;
     }
 
-    /// Runs `change` at the origin, then drops what is known of `path`.
+    /// Runs `change` at the origin, then drops what is known of `path`, in a cluster at all nodes.
     ///
     /// Runs in a task of its own. If it were dropped with its caller, the origin might still carry out the change
     /// after the invalidation.
@@ -162,9 +162,10 @@ impl Bucket {
         let change = change(path.clone());
         let path = path.clone();
         let task = tokio::spawn(async move {
+            let turn = shared.turn(vec![path.clone()]).await;
             let result = change.await;
             shared.invalidate(&path);
-            result
+            turn.end(result).await
         });
         task.await.map_err(|source| Error::JoinError { source })?
     }

@@ -68,6 +68,7 @@ fn writes_each_counter_under_its_name() {
         hedges_won: 11,
         digest_mismatches: 13,
         retries: 12,
+        ..BucketStats::default()
     };
     stats.buckets.insert("data".to_owned(), counters);
     stats.pool.evictions = 8;

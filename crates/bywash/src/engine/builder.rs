@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
 use crate::cgroup::available_memory;
+use crate::cluster::Cluster;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
 use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
@@ -46,6 +47,7 @@ pub struct EngineBuilder {
     slow_eviction: Option<Duration>,
     slow_eviction_rounds: Option<u32>,
     disk: Option<DiskOptions>,
+    cluster: Option<Cluster>,
     #[cfg(feature = "testing")]
     fake_disk: Option<bywash_disk::testing::FakeDisk>,
 }
@@ -66,6 +68,7 @@ impl EngineBuilder {
             slow_eviction: None,
             slow_eviction_rounds: None,
             disk: None,
+            cluster: None,
             #[cfg(feature = "testing")]
             fake_disk: None,
         }
@@ -169,6 +172,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the cluster that the engine belongs to: nodes over the same origins that act as one. Default: none.
+    #[must_use]
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// For tests: uses a disk in memory for the tier that [`Self::disk`] sets.
     #[cfg(feature = "testing")]
     #[must_use]
@@ -262,6 +272,7 @@ impl EngineBuilder {
             spill,
             disk,
             stores: AtomicU32::new(0),
+            cluster: self.cluster,
         };
         Ok(Engine {
             shared: Arc::new(shared),

@@ -185,7 +185,10 @@ async fn begin(
     bucket.counters.request();
     bucket.counters.miss();
     match try_begin(bucket, path, &options).await {
-        Err(error) if is_version_change(&error) => try_begin(bucket, path, &options).await,
+        Err(error) if is_version_change(&error) => {
+            bucket.share_change(path).await;
+            try_begin(bucket, path, &options).await
+        }
         started => started,
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use object_store::{GetResult, Result};
 
 use super::hedged_fetch::HedgedFetch;
+use super::peer_fetch::Places;
 use super::ranged::{self, is_version_change};
 use crate::retry::{Retries, is_transient, unavailable};
 use crate::shared::BucketShared;
@@ -19,6 +20,11 @@ use crate::versions::Version;
 pub(super) trait Sink: Send {
     /// Whether a response that goes on after the range is an error.
     const ENDS_RESPONSE: bool = false;
+
+    /// Returns where its bytes may come from.
+    fn places(&self) -> Places {
+        Places::All
+    }
 
     /// Returns the first byte not received yet and the end of the range.
     fn missing(&self) -> Range<u64>;
@@ -68,13 +74,13 @@ async fn with_retries(
     let object = &version.meta.location;
     let mut retries = Retries::new(bucket.retry());
     loop {
-        let missing = sink.missing();
+        let (missing, places) = (sink.missing(), sink.places());
         let fetch = match first.take() {
             Some(result) => HedgedFetch::from_response(bucket, version, result, missing.end),
             None => tokio::select! {
                 biased;
                 () = sink.until_unwanted() => return Ok(End::Unwanted),
-                fetch = HedgedFetch::start(bucket, version, missing) => fetch,
+                fetch = HedgedFetch::start(bucket, version, missing, places) => fetch,
             },
         };
         let error = match receive(version, fetch, sink, &mut retries).await {

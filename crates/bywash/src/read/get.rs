@@ -37,6 +37,9 @@ pub(crate) async fn get(
     match first {
         // A request sent before the change could return the same version again.
         Err(error) if is_version_change(&error) || is_digest_mismatch(&error) => {
+            if is_version_change(&error) {
+                bucket.share_change(path).await;
+            }
             let now = Some(Instant::now());
             Box::pin(try_get(bucket, path, &options, now)).await
         }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::hedge::{self, HedgeTimer};
 use super::latencies::RequestClass;
+use super::peer_fetch::{self, Places};
 use super::ranged::{self, RangeBody};
 use crate::retry::stalled;
 use crate::shared::BucketShared;
@@ -38,6 +39,8 @@ struct Source {
     at: u64,
     body: RangeBody,
     hedge: bool,
+    /// Its bytes are counted where they arrive: some may be another node's.
+    is_counted: bool,
 }
 
 impl<'a> HedgedFetch<'a> {
@@ -52,20 +55,31 @@ impl<'a> HedgedFetch<'a> {
             at: result.range.start,
             body: result.into_stream(),
             hedge: false,
+            is_counted: false,
         };
         Self::new(bucket, version, source, end, None)
     }
 
-    /// Waits for a request permit. The request is sent when the first piece is polled for.
+    /// Waits for a request permit. The request is sent when the first piece is polled for. In a cluster, the requests to the
+    /// origin wait for permits themselves.
     pub(super) async fn start(
         bucket: &'a Arc<BucketShared>,
         version: &'a Arc<Version>,
         range: Range<u64>,
+        places: Places,
     ) -> Self {
-        let permit = bucket.fetch_permits.acquire().await.ok();
+        let stripes = match places {
+            Places::All => peer_fetch::stripes(bucket, version, range.clone()),
+            Places::Origin => None,
+        };
+        let permit = match stripes {
+            None => bucket.fetch_permits.acquire().await.ok(),
+            Some(_) => None,
+        };
         let source = Source {
             at: range.start,
-            body: lazy_get(bucket, version, range.clone()),
+            is_counted: stripes.is_some(),
+            body: stripes.unwrap_or_else(|| lazy_get(bucket, version, range.clone())),
             hedge: false,
         };
         let blocks = (range.end - range.start).div_ceil(bucket.block_size);
@@ -121,8 +135,10 @@ impl<'a> HedgedFetch<'a> {
                 Some(Ok(piece)) => {
                     let at = source.at;
                     source.at += piece.len() as u64;
-                    self.bucket.counters.origin_bytes(piece.len() as u64);
-                    self.version.cost.bytes(piece.len() as u64);
+                    if !source.is_counted {
+                        self.bucket.counters.origin_bytes(piece.len() as u64);
+                        self.version.cost.bytes(piece.len() as u64);
+                    }
                     if source.hedge && source.at >= self.end {
                         self.bucket.counters.hedge_won();
                     }
@@ -165,6 +181,7 @@ impl<'a> HedgedFetch<'a> {
             at: reached,
             body: lazy_get(self.bucket, self.version, reached..self.end),
             hedge: true,
+            is_counted: false,
         });
     }
 

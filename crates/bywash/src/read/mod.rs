@@ -14,6 +14,9 @@
 //! All bytes come by [`fetch`], those of whole downloads too: the only ranged GET with retries, hedging and a stall
 //! timeout.
 //!
+//! In a cluster, the version comes from its authority ([`resolve`]), the bytes of a ranged GET from the node that owns them or the
+//! origin ([`peer_fetch`]); requests of other nodes are served by [`serve`].
+//!
 //! The response begins only after the first bytes have arrived. If the version has disappeared by then, the read
 //! starts over, once.
 
@@ -29,6 +32,7 @@ mod hedge;
 mod hedged_fetch;
 mod latencies;
 mod loans;
+mod peer_fetch;
 mod pieces;
 mod plan;
 mod range_fetch;
@@ -39,6 +43,7 @@ mod resident;
 mod resolution;
 mod resolve;
 mod sequential;
+mod serve;
 mod shared_error;
 mod single_flight;
 mod to_file;
@@ -55,7 +60,9 @@ pub(crate) use ranges::get_ranges;
 pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
 pub use resident::ResidentObject;
 pub(crate) use resolution::FlightResult;
+pub(crate) use resolve::request_version;
 pub(crate) use sequential::SequentialDetector;
+pub(crate) use shared_error::clone_error;
 pub(crate) use single_flight::SingleFlight;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
 pub(crate) use to_file::{FileDownloadQueues, FileDownloads};

@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::{BlockOptions, Incomplete, Keep, Load};
+use bywash_mem::{BlockOptions, Incomplete, Keep, Load, Priority};
 use futures::future::join_all;
 use object_store::{GetResult, Result};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fetch::{End, Sink, fetch};
+use super::peer_fetch::Places;
 use super::ranged;
 use super::shared_error::load_error;
 use crate::disk::DiskVersion;
@@ -33,6 +34,8 @@ pub(super) struct RangeFetch {
     /// Cancelled when the reader that needs these blocks is dropped.
     cancel: CancellationToken,
     unawaited: Option<Unawaited>,
+    /// Where absent bytes may come from.
+    places: Places,
 }
 
 /// State of a fetch without any waiter or follower, as far as was observed.
@@ -68,7 +71,14 @@ impl RangeFetch {
             stored: None,
             cancel,
             unawaited: None,
+            places: Places::All,
         }
+    }
+
+    /// Asks no other node of the cluster.
+    pub(super) fn from_origin_only(self) -> Self {
+        let places = Places::Origin;
+        Self { places, ..self }
     }
 
     /// Begins with a response that carries the blocks' bytes.
@@ -86,13 +96,14 @@ impl RangeFetch {
     pub(super) async fn run(self) {
         let stored = self.bucket.disk_version(&self.version);
         let Some((_, stored)) = stored.filter(|_| self.first.is_none()) else {
-            return self.fetch_from_origin().await;
+            return self.fetch_absent().await;
         };
         let Self {
             bucket,
             version,
             loads,
             cancel,
+            places,
             ..
         } = self;
         let Some(disk) = &bucket.engine.disk else {
@@ -100,7 +111,8 @@ impl RangeFetch {
         };
         let fetch = |loads| {
             let (bucket, version) = (Arc::clone(&bucket), Arc::clone(&version));
-            Self::new(bucket, version, loads, cancel.clone()).fetch_from_origin()
+            let fetch = Self::new(bucket, version, loads, cancel.clone());
+            Self { places, ..fetch }.fetch_absent()
         };
         let (on_disk, absent): (Vec<_>, Vec<_>) = loads
             .into_iter()
@@ -122,7 +134,35 @@ impl RangeFetch {
         tokio::join!(absent, read);
     }
 
-    /// Fills the blocks from the origin. Each is queued for the disk tier.
+    /// Fills the blocks by requests: in a cluster one for each stripe, at once. So a stripe that this node owns, for which other
+    /// nodes may wait, does not wait behind one of theirs.
+    async fn fetch_absent(mut self) {
+        let cluster = self.bucket.cluster.as_ref();
+        let Some(cluster) = cluster.filter(|_| self.places == Places::All && self.first.is_none())
+        else {
+            return self.fetch_from_origin().await;
+        };
+        let block_size = self.bucket.block_size;
+        let stripe = |load: &Load| {
+            let at = u64::from(load.key().block) * block_size;
+            cluster.peers.stripe_end(at)
+        };
+        let mut stripes: Vec<(u64, Vec<Load>)> = Vec::new();
+        for load in self.loads.drain(..) {
+            let end = stripe(&load);
+            match stripes.last_mut() {
+                Some((last, loads)) if *last == end => loads.push(load),
+                _ => stripes.push((end, vec![load])),
+            }
+        }
+        let fetches = stripes.into_iter().map(|(_, loads)| {
+            let (bucket, version) = (Arc::clone(&self.bucket), Arc::clone(&self.version));
+            Self::new(bucket, version, loads, self.cancel.clone()).fetch_from_origin()
+        });
+        join_all(fetches).await;
+    }
+
+    /// Fills the blocks by one request. Each is queued for the disk tier.
     async fn fetch_from_origin(mut self) {
         let stored = self.bucket.disk_version(&self.version);
         self.stored = stored.map(|(_, stored)| stored);
@@ -182,6 +222,14 @@ pub(super) fn publish(
     stored: Option<&Arc<DiskVersion>>,
 ) -> Result<(), Incomplete> {
     let key = load.key();
+    let is_foreign = is_foreign(bucket, version, key.block);
+    let stored = stored.filter(|_| !is_foreign);
+    if is_foreign {
+        load.set_options(BlockOptions {
+            priority: Priority::Low,
+            ..load.options()
+        });
+    }
     if stored.is_some() {
         load.set_options(BlockOptions {
             keep: Keep::Spill,
@@ -194,6 +242,16 @@ pub(super) fn publish(
         disk.keep(stored, key, version.block_len(key.block, bucket.block_size));
     }
     Ok(())
+}
+
+/// Returns whether another node of the cluster owns a block. Here it is evicted before those that this node owns, and does not go to
+/// the disk tier: the nodes' memories and disks together hold more than one of them.
+fn is_foreign(bucket: &BucketShared, version: &Version, block: u32) -> bool {
+    bucket.cluster.as_ref().is_some_and(|cluster| {
+        let at = u64::from(block) * bucket.block_size;
+        let path = &version.meta.location;
+        version.strong_etag().is_some() && !cluster.peers.is_own(&bucket.name, path, at)
+    })
 }
 
 /// Splits loads, in order, into runs of neighbouring blocks.
@@ -212,6 +270,10 @@ fn runs(loads: Vec<Load>) -> Vec<Vec<Load>> {
 }
 
 impl Sink for RangeFetch {
+    fn places(&self) -> Places {
+        self.places
+    }
+
     fn missing(&self) -> Range<u64> {
         let size = self.bucket.block_size;
         let block = |load: &Load| load.key().block;

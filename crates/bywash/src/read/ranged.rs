@@ -44,6 +44,13 @@ pub(super) async fn get(
         return Err(bad_response(version, detail));
     }
     let encoding = encoding(&result.attributes);
+    if version.is_partial() {
+        // Whether the range alone was compressed on its way is not known.
+        return match encoding {
+            None => Ok(result.into_stream()),
+            Some(_) => Err(changed(version)),
+        };
+    }
     if encoding != self::encoding(&version.attributes) {
         return Err(bad_response(version, other_encoding(encoding)));
     }

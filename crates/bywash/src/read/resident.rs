@@ -38,9 +38,8 @@ impl AsRef<[u8]> for LentBlock {
 
 impl ResidentObject {
     pub(crate) fn find(bucket: &Arc<BucketShared>, path: &str) -> Option<Self> {
-        let max_age = bucket.consistency.max_age();
-        let (version, fresh) = bucket.versions.get(path, max_age)?;
-        (fresh && version.cacheable()).then(|| Self {
+        let version = bucket.fresh(path)?;
+        version.cacheable().then(|| Self {
             bucket: Arc::clone(bucket),
             version,
         })

@@ -17,9 +17,11 @@ use super::resolution::{FlightResult, Resolution};
 use super::shared_error::clone_error;
 use super::single_flight::{FlightGuard, FlightOutcome};
 use super::{plan, ranged};
+use crate::cluster::{Cluster, CurrentVersion, ObjectVersion};
 use crate::limits::MAX_ABANDONED_MEMORY_DIVISOR;
 use crate::retry::{is_out_of_range, once, with_retries};
 use crate::shared::BucketShared;
+use crate::tag_count::TagCount;
 use crate::versions::{RequestStamp, Version};
 
 /// Returns the current version of `path`: from memory if it was confirmed within the window, else from the origin.
@@ -36,7 +38,7 @@ pub(super) async fn resolve(
 ) -> Result<Resolution> {
     let began = Instant::now();
     let window = bucket.consistency.max_age();
-    let known = bucket.versions.get(path, window);
+    let known = bucket.known(path);
     let known = match known {
         Some((version, true)) => return Ok(Resolution::known(version)),
         // Every read of an uncacheable object goes to the origin anyway.
@@ -44,7 +46,7 @@ pub(super) async fn resolve(
             return Ok(Resolution::known(version));
         }
         Some((version, false)) => Some(version),
-        None if bucket.versions.is_absent(path) => {
+        None if bucket.is_absent(path) => {
             bucket.counters.absence();
             return Err(Error::NotFound {
                 path: path.to_string(),
@@ -55,10 +57,16 @@ pub(super) async fn resolve(
     };
     // Also `None` if that is before the clock's start.
     let mut oldest = window.and_then(|window| began.checked_sub(window));
+    // In a cluster a flight sent before this read began may return what a write acknowledged since at another node has replaced.
+    if bucket.cluster.is_some() && window.is_some() {
+        oldest = Some(began);
+    }
     oldest = oldest.max(not_before);
     loop {
         let query = match known.clone() {
             _ if options.head => OriginQuery::Head,
+            // The authority states the version, and one node requests the bytes for all.
+            _ if bucket.cluster.is_some() => OriginQuery::Head,
             // A stale version is mostly unchanged: if its data is here, a HEAD is enough.
             Some(version) if plan::is_first_present(bucket, &version, options.range.as_ref()) => {
                 OriginQuery::Head
@@ -180,6 +188,36 @@ pub(super) async fn head(bucket: &Arc<BucketShared>, path: &Path) -> Result<Arc<
     head_sent(bucket, path, || bucket.versions.stamp(path)).await
 }
 
+/// Requests the current version from the origin, for the authority of a cluster. Records nothing.
+pub(crate) async fn request_version(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+) -> Result<CurrentVersion> {
+    let attempt = || send_head(bucket, path);
+    match with_retries(bucket.retry(), "head", path, attempt).await {
+        Ok(response) => Ok(Some(Arc::new(ObjectVersion {
+            meta: at(path, response.meta.clone()),
+            tag_count: TagCount::of(&response).0,
+            digest: response.extensions.get().copied(),
+            attributes: response.attributes,
+        }))),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks the authority of the cluster for the current version, and records its answer.
+async fn ask_authority(
+    bucket: &Arc<BucketShared>,
+    cluster: &Cluster,
+    path: &Path,
+    stamp: RequestStamp,
+) -> Result<Arc<FlightResult>> {
+    let answer = cluster.versions.read(&bucket.name, path).await;
+    let version = bucket.record_answer(stamp, path, answer)?;
+    Ok(FlightResult::known(version))
+}
+
 /// As [`head`]; calls `stamp` when the request is sent.
 async fn head_sent(
     bucket: &Arc<BucketShared>,
@@ -187,6 +225,9 @@ async fn head_sent(
     stamp: impl FnOnce() -> RequestStamp,
 ) -> Result<Arc<FlightResult>> {
     let stamp = stamp();
+    if let Some(cluster) = &bucket.cluster {
+        return ask_authority(bucket, cluster, path, stamp).await;
+    }
     let attempt = || send_head(bucket, path);
     let result = with_retries(bucket.retry(), "head", path, attempt).await;
     record_head(bucket, path, stamp, result)
@@ -199,6 +240,10 @@ pub(super) async fn head_once(
     limit: Duration,
 ) -> Result<Arc<FlightResult>> {
     let stamp = bucket.versions.stamp(path);
+    if let Some(cluster) = &bucket.cluster {
+        let asked = ask_authority(bucket, cluster, path, stamp);
+        return once(limit, "head", path, asked).await;
+    }
     let result = once(limit, "head", path, send_head(bucket, path)).await;
     record_head(bucket, path, stamp, result)
 }

@@ -12,6 +12,7 @@ use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult,
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
+use crate::cluster::ObjectVersion;
 use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
@@ -93,6 +94,8 @@ pub(crate) struct Version {
     integrity: Arc<Integrity>,
     /// Held by its reads.
     file: Mutex<Weak<SharedFile>>,
+    /// Only its ETag and length are known, from the request of another node.
+    partial: bool,
 }
 
 impl Version {
@@ -114,6 +117,15 @@ impl Version {
             cost: Arc::default(),
             integrity: Arc::default(),
             file: Mutex::default(),
+            partial: false,
+        }
+    }
+
+    /// A version of which only ETag and length are known. Its blocks can be loaded; a read of this node needs the rest first.
+    pub(super) fn partial(store: u32, meta: ObjectMeta) -> Self {
+        Self {
+            partial: true,
+            ..Self::new(store, meta, Attributes::new(), TagCount::default())
         }
     }
 
@@ -136,14 +148,20 @@ impl Version {
             cost: Arc::clone(&self.cost),
             integrity: Arc::clone(&self.integrity),
             file: Mutex::default(),
+            partial: false,
         }
     }
 
     /// Keeps the digest that a response to a request for this version states, unless one is known.
     pub(crate) fn learn_digest(&self, response: &GetResult) {
         if let Some(digest) = response.extensions.get::<ContentDigest>() {
-            self.integrity.digest.get_or_init(|| *digest);
+            self.learn(*digest);
         }
+    }
+
+    /// Keeps the digest of its content, unless one is known.
+    pub(crate) fn learn(&self, digest: ContentDigest) {
+        self.integrity.digest.get_or_init(|| digest);
     }
 
     /// As [`Self::learn_digest`], of the ETag and digest that `request` returns. Runs once for all copies of this version;
@@ -219,6 +237,24 @@ impl Version {
             Validator::Modified(date) => same && date == meta.last_modified,
             Validator::None => false,
         }
+    }
+
+    /// Returns whether only its ETag and length are known.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.partial
+    }
+
+    /// Returns whether `now` is this version with these headers.
+    pub(crate) fn is_as(&self, now: &ObjectVersion) -> bool {
+        let same = match self.validator {
+            // Two requests cannot be bound to it: no block of it is kept, only what was stated.
+            Validator::None => {
+                let of = |meta: &ObjectMeta| (meta.size, meta.last_modified, meta.e_tag.clone());
+                of(&self.meta) == of(&now.meta)
+            }
+            _ => self.matches(&now.meta),
+        };
+        same && !self.partial && self.tags.0 == now.tag_count && self.attributes == now.attributes
     }
 
     /// Makes a request conditional on this version, and adds the open file that a read holds.

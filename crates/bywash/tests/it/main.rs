@@ -4,6 +4,7 @@
 
 mod cache_contents;
 mod cached_reads;
+mod cluster;
 mod conformance;
 mod disk_tier;
 mod far_origin;

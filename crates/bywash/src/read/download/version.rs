@@ -15,7 +15,7 @@ use crate::versions::Version;
 /// Returns whether a version that another caller found is still the current one.
 pub(super) async fn is_current(bucket: &Arc<BucketShared>, version: &Version) -> Result<bool> {
     let path = &version.meta.location;
-    let now = match bucket.versions.get(path, bucket.consistency.max_age()) {
+    let now = match bucket.known(path) {
         Some((now, true)) => now,
         _ => head(bucket, path).await?,
     };
@@ -28,7 +28,7 @@ pub(super) fn cached(
     path: &Path,
     range: Option<&GetRange>,
 ) -> Option<Arc<Version>> {
-    let (version, is_fresh) = bucket.versions.get(path, bucket.consistency.max_age())?;
+    let (version, is_fresh) = bucket.known(path)?;
     let range = checked_range(&version, range).ok()?;
     let (size, pool) = (bucket.block_size, &bucket.engine.pool);
     let mut blocks = (range.start / size) as u32..range.end.div_ceil(size) as u32;
@@ -50,7 +50,14 @@ pub(super) async fn first_response(
     range: Option<&GetRange>,
     part_size: u64,
 ) -> Result<(Arc<Version>, Option<GetResult>)> {
-    let known = bucket.versions.get(path, bucket.consistency.max_age());
+    let known = bucket.known(path);
+    // In a cluster, one node requests the first bytes for all.
+    if bucket.cluster.is_some() {
+        return match known {
+            Some((version, true)) => Ok((version, None)),
+            _ => Ok((head(bucket, path).await?, None)),
+        };
+    }
     // As for a read: if the first bytes are likely there, a HEAD is enough.
     let is_here = match &known {
         Some((version, _)) => plan::is_first_present(bucket, version, range),

@@ -70,8 +70,10 @@ impl Upload {
                 let written = self.written.take();
                 let late = self.late.clone();
                 tokio::spawn(async move {
-                    let ended = end_session(driver, journaled, tail, whole, late).await;
+                    let turn = bucket.shared().turn(vec![path.clone()]).await;
+                    let mut ended = end_session(driver, journaled, tail, whole, late).await;
                     bucket.shared().invalidate(&path);
+                    ended.result = turn.end(ended.result).await;
                     if let (Ok(found), Some(written)) = (&ended.result, written) {
                         let e_tag = found.e_tag.as_deref();
                         bucket.keep_upload(&path, written, length, e_tag).await;

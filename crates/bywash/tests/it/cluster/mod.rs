@@ -1,0 +1,5 @@
+//! Several engines that act as one, over one origin.
+
+mod fake;
+mod reads;
+mod writes;

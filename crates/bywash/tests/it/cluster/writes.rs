@@ -1,0 +1,169 @@
+//! Writes: begun at the authority before the origin is asked, ended after it, and then seen by all nodes at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bywash::{Consistency, EngineError, UploadOptions};
+use bywash_support::faulty_store::Fault as OriginFault;
+use bywash_support::pattern;
+use futures::{StreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions};
+
+use super::fake::{BLOCK, Nodes, in_turn};
+
+fn path() -> Path {
+    Path::from("a")
+}
+
+/// Reads the object at all nodes, so that each holds a lease of what it has.
+async fn all_read(nodes: &Nodes, expected: Option<&Bytes>) {
+    for node in 0..3 {
+        match (nodes.read(node, &path()).await, expected) {
+            (Err(Error::NotFound { .. }), None) => {}
+            (Ok(read), Some(expected)) => assert!(read == *expected, "node {node}"),
+            (read, _) => panic!("node {node}: {read:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_write_is_seen_by_all_nodes_at_once() {
+    let nodes = Nodes::new();
+    let long = pattern(7, 9 * BLOCK);
+    nodes.store(&Path::from("from"), "copied".into()).await;
+    all_read(&nodes, None).await;
+
+    nodes.buckets[1].put(&path(), "put".into()).await.unwrap();
+    all_read(&nodes, Some(&"put".into())).await;
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+
+    nodes.buckets[2]
+        .copy(&Path::from("from"), &path())
+        .await
+        .unwrap();
+    all_read(&nodes, Some(&"copied".into())).await;
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+
+    let mut upload = nodes.buckets[0]
+        .upload(&path(), UploadOptions::default())
+        .await
+        .unwrap();
+    upload.write(long.clone()).await.unwrap();
+    upload.finish().await.unwrap();
+    all_read(&nodes, Some(&long)).await;
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+
+    let bucket = &nodes.buckets[1];
+    let id = bucket
+        .create_upload(&path(), PutMultipartOptions::default())
+        .await
+        .unwrap();
+    let body = stream::iter([Ok(Bytes::from("part"))]).boxed();
+    let e_tag = bucket.put_part(&path(), &id, 1, 4, body).await.unwrap();
+    all_read(&nodes, Some(&long)).await;
+    assert!(
+        nodes.authority.take_log().is_empty(),
+        "a part changes nothing"
+    );
+    let parts = [bywash::UploadedPart { number: 1, e_tag }];
+    bucket
+        .complete_upload(&path(), &id, &parts, PutMode::Overwrite)
+        .await
+        .unwrap();
+    all_read(&nodes, Some(&"part".into())).await;
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+
+    nodes.buckets[2].delete(&path()).await.unwrap();
+    all_read(&nodes, None).await;
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+}
+
+#[tokio::test]
+async fn one_request_that_deletes_many_is_one_write() {
+    let nodes = Nodes::new();
+    let names = ["a", "b", "c"].map(Path::from);
+    for name in &names {
+        nodes.store(name, "old".into()).await;
+        assert_eq!(nodes.read(0, name).await.unwrap(), "old");
+    }
+    let paths = stream::iter(names.clone().map(Ok)).boxed();
+    let deleted: Vec<_> = nodes.buckets[1].delete_stream(paths).collect().await;
+    assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
+    assert_eq!(nodes.authority.take_log(), ["begin a b c", "Written a b c"]);
+    for name in &names {
+        let read = nodes.read(0, name).await;
+        assert!(matches!(read, Err(Error::NotFound { .. })), "{read:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_a_failed_write_says_whether_it_may_have_succeeded() {
+    let nodes = Nodes::new();
+    nodes.store(&path(), "old".into()).await;
+    let create = PutOptions::from(PutMode::Create);
+    let refused = nodes.buckets[0]
+        .put_opts(&path(), "new".into(), create.clone())
+        .await;
+    assert!(
+        matches!(refused, Err(Error::AlreadyExists { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Refused a"]);
+
+    nodes.faults.fault("put", "", OriginFault::LoseResponse);
+    let path = Path::from("b");
+    let lost = nodes.buckets[0].put_opts(&path, "new".into(), create).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(nodes.authority.take_log(), ["begin b", "InDoubt b"]);
+    assert_eq!(nodes.read(1, &path).await.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn write_that_the_other_nodes_may_not_see_is_not_acknowledged() {
+    let nodes = Nodes::new();
+    *nodes.authority.refuses_ends.lock() = true;
+    let bucket = &nodes.buckets[0];
+    let is_slow_down =
+        |error: &Error| matches!(EngineError::find(error), Some(EngineError::SlowDown { .. }));
+    let put = bucket.put(&path(), "new".into()).await;
+    assert!(put.as_ref().is_err_and(is_slow_down), "{put:?}");
+    let deleted = bucket.delete(&path()).await;
+    assert!(deleted.is_err(), "{deleted:?}");
+    // A refusal stays a refusal.
+    nodes.store(&path(), "old".into()).await;
+    let create = PutOptions::from(PutMode::Create);
+    let refused = bucket.put_opts(&path(), "new".into(), create).await;
+    assert!(
+        matches!(refused, Err(Error::AlreadyExists { .. })),
+        "{refused:?}"
+    );
+}
+
+/// The origin may carry it out after its client has left, so the write goes on to its end.
+#[tokio::test]
+async fn write_whose_client_leaves_is_ended() {
+    let nodes = Arc::new(Nodes::with(2, in_turn, Consistency::default(), |builder| {
+        builder
+    }));
+    nodes.faults.fault("put", "", OriginFault::HoldResponse);
+    let client = tokio::spawn({
+        let bucket = nodes.buckets[0].clone();
+        async move { bucket.put(&path(), "new".into()).await }
+    });
+    nodes.faults.wait_until_held().await;
+    client.abort();
+    assert!(client.await.is_err());
+    assert_eq!(nodes.authority.take_log(), ["begin a"]);
+    nodes.faults.release(1);
+    let ended = async {
+        while nodes.authority.log.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), ended)
+        .await
+        .unwrap();
+    assert_eq!(nodes.authority.take_log(), ["Written a"]);
+}
