@@ -39,7 +39,10 @@ impl BucketShared {
             return known;
         };
         if window.is_none() {
-            return known.map(|(version, fresh)| (version.clone(), fresh && !version.is_partial()));
+            return known.map(|(version, fresh)| {
+                let usable = fresh && !version.is_partial();
+                (version, usable)
+            });
         }
         let current = || cluster.versions.current(&self.name, path.as_ref());
         let now = match current() {

@@ -93,7 +93,7 @@ impl Stripes {
                 None if self.at >= self.end => return Ok(None),
                 None => source = Some(self.open().await),
                 Some(Source::Peer { body, until, _wait }) => {
-                    let (bytes, body) = self.from_peer(body, until).await;
+                    let (bytes, body) = self.take_from_peer(body, until).await;
                     let next = match body {
                         _ if self.at >= until => None,
                         Some(body) => Some(Source::Peer { body, until, _wait }),
@@ -124,7 +124,7 @@ impl Stripes {
                     _permit,
                 }) => match body.try_next().await? {
                     Some(bytes) => {
-                        self.from_origin(&bytes, until)?;
+                        self.take_origin_bytes(&bytes, until)?;
                         let source = Source::Origin {
                             body,
                             until,
@@ -151,7 +151,7 @@ impl Stripes {
     }
 
     /// Counts bytes of the origin. Those after the end of the whole range are passed on: the fetch judges them.
-    fn from_origin(&mut self, bytes: &Bytes, until: u64) -> Result<()> {
+    fn take_origin_bytes(&mut self, bytes: &Bytes, until: u64) -> Result<()> {
         self.at += bytes.len() as u64;
         self.bucket.counters.origin_bytes(bytes.len() as u64);
         self.version.cost.bytes(bytes.len() as u64);
@@ -211,7 +211,7 @@ impl Stripes {
     }
 
     /// Returns the next bytes of a stripe, if there are any, and the rest of the response unless it has failed.
-    async fn from_peer(
+    async fn take_from_peer(
         &mut self,
         mut body: BoxStream<'static, Result<Bytes>>,
         until: u64,

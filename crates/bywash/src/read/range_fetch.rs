@@ -76,7 +76,7 @@ impl RangeFetch {
     }
 
     /// Asks no other node of the cluster.
-    pub(super) fn from_origin_only(self) -> Self {
+    pub(super) fn only_from_origin(self) -> Self {
         let places = Places::Origin;
         Self { places, ..self }
     }

@@ -182,7 +182,7 @@ impl Served {
         let (bucket, version) = (Arc::clone(bucket), Arc::clone(&self.version));
         let cancel = self.cancel.token().clone();
         RangeFetch::new(bucket, version, loads, cancel)
-            .from_origin_only()
+            .only_from_origin()
             .spawn();
         Ok(())
     }
