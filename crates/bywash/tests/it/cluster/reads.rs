@@ -268,6 +268,11 @@ async fn read_joins_no_question_that_was_sent_before_it_began() {
     nodes.faults.wait_until_held().await;
     nodes.store(&path(), "new".into()).await;
     assert_eq!(nodes.read(0, &path()).await.unwrap(), "new");
+    assert_eq!(
+        nodes.faults.in_progress(),
+        1,
+        "it did not wait for the early one"
+    );
     nodes.faults.release(1);
     let early = early.await.unwrap().unwrap();
     assert!(early == "old" || early == "new");
