@@ -5,7 +5,7 @@
 //! outputs are [`Action`]s; a driver does the actions and returns their results as events. So the code that a process runs is the
 //! code that the simulation runs, seed by seed.
 //!
-//! Beside it, [`etcd`] sends its requests to etcd.
+//! Beside it, [`etcd`] sends its requests to etcd, and [`port`] those to other nodes.
 //!
 //! **Holders.** Bytes need no authority: a block is asked for by validator, and a wrong placement costs a request. Only the
 //! question which version is current has one node that decides: keys are hashed to shards, and etcd names the holder of each
@@ -37,12 +37,16 @@
 mod authority;
 mod direct;
 pub mod etcd;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod leases;
+mod limits;
 mod membership;
 mod message;
 mod names;
 mod node;
 mod placement;
+pub mod port;
 mod read;
 mod revoke;
 mod rules;

@@ -25,6 +25,12 @@ impl ClusterName {
         good.then(|| Self(name.to_owned()))
     }
 
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn node(&self, member: Member) -> String {
         let (node, boot) = (member.node.0, member.boot.0);
         format!("/bywash/{}/nodes/{node:016x}/{boot:016x}", self.0)
@@ -62,7 +68,7 @@ pub(super) fn range_end(prefix: &str) -> String {
 }
 
 /// Parses `ID/BOOT`, as it is in keys of nodes and in values of shards.
-pub(super) fn parse_member(text: &str) -> Option<Member> {
+pub(crate) fn parse_member(text: &str) -> Option<Member> {
     let (node, boot) = text.split_once('/')?;
     let hex = |text: &str| {
         let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -75,7 +81,7 @@ pub(super) fn parse_member(text: &str) -> Option<Member> {
 }
 
 /// Text of a member, as [`parse_member`] reads it.
-pub(super) fn member_text(member: Member) -> String {
+pub(crate) fn member_text(member: Member) -> String {
     format!("{:016x}/{:016x}", member.node.0, member.boot.0)
 }
 

@@ -14,5 +14,6 @@ mod wire;
 
 pub use client::{Etcd, EtcdError, Record};
 pub use keys::ClusterName;
+pub(crate) use keys::{member_text, parse_member};
 pub use version::{RefusedVersion, check_version};
 pub use watch::Watch;

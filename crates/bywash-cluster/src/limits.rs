@@ -1,0 +1,20 @@
+//! Limits of the port between nodes.
+
+/// Authenticated connections of other nodes. A hundred nodes have ten each; what is beyond them asks the origin.
+pub(crate) const MAX_PEER_CONNECTIONS: usize = 1024;
+/// TLS handshakes at once. The oldest one is ended for a new one. One needs some KiB, at most about 100 KiB; a member needs its
+/// place for a few milliseconds.
+pub(crate) const MAX_HANDSHAKES: usize = 256;
+/// Block streams that are served at once; further ones are refused as busy. Each holds pins of at most [`MAX_FRAME_BYTES`] and one
+/// item of the service's stream beside the buffers of its socket.
+pub(crate) const MAX_BLOCK_STREAMS: usize = 256;
+/// Payload of one frame, in bytes: what a client keeps of a stream until its checksum is compared.
+pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
+/// Body of one request, in bytes. A bucket's name and a path of 1,024 bytes need less than 8 KiB, however they are escaped.
+pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
+/// Text of a failure of a stream, in bytes.
+pub(crate) const MAX_FAILURE_BYTES: usize = 512;
+/// Cluster keys in one file: the one in use and, while it is replaced, another.
+pub(crate) const MAX_CLUSTER_KEYS: usize = 2;
+/// A file of cluster keys, in bytes: some lines.
+pub(crate) const MAX_KEY_FILE_BYTES: u64 = 4 << 10;

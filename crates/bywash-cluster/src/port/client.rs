@@ -1,0 +1,306 @@
+//! Sends requests to other nodes.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::cluster::{CurrentVersion, PeerRead};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use tokio::time::timeout;
+
+use super::frame::{Frame, FrameError, FrameReader};
+use super::handler::{BLOCKS, CALL};
+use super::identity::{PeerIdentity, Refusal, is_same_protocol};
+use super::key::{ClusterKeys, KeyError};
+use super::settings::PortSettings;
+use super::tls::client_config;
+use super::wire;
+use crate::message::{PeerRequest, PeerResponse};
+use crate::transport::{PeerAddress, PeerError, PeerTransport};
+
+/// Unused connections that are kept for each node.
+const IDLE_CONNECTIONS: usize = 16;
+
+/// The client of other nodes' ports. It keeps connections, and sends each request once.
+pub struct PeerClient {
+    http: reqwest::Client,
+    identity: Arc<PeerIdentity>,
+    stall: Duration,
+    counters: Arc<Counters>,
+}
+
+/// What went wrong so far.
+#[derive(Debug, Default)]
+struct Counters {
+    damaged: AtomicU64,
+}
+
+impl fmt::Debug for PeerClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerClient")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PeerClient {
+    /// A client that names itself by `identity`.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`]
+    pub fn new(
+        identity: Arc<PeerIdentity>,
+        keys: &ClusterKeys,
+        settings: PortSettings,
+    ) -> Result<Self, KeyError> {
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(client_config(keys)?)
+            .http1_only()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .tcp_nodelay(true)
+            .connect_timeout(settings.connect)
+            .pool_idle_timeout(settings.pool)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .build()
+            .map_err(|error| KeyError::Unusable(error.to_string()))?;
+        Ok(Self {
+            http,
+            identity,
+            stall: settings.stall,
+            counters: Arc::default(),
+        })
+    }
+
+    /// Number of frames that did not match their checksum.
+    #[must_use]
+    pub fn damaged(&self) -> u64 {
+        self.counters.damaged.load(Relaxed)
+    }
+
+    /// What this client names itself by.
+    #[cfg(test)]
+    pub(super) fn identity(&self) -> &PeerIdentity {
+        &self.identity
+    }
+
+    async fn send(&self, to: &PeerAddress, path: &str, body: Vec<u8>) -> Result<Frames, PeerError> {
+        let url = format!("https://{}{path}", to.address);
+        let request = self.http.post(url).headers(self.identity.headers(to));
+        let response = request.body(body).send().await;
+        let response = response.map_err(|error| {
+            tracing::debug!(%error, node = to.node.0, "no response of a node");
+            connect_error(&error)
+        })?;
+        if !is_same_protocol(response.headers()) {
+            return Err(PeerError::Foreign);
+        }
+        if response.status() != reqwest::StatusCode::OK {
+            return Err(Refusal::error(response.status()));
+        }
+        Ok(Frames {
+            response,
+            reader: FrameReader::new(),
+            counters: Arc::clone(&self.counters),
+        })
+    }
+}
+
+/// Whether the other end has no key of this cluster, or the handshake failed for another reason.
+fn connect_error(error: &reqwest::Error) -> PeerError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        match error.downcast_ref() {
+            Some(rustls::Error::InvalidCertificate(_))
+            | Some(rustls::Error::AlertReceived(_))
+            | Some(rustls::Error::PeerIncompatible(_)) => return PeerError::Foreign,
+            _ => {}
+        }
+        // The source of an I/O error is that of the error in it, which would be passed by.
+        cause = match error.downcast_ref::<io::Error>().map(io::Error::get_ref) {
+            Some(Some(inner)) => Some(inner),
+            _ => error.source(),
+        };
+    }
+    PeerError::Unreachable
+}
+
+/// Frames of a response as they arrive.
+struct Frames {
+    response: reqwest::Response,
+    reader: FrameReader,
+    counters: Arc<Counters>,
+}
+
+/// Why there is no further frame.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error("the connection to another node broke: {0}")]
+    Broken(#[from] reqwest::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("another node ended its stream early")]
+    Early,
+    #[error("another node sent no frame for too long")]
+    Stalled,
+    #[error("another node could not go on: {0}")]
+    Failed(String),
+    #[error("another node sent frames in a wrong order")]
+    Order,
+}
+
+impl Frames {
+    async fn next(&mut self) -> Result<Frame, StreamError> {
+        loop {
+            let frame = self.reader.next().inspect_err(|error| {
+                if *error == FrameError::Damaged {
+                    self.counters.damaged.fetch_add(1, Relaxed);
+                }
+            });
+            if let Some(frame) = frame? {
+                return Ok(frame);
+            }
+            match self.response.chunk().await? {
+                Some(bytes) => self.reader.feed(bytes),
+                None => return Err(StreamError::Early),
+            }
+        }
+    }
+
+    /// Reads the end of the body, so that the connection can be used again. Nothing may precede it.
+    async fn finish(&mut self) -> Result<(), StreamError> {
+        if !self.reader.is_between_frames() || self.response.chunk().await?.is_some() {
+            return Err(StreamError::Order);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PeerTransport for PeerClient {
+    async fn call(
+        &self,
+        to: &PeerAddress,
+        request: PeerRequest,
+        alive: &(dyn Fn() + Send + Sync),
+    ) -> Result<PeerResponse<CurrentVersion>, PeerError> {
+        let unreachable = |_| PeerError::Unreachable;
+        let body = wire::encode_request(request).map_err(|_| PeerError::Unreachable)?;
+        let mut frames = self.send(to, CALL, body).await?;
+        loop {
+            match frames.next().await.map_err(unreachable)? {
+                Frame::Alive => alive(),
+                Frame::Response(encoded) => {
+                    frames.finish().await.map_err(unreachable)?;
+                    let decoded = wire::decode_response(&encoded);
+                    return decoded.map_err(|_| PeerError::Unreachable);
+                }
+                Frame::Refused(error) => return Err(error),
+                Frame::Data(_) | Frame::End(_) | Frame::Failed(_) => {
+                    return Err(PeerError::Unreachable);
+                }
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        to: &PeerAddress,
+        wanted: &PeerRead,
+        peek: bool,
+        patience: Duration,
+    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError> {
+        let late = |_| PeerError::Unreachable;
+        let body = wire::encode_read(wanted, peek).map_err(|_| PeerError::Unreachable)?;
+        let sent = timeout(patience, self.send(to, BLOCKS, body)).await;
+        let mut frames = sent.map_err(late)??;
+        loop {
+            let frame = timeout(patience, frames.next()).await.map_err(late)?;
+            match frame.map_err(|_| PeerError::Unreachable)? {
+                Frame::Alive => {}
+                Frame::Data(first) => {
+                    let blocks = BlockStream {
+                        frames,
+                        first: Some(first),
+                        left: wanted.range.end.saturating_sub(wanted.range.start),
+                        received: 0,
+                        stall: self.stall,
+                    };
+                    return Ok(blocks.into_stream());
+                }
+                Frame::Refused(error) => return Err(error),
+                // The node is well, but its origin is not, or it has nothing.
+                Frame::Failed(_) | Frame::End(_) => return Err(PeerError::Absent),
+                Frame::Response(_) => return Err(PeerError::Unreachable),
+            }
+        }
+    }
+}
+
+/// A block stream that has begun.
+struct BlockStream {
+    frames: Frames,
+    first: Option<Bytes>,
+    /// Bytes of the range that are missing.
+    left: u64,
+    received: u64,
+    stall: Duration,
+}
+
+impl BlockStream {
+    /// Returns the bytes. The stream ends after the range; before it, it ends with an error.
+    fn into_stream(self) -> BoxStream<'static, object_store::Result<Bytes>> {
+        let items = stream::unfold(Some(self), |state| async move {
+            let mut blocks = state?;
+            match blocks.next().await {
+                Ok(Some(bytes)) => Some((Ok(bytes), Some(blocks))),
+                Ok(None) => None,
+                Err(source) => {
+                    let error = object_store::Error::Generic {
+                        store: "cluster",
+                        source: Box::new(source),
+                    };
+                    Some((Err(error), None))
+                }
+            }
+        });
+        items.boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, StreamError> {
+        if let Some(first) = self.first.take() {
+            return self.data(first).map(Some);
+        }
+        loop {
+            let frame = timeout(self.stall, self.frames.next()).await;
+            match frame.map_err(|_| StreamError::Stalled)?? {
+                Frame::Alive => {}
+                Frame::Data(bytes) => return self.data(bytes).map(Some),
+                Frame::End(total) if self.left == 0 && total == self.received => {
+                    let end = timeout(self.stall, self.frames.finish()).await;
+                    end.map_err(|_| StreamError::Stalled)??;
+                    return Ok(None);
+                }
+                Frame::End(_) => return Err(StreamError::Early),
+                Frame::Failed(message) => return Err(StreamError::Failed(message)),
+                Frame::Refused(_) | Frame::Response(_) => return Err(StreamError::Order),
+            }
+        }
+    }
+
+    /// Counts bytes; more than were asked for are an error.
+    fn data(&mut self, bytes: Bytes) -> Result<Bytes, StreamError> {
+        let length = bytes.len() as u64;
+        self.left = self.left.checked_sub(length).ok_or(StreamError::Order)?;
+        self.received += length;
+        Ok(bytes)
+    }
+}

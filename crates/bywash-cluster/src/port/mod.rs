@@ -1,0 +1,33 @@
+//! The port by which nodes of a cluster speak to each other: HTTP/1.1 over mutual TLS, of its own address.
+//!
+//! A request is small, and read whole. A response is a sequence of frames (`frame.rs`): the node sends at once that it is alive,
+//! and again after each [`PortSettings::alive`] without another frame, so a slow origin and a dead node look different. Then comes
+//! the response, or bytes with their checksum.
+//!
+//! **Memory.** The server holds for a connection the buffers of its socket and at most 64 KiB of requests, and for a block stream
+//! one item of the engine, which is a pin of the pool; it has limits for connections, handshakes and streams. The client holds for
+//! a stream one frame, at most 1 MiB, and what it read last. Nothing is read ahead at either end: the reader sets the pace.
+
+mod body;
+mod client;
+mod frame;
+mod handler;
+mod identity;
+mod key;
+mod server;
+mod settings;
+mod tls;
+mod version;
+mod wire;
+mod write_limit;
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+#[cfg(test)]
+mod tests;
+
+pub use client::PeerClient;
+pub use identity::{PEER_PROTOCOL, PeerIdentity};
+pub use key::{ClusterKey, ClusterKeys, KeyError};
+pub use server::PeerPort;
+pub use settings::PortSettings;

@@ -1,0 +1,226 @@
+//! Accepts connections of other nodes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::handler::Handler;
+use super::identity::PeerIdentity;
+use super::key::{ClusterKeys, KeyError};
+use super::settings::PortSettings;
+use super::tls::server_config;
+use super::write_limit::WriteLimit;
+use crate::limits::MAX_CALL_BYTES;
+use crate::transport::PeerService;
+
+/// Pause after a failed accept, which is mostly due to a lack of file descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Headers of one request; there are fewer than ten.
+const HEADERS: usize = 32;
+
+/// The server for other nodes.
+pub struct PeerPort {
+    handler: Arc<Handler>,
+    tls: TlsAcceptor,
+    connections: Arc<Semaphore>,
+    handshakes: Handshakes,
+}
+
+impl fmt::Debug for PeerPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerPort")
+            .field("handler", &self.handler)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Handshakes in progress, oldest first: each ends when its sender is dropped. Connections that never begin one push out each
+/// other, while a member needs its place for a few milliseconds.
+#[derive(Debug)]
+struct Handshakes {
+    places: Arc<Semaphore>,
+    oldest: VecDeque<oneshot::Sender<()>>,
+    limit: usize,
+}
+
+/// The place of one handshake.
+struct Place {
+    /// Resolves when the place is taken away.
+    taken: oneshot::Receiver<()>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Handshakes {
+    fn new(limit: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(limit)),
+            oldest: VecDeque::new(),
+            limit,
+        }
+    }
+
+    /// Returns a place, if necessary that of the oldest handshake. `None` never happens while the port lives.
+    async fn place(&mut self) -> Option<Place> {
+        let places = Arc::clone(&self.places);
+        let permit = match Arc::clone(&places).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                // Those that have ended have closed their end.
+                self.oldest.retain(|place| !place.is_closed());
+                self.oldest.pop_front();
+                places.acquire_owned().await.ok()?
+            }
+        };
+        if self.oldest.len() >= 2 * self.limit {
+            self.oldest.retain(|place| !place.is_closed());
+        }
+        let (held, taken) = oneshot::channel();
+        self.oldest.push_back(held);
+        Some(Place {
+            taken,
+            _permit: permit,
+        })
+    }
+}
+
+impl PeerPort {
+    /// A server that hands requests for `identity` to `service`.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`]
+    pub fn new(
+        identity: Arc<PeerIdentity>,
+        keys: &ClusterKeys,
+        service: Arc<dyn PeerService>,
+        settings: PortSettings,
+    ) -> Result<Self, KeyError> {
+        Ok(Self {
+            tls: TlsAcceptor::from(server_config(keys)?),
+            connections: Arc::new(Semaphore::new(settings.connections)),
+            handshakes: Handshakes::new(settings.handshakes),
+            handler: Arc::new(Handler {
+                identity,
+                service,
+                settings,
+                streams: Arc::new(Semaphore::new(settings.block_streams)),
+            }),
+        })
+    }
+
+    /// Serves until `shutdown` is ready. Requests in progress then have [`PortSettings::drain`] to end. Returns how many
+    /// connections were cut. Dropping the future cuts all at once.
+    pub async fn serve(
+        mut self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> usize {
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        tokio::pin!(shutdown);
+        loop {
+            let (socket, place) = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                accepted = self.accept(&listener) => accepted,
+            };
+            while connections.try_join_next().is_some() {}
+            let connection = Connection {
+                handler: Arc::clone(&self.handler),
+                tls: self.tls.clone(),
+                connections: Arc::clone(&self.connections),
+            };
+            connections.spawn(connection.run(socket, place, graceful.watcher()));
+        }
+        drop(listener);
+        // Handshakes end with their senders.
+        drop(self.handshakes);
+        let drained = timeout(self.handler.settings.drain, graceful.shutdown()).await;
+        while connections.try_join_next().is_some() {}
+        let cut = if drained.is_ok() {
+            0
+        } else {
+            connections.len()
+        };
+        connections.shutdown().await;
+        cut
+    }
+
+    /// Returns the next connection with a place for its handshake. Cancellation loses at most the connection just accepted.
+    async fn accept(&mut self, listener: &TcpListener) -> (TcpStream, Place) {
+        loop {
+            match listener.accept().await {
+                Ok((socket, _)) => {
+                    if let Some(place) = self.handshakes.place().await {
+                        return (socket, place);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed at the port for other nodes");
+                    sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+}
+
+/// A connection, and what it takes from the port.
+struct Connection {
+    handler: Arc<Handler>,
+    tls: TlsAcceptor,
+    connections: Arc<Semaphore>,
+}
+
+impl Connection {
+    async fn run(self, socket: TcpStream, place: Place, watcher: Watcher) {
+        // Otherwise the last segment of a response waits for an acknowledgement.
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+        let settings = self.handler.settings;
+        let socket = WriteLimit::new(socket, settings.stall);
+        let Place { taken, _permit } = place;
+        let handshake = tokio::select! {
+            biased;
+            _ = taken => return,
+            handshake = timeout(settings.handshake, self.tls.accept(socket)) => handshake,
+        };
+        drop(_permit);
+        let stream = match handshake {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake of a node failed"),
+            Err(_) => return tracing::debug!("TLS handshake of a node took too long"),
+        };
+        let Ok(_permit) = self.connections.try_acquire_owned() else {
+            return tracing::debug!(
+                "a connection beyond the limit of the port for nodes is closed"
+            );
+        };
+        let handler = self.handler;
+        let service = service_fn(move |request| Arc::clone(&handler).handle(request));
+        let connection = http(settings.idle).serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "connection of a node ended");
+        }
+    }
+}
+
+fn http(idle: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(idle)
+        .max_buf_size(MAX_CALL_BYTES)
+        .max_headers(HEADERS);
+    http
+}
