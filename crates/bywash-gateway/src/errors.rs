@@ -176,7 +176,7 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
     } = doing;
     let text = error.to_string();
     match error {
-        EngineError::SlowDown { .. } => slow_down(text),
+        EngineError::SlowDown { .. } | EngineError::WriteUnconfirmed { .. } => slow_down(text),
         EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
         EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
         EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),

@@ -69,7 +69,7 @@ pub trait WriteTurn: Debug + Send {
     /// Ends it. After `Ok` no node returns what the write replaced.
     ///
     /// # Errors
-    /// [`crate::EngineError::SlowDown`] if other nodes may return the replaced version for longer than a client is kept waiting.
+    /// [`crate::EngineError::WriteUnconfirmed`] if other nodes may return the replaced version for longer than a client is kept waiting.
     async fn end(self: Box<Self>, end: WriteEnd) -> Result<()>;
 }
 

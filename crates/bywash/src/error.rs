@@ -27,6 +27,18 @@ pub enum EngineError {
         /// The deadline that passed, in seconds.
         waited_s: u64,
     },
+    /// The write is stored, but no node has confirmed that the others no longer return what it replaced, and a bucket's window is
+    /// longer than a client is kept waiting. Try again later.
+    #[error(
+        "write {object}: it is stored, but other nodes may return the replaced version; no node confirmed within {waited_s} s that they \
+         do not; try again"
+    )]
+    WriteUnconfirmed {
+        /// The object.
+        object: String,
+        /// Time waited, in seconds.
+        waited_s: u64,
+    },
     /// A pass over all blocks of the disk tier is running already.
     #[error("verify the disk tier: another pass is running; wait until it ends")]
     DiskVerifying,

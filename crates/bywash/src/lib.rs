@@ -65,6 +65,7 @@ pub use origin::{CompleteOptions, DeleteCondition, Origin, OriginUrl, PartBody, 
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{
     Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece, ResidentObject,
+    clone_error,
 };
 pub use retry::RetryPolicy;
 pub use scratch::{

@@ -62,7 +62,7 @@ pub use resident::ResidentObject;
 pub(crate) use resolution::FlightResult;
 pub(crate) use resolve::request_version;
 pub(crate) use sequential::SequentialDetector;
-pub(crate) use shared_error::clone_error;
+pub use shared_error::clone_error;
 pub(crate) use single_flight::SingleFlight;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
 pub(crate) use to_file::{FileDownloadQueues, FileDownloads};

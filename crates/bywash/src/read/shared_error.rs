@@ -24,7 +24,8 @@ impl StdError for SharedError {
 }
 
 /// Returns an error of the same kind for one more recipient, with the original as its source.
-pub(crate) fn clone_error(error: &Arc<Error>) -> Error {
+#[must_use]
+pub fn clone_error(error: &Arc<Error>) -> Error {
     let source = Box::new(SharedError(Arc::clone(error)));
     match error.as_ref() {
         Error::NotFound { path, .. } => Error::NotFound {
