@@ -66,6 +66,12 @@ impl<V> Entry<V> {
     fn is_marked(&self, now: Duration) -> bool {
         self.marks.values().any(|until| now < *until)
     }
+
+    /// Returns what is known, if it was asked for within `window` and in this tenure.
+    fn fresh(&self, now: Duration, window: Duration, tenure: Tenure) -> Option<&Known<V>> {
+        let known = self.known.as_ref()?;
+        (known.tenure == tenure && now <= known.asked + window).then_some(known)
+    }
 }
 
 /// A reader that waits for a version.
@@ -90,6 +96,23 @@ pub(crate) struct HolderQuestion {
 const SWEEP: Duration = Duration::from_secs(2);
 
 impl<V: Clone> Node<V> {
+    /// Returns the version that a read of `key` would return at `now` without a question to any other: by a read lease, or known as
+    /// the holder. Changes nothing, so it decides by the same rules as [`crate::Event::Read`] and may be called for each read.
+    #[must_use]
+    pub fn current(&self, now: Duration, key: &Key, window: Duration) -> Option<V> {
+        let now = self.now.max(now);
+        if let Some(version) = self.leases.get(key, now) {
+            return Some(version);
+        }
+        let tenure = self.tenure_at(now, self.shard(key))?;
+        let entry = self
+            .entries
+            .get(key)
+            .filter(|entry| !entry.is_marked(now))?;
+        let known = entry.fresh(now, window, tenure)?;
+        Some(known.version.clone())
+    }
+
     /// Returns the entry of `key`, made if there is none.
     pub(crate) fn entry(&mut self, key: &Key) -> &mut Entry<V> {
         if !self.entries.contains_key(key) {
@@ -144,8 +167,7 @@ impl<V: Clone> Node<V> {
         if entry.is_marked(now) {
             return self.answer(asker, key, None);
         }
-        let fresh = |known: &&Known<V>| known.tenure == tenure && now <= known.asked + window;
-        if let Some(known) = entry.known.as_ref().filter(fresh) {
+        if let Some(known) = entry.fresh(now, window, tenure) {
             let (version, asked) = (known.version.clone(), known.asked);
             return self.answer(asker, key, Some((version, asked, window)));
         }

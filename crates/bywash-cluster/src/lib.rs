@@ -5,7 +5,8 @@
 //! outputs are [`Action`]s; a driver does the actions and returns their results as events. So the code that a process runs is the
 //! code that the simulation runs, seed by seed.
 //!
-//! Beside it, [`etcd`] sends its requests to etcd, and [`port`] those to other nodes.
+//! Beside it, [`etcd`] sends its requests to etcd, [`port`] those to other nodes, and [`ClusterNode`] drives it: clock, etcd, the
+//! other nodes, the engine.
 //!
 //! **Holders.** Bytes need no authority: a block is asked for by validator, and a wrong placement costs a request. Only the
 //! question which version is current has one node that decides: keys are hashed to shards, and etcd names the holder of each
@@ -36,6 +37,7 @@
 
 mod authority;
 mod direct;
+mod driver;
 pub mod etcd;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -59,6 +61,10 @@ mod transport;
 mod view;
 mod write;
 
+pub use driver::{
+    BlockSource, BucketSettings, ClusterNode, ClusterStatus, DriverSettings, Left, MemberStatus,
+    node_id,
+};
 pub use message::{
     Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
     PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,

@@ -49,8 +49,18 @@ impl<V: Clone> Node<V> {
     /// Returns whether the node may have authority now. It is asked after a request was received: a process that was stopped
     /// looks at its clock before it responds.
     pub(crate) fn in_time(&self) -> bool {
+        self.in_time_at(self.now)
+    }
+
+    pub(crate) fn in_time_at(&self, now: Duration) -> bool {
         self.membership.boot.is_some()
-            && (self.now < self.membership.until || !self.rules.holds(Rule::OwnDeadline))
+            && (now < self.membership.until || !self.rules.holds(Rule::OwnDeadline))
+    }
+
+    /// Returns whether `boot` is the current registration of this process, or was one.
+    #[must_use]
+    pub fn is_own(&self, boot: Boot) -> bool {
+        self.membership.boot == Some(boot) || self.membership.was(boot)
     }
 
     pub(crate) fn register(&mut self) {

@@ -97,6 +97,26 @@ pub(crate) fn first(hash: u64, candidates: &[Candidate]) -> Option<NodeId> {
         .map(|best| best.node)
 }
 
+/// Returns the two candidates with the highest scores, without allocation: asked for each block.
+pub(crate) fn first_two(hash: u64, candidates: &[Candidate]) -> [Option<NodeId>; 2] {
+    let mut best: [Option<(f64, Candidate)>; 2] = [None; 2];
+    for &next in candidates {
+        let scored = (score(hash, next), next);
+        let beats = |other: Option<(f64, Candidate)>| {
+            other.is_none_or(|(value, other)| {
+                let order = scored.0.total_cmp(&value);
+                order.then_with(|| other.node.cmp(&next.node)).is_gt()
+            })
+        };
+        if beats(best[0]) {
+            best = [Some(scored), best[0]];
+        } else if beats(best[1]) {
+            best[1] = Some(scored);
+        }
+    }
+    best.map(|best| best.map(|(_, candidate)| candidate.node))
+}
+
 /// Returns how many candidates precede `node`; `None` if it is none.
 pub(crate) fn rank_of(hash: u64, node: NodeId, candidates: &[Candidate]) -> Option<u32> {
     let own = *candidates.iter().find(|other| other.node == node)?;
@@ -176,6 +196,10 @@ mod tests {
         for item in 0..200 {
             let order = ranked(item, &candidates);
             assert_eq!(first(item, &candidates), Some(order[0]));
+            assert_eq!(
+                first_two(item, &candidates),
+                [Some(order[0]), Some(order[1])]
+            );
             for (rank, node) in order.iter().enumerate() {
                 assert_eq!(rank_of(item, *node, &candidates), Some(rank as u32));
             }

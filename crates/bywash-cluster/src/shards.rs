@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::message::{ClaimGuard, EtcdReply, EtcdRequest, PeerRequest};
-use crate::names::{Epoch, Member, NodeId, Shard};
+use crate::names::{Epoch, Key, Member, NodeId, Shard};
 use crate::node::{EtcdCall, Node, PeerCall};
 use crate::placement::{Candidate, first, rank_of, shard_hash};
 use crate::rules::Rule;
@@ -60,6 +60,31 @@ impl<V: Clone> Node<V> {
         &mut self.shards[usize::from(shard.0)]
     }
 
+    /// Returns the holder of the shard of `key` in this node's view.
+    #[must_use]
+    pub fn holder_of(&self, key: &Key) -> Option<Member> {
+        self.holder(self.shard(key))
+    }
+
+    /// Returns how many shards have this node's registration as their holder at etcd, with authority or without.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        let me = self.me();
+        let named =
+            |state: &&ShardState| state.holder.is_some_and(|(holder, _)| Some(holder) == me);
+        if me.is_none() {
+            return 0;
+        }
+        self.shards.iter().filter(named).count()
+    }
+
+    /// Returns how many shards this node is giving to other nodes.
+    #[must_use]
+    pub fn giving(&self) -> usize {
+        let giving = |state: &&ShardState| matches!(state.holding, Holding::Giving(_));
+        self.shards.iter().filter(giving).count()
+    }
+
     /// Returns the holder of the shard in this node's view.
     pub(crate) fn holder(&self, shard: Shard) -> Option<Member> {
         let state = &self.shards[usize::from(shard.0)];
@@ -69,8 +94,12 @@ impl<V: Clone> Node<V> {
     /// Returns this node's authority over the shard: etcd's key names its registration, as far as it knows, and its own deadline
     /// has not passed.
     pub(crate) fn tenure(&self, shard: Shard) -> Option<Tenure> {
+        self.tenure_at(self.now, shard)
+    }
+
+    pub(crate) fn tenure_at(&self, now: Duration, shard: Shard) -> Option<Tenure> {
         let state = &self.shards[usize::from(shard.0)];
-        let serving = state.holding == Holding::Serving && self.in_time();
+        let serving = state.holding == Holding::Serving && self.in_time_at(now);
         serving.then_some(Tenure {
             serial: state.serial,
             lapses: self.membership.lapses,

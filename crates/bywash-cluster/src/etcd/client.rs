@@ -4,83 +4,29 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::keys::{ClusterKey, ClusterName, member_text, parse_member, range_end};
-use super::version::{RefusedVersion, check_version};
+use super::error::{EtcdError, MESSAGE_CHARS, bad};
+use super::keys::{ClusterName, member_text, parse_member, range_end};
+use super::record::Record;
+use super::version::check_version;
 use super::watch::Watch;
 use super::wire::{
     self, Header, KeyValue, LeaseResponse, RangeResponse, Streamed, TxnResponse, VersionResponse,
 };
-use crate::message::{ClaimGuard, EtcdReply, EtcdRequest, ViewChange};
+use crate::message::{ClaimGuard, EtcdReply, EtcdRequest};
 use crate::names::{Boot, Epoch, Member, NodeId, Shard};
 
 /// Limit of one request. A keepalive that takes longer is worth less than one to the next endpoint.
 const REQUEST: Duration = Duration::from_millis(700);
 /// Longest response. A list of 4,096 shards and 100 nodes has less than 1 MiB.
 pub(super) const RESPONSE_BYTES: usize = 16 << 20;
-/// Longest part of an error's text that is kept.
-const MESSAGE_CHARS: usize = 200;
-
-/// A request to etcd has failed.
-#[derive(Debug, thiserror::Error)]
-pub enum EtcdError {
-    /// No response: the request may have been done.
-    #[error("etcd at {endpoint} did not respond: {source}")]
-    NoResponse {
-        /// The endpoint.
-        endpoint: Url,
-        /// The cause.
-        source: reqwest::Error,
-    },
-    /// etcd refused the request.
-    #[error("etcd at {endpoint} refused a request with status {status}: {message}")]
-    Refused {
-        /// The endpoint.
-        endpoint: Url,
-        /// Status of the response.
-        status: u16,
-        /// Its text.
-        message: String,
-    },
-    /// The response is not one of etcd.
-    #[error("etcd at {endpoint} sent a response that is not understood: {message}")]
-    BadResponse {
-        /// The endpoint.
-        endpoint: Url,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// The version is refused.
-    #[error(transparent)]
-    Version(#[from] RefusedVersion),
-    /// Another `cluster_id` than before: etcd was restored or replaced.
-    #[error("etcd at {endpoint} belongs to another cluster than before; the node registers anew")]
-    ClusterChanged {
-        /// The endpoint.
-        endpoint: Url,
-    },
-}
-
-/// What a node writes about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// Address of its port for other nodes.
-    pub address: String,
-    /// Mebibytes of cache.
-    pub weight: u32,
-    /// It takes shards and stripes.
-    pub up: bool,
-    /// Version of the protocol between nodes.
-    pub protocol: u32,
-}
 
 /// etcd, as one node of one cluster uses it.
 #[derive(Debug)]
 pub struct Etcd {
-    name: ClusterName,
+    pub(super) name: ClusterName,
     node: NodeId,
     endpoints: Vec<Url>,
     /// Number of the endpoint that is asked next, modulo their count.
@@ -189,6 +135,22 @@ impl Etcd {
         })
     }
 
+    /// Writes the record of a registration anew. Returns whether it is still registered.
+    ///
+    /// # Errors
+    /// If etcd does not respond.
+    pub async fn update(&self, boot: Boot, record: &Record) -> Result<bool, EtcdError> {
+        let node = self.node;
+        let key = self.name.node(Member { node, boot });
+        let value = serde_json::to_string(record).unwrap_or_default();
+        let txn = json!({
+            "compare": [wire::exists(&key, true)],
+            "success": [wire::put(&key, &value, lease_id(boot))],
+        });
+        let done: TxnResponse = self.post("v3/kv/txn", &txn).await?;
+        Ok(done.succeeded)
+    }
+
     async fn keep_alive(&self, boot: Boot) -> Result<EtcdReply, EtcdError> {
         let request = json!({"ID": lease_id(boot).to_string()});
         let kept: Streamed<LeaseResponse> = self.post("v3/lease/keepalive", &request).await?;
@@ -232,37 +194,6 @@ impl Etcd {
         Ok(EtcdReply::Refused(found.filter_map(holder).next()))
     }
 
-    /// Lists members and shards at one revision.
-    ///
-    /// # Errors
-    /// If etcd does not respond, or not with a list.
-    pub async fn list(&self) -> Result<(u64, ViewChange), EtcdError> {
-        let (nodes, shards) = (self.name.nodes(), self.name.shards());
-        let txn = json!({"success": [
-            wire::get_range(&nodes, &range_end(&nodes)),
-            wire::get_range(&shards, &range_end(&shards)),
-        ]});
-        let response: TxnResponse = self.post("v3/kv/txn", &txn).await?;
-        let mut members = Vec::new();
-        let mut held = Vec::new();
-        for kv in response
-            .responses
-            .iter()
-            .flat_map(|of| &of.response_range.kvs)
-        {
-            match self.change(kv, false) {
-                Some(ViewChange::Up(member, weight, up)) => members.push((member, weight, up)),
-                Some(ViewChange::Shard(shard, holder, epoch)) => held.push((shard, holder, epoch)),
-                _ => {}
-            }
-        }
-        let listed = ViewChange::Listed {
-            members,
-            shards: held,
-        };
-        Ok((response.header.revision, listed))
-    }
-
     /// Watches all keys of nodes and shards from `revision` on.
     ///
     /// # Errors
@@ -291,25 +222,6 @@ impl Etcd {
         Ok(Watch::new(self, endpoint.clone(), response))
     }
 
-    /// Returns what a key with its value, or its deletion, shows.
-    pub(super) fn change(&self, kv: &KeyValue, deleted: bool) -> Option<ViewChange> {
-        match self.name.parse(&kv.key)? {
-            ClusterKey::Node(member) if deleted => Some(ViewChange::Down(member)),
-            ClusterKey::Node(member) => {
-                // One that this version does not understand is a member all the same, and takes nothing.
-                let record: Option<Record> = serde_json::from_str(&kv.value).ok();
-                let (weight, up) = record.map_or((0, false), |record| (record.weight, record.up));
-                Some(ViewChange::Up(member, weight, up))
-            }
-            // Keys of shards are never deleted.
-            ClusterKey::Shard(_) if deleted => None,
-            ClusterKey::Shard(shard) => {
-                let holder = parse_member(&kv.value)?;
-                Some(ViewChange::Shard(shard, holder, Epoch(kv.mod_revision)))
-            }
-        }
-    }
-
     /// Checks that a response is of the same cluster as the first.
     pub(super) fn check_cluster(&self, endpoint: &Url, header: Header) -> Result<(), EtcdError> {
         let new = header.cluster_id;
@@ -331,6 +243,12 @@ impl Etcd {
         }
     }
 
+    /// Returns the error of an etcd whose revision went back: it was restored.
+    pub(crate) fn went_back(&self) -> EtcdError {
+        let endpoint = self.endpoint().clone();
+        EtcdError::ClusterChanged { endpoint }
+    }
+
     fn endpoint(&self) -> &Url {
         // Relaxed: any endpoint will do.
         let current = self.current.load(Ordering::Relaxed);
@@ -349,7 +267,7 @@ impl Etcd {
             .body(body.to_string())
     }
 
-    async fn post<T: DeserializeOwned + HasHeader>(
+    pub(super) async fn post<T: DeserializeOwned + HasHeader>(
         &self,
         path: &str,
         body: &Value,
@@ -408,7 +326,7 @@ impl Etcd {
 }
 
 /// A response with a header.
-trait HasHeader {
+pub(super) trait HasHeader {
     fn header(&self) -> Header;
 }
 
@@ -439,13 +357,6 @@ impl<T: HasHeader> HasHeader for Streamed<T> {
 /// Number of the lease of a registration: positive, as etcd's are.
 fn lease_id(boot: Boot) -> u64 {
     (boot.0 & i64::MAX as u64).max(1)
-}
-
-pub(super) fn bad(endpoint: &Url, message: &str) -> EtcdError {
-    EtcdError::BadResponse {
-        endpoint: endpoint.clone(),
-        message: message.chars().take(MESSAGE_CHARS).collect(),
-    }
 }
 
 fn address(endpoint: &Url, path: &str) -> String {

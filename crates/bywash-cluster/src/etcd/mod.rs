@@ -4,16 +4,24 @@
 //! of etcd that is stopped would hold a request for ever. A request without a response may have been done, so its reply is
 //! [`crate::EtcdReply::Unknown`], and the state machine decides.
 
+mod batch;
 mod client;
+mod error;
 mod keys;
+mod list;
+mod record;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod version;
 mod watch;
 mod wire;
 
-pub use client::{Etcd, EtcdError, Record};
+pub use batch::{BATCH, is_batched};
+pub use client::Etcd;
+pub use error::EtcdError;
 pub use keys::ClusterName;
 pub(crate) use keys::{member_text, parse_member};
+pub use list::{Listed, SeenRecord};
+pub use record::{BucketRecord, MemberState, PROTOCOL, Record};
 pub use version::{RefusedVersion, check_version};
-pub use watch::Watch;
+pub use watch::{Watch, Watched};

@@ -1,14 +1,16 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod fake;
+pub(crate) mod fake;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use url::Url;
 
 use super::client::RESPONSE_BYTES;
-use super::{ClusterName, Etcd, EtcdError, Record, Watch};
+use super::{ClusterName, Etcd, EtcdError, MemberState, PROTOCOL, Record, Watch};
 use crate::message::{ClaimGuard, EtcdReply, EtcdRequest, ViewChange};
 use crate::names::{Boot, Epoch, Member, NodeId, Shard};
 use fake::Fake;
@@ -34,15 +36,17 @@ async fn perform(etcd: &Etcd, request: EtcdRequest, boot: u64) -> EtcdReply {
     let record = Record {
         address: "10.0.0.1:8423".to_owned(),
         weight: 512,
-        up: true,
-        protocol: 1,
+        state: MemberState::Up,
+        protocol: PROTOCOL,
+        process: 1,
+        buckets: BTreeMap::new(),
     };
     etcd.perform(request, Boot(boot), &record).await.unwrap()
 }
 
 async fn next(watch: &mut Watch<'_>) -> ViewChange {
     let next = tokio::time::timeout(Duration::from_secs(10), watch.next());
-    next.await.unwrap().unwrap().unwrap().1
+    next.await.unwrap().unwrap().unwrap().change
 }
 
 fn claim(guard: ClaimGuard, to: Member) -> EtcdRequest {
@@ -55,13 +59,13 @@ async fn two_nodes_share_a_shard(endpoint: Url) {
     let endpoints = [endpoint];
     let (one, two) = (client(1, &endpoints), client(2, &endpoints));
     one.check_versions().await.unwrap();
-    let (revision, empty) = one.list().await.unwrap();
+    let empty = one.list().await.unwrap();
     let nothing = ViewChange::Listed {
         members: vec![],
         shards: vec![],
     };
-    assert_eq!(empty, nothing);
-    let mut watch = one.watch(revision + 1).await.unwrap();
+    assert_eq!(empty.change, nothing);
+    let mut watch = one.watch(empty.revision + 1).await.unwrap();
 
     let (first, second) = (member(1, 11), member(2, u64::MAX));
     let registered = perform(&one, EtcdRequest::Register, 11).await;
@@ -114,7 +118,7 @@ async fn two_nodes_share_a_shard(endpoint: Url) {
     let EtcdReply::Done(last) = claimed else {
         panic!("{claimed:?}");
     };
-    let (_, listed) = two.list().await.unwrap();
+    let listed = two.list().await.unwrap().change;
     let expected = ViewChange::Listed {
         members: vec![(first, 512, true)],
         shards: vec![(SHARD, first, last)],
@@ -128,28 +132,30 @@ async fn nodes_register_and_take_shards_by_guarded_transactions() {
     two_nodes_share_a_shard(endpoint).await;
 }
 
-struct Server(Child);
+/// etcd itself, which ends with it.
+pub(crate) struct Server {
+    process: Child,
+    folder: PathBuf,
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The same with etcd itself, where `BYWASH_ETCD` names its program.
-#[tokio::test]
-async fn real_etcd_is_understood() {
-    let Some(program) = std::env::var_os("BYWASH_ETCD") else {
-        return;
-    };
-    let folder = std::env::temp_dir().join(format!("bywash-etcd-{}", std::process::id()));
+/// Starts etcd itself, if `BYWASH_ETCD` names its program.
+pub(crate) async fn start_real(name: &str) -> Option<(Server, Url)> {
+    let program = std::env::var_os("BYWASH_ETCD")?;
+    let folder = std::env::temp_dir().join(format!("bywash-{name}-{}", std::process::id()));
     let free = || {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", socket.local_addr().unwrap())
     };
     let (clients, peers) = (free(), free());
-    let server = Command::new(program)
+    let process = Command::new(program)
         .arg("--data-dir")
         .arg(&folder)
         .args([
@@ -162,16 +168,25 @@ async fn real_etcd_is_understood() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let server = Server(server.unwrap());
+    let process = process.unwrap();
+    let server = Server { process, folder };
     let endpoint = Url::parse(&clients).unwrap();
     let etcd = client(9, std::slice::from_ref(&endpoint));
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
     while etcd.list().await.is_err() {
         ticks.tick().await;
     }
-    two_nodes_share_a_shard(endpoint).await;
-    drop(server);
-    let _ = std::fs::remove_dir_all(folder);
+    Some((server, endpoint))
+}
+
+/// The same with etcd itself.
+#[tokio::test]
+async fn real_etcd_is_understood() {
+    let Some((_server, endpoint)) = start_real("etcd").await else {
+        return;
+    };
+    two_nodes_share_a_shard(endpoint.clone()).await;
+    shards_in_batches(endpoint).await;
 }
 
 #[tokio::test]
@@ -186,6 +201,71 @@ async fn endpoint_without_a_response_gives_way_to_the_next() {
     );
     let registered = perform(&etcd, EtcdRequest::Register, 5).await;
     assert_eq!(registered, EtcdReply::Registered(Boot(5)));
+}
+
+#[tokio::test]
+async fn shards_are_taken_in_batches_of_which_all_or_none_is_done() {
+    let (fake, endpoint) = Fake::start("3.6.16").await;
+    shards_in_batches(endpoint).await;
+    assert!(fake.transactions() < 20);
+}
+
+async fn shards_in_batches(endpoint: Url) {
+    let etcd = client(1, &[endpoint]);
+    perform(&etcd, EtcdRequest::Register, 5).await;
+    let me = member(1, 5);
+    let claim = |shard| EtcdRequest::Claim {
+        shard: Shard(100 + shard),
+        guard: ClaimGuard::NoKey,
+        to: me,
+    };
+    let most: Vec<_> = (0..super::BATCH as u16).map(claim).collect();
+    let done = etcd.perform_batch(&most).await.unwrap();
+    let Some(EtcdReply::Done(epoch)) = done[0] else {
+        panic!("{done:?}");
+    };
+    assert_eq!(done.len(), most.len());
+    assert!(
+        done.iter()
+            .all(|reply| *reply == Some(EtcdReply::Done(epoch)))
+    );
+    // One of these has a key: it alone is known to be refused for its own condition.
+    let mixed = [claim(1000), claim(0), claim(1001)];
+    let refused = Some(EtcdReply::Refused(Some((me, epoch))));
+    let replies = etcd.perform_batch(&mixed).await.unwrap();
+    assert_eq!(replies, [None, refused, None]);
+    assert!(matches!(
+        perform(&etcd, mixed[0], 0).await,
+        EtcdReply::Done(_)
+    ));
+    // A holder that is gone, under the revision that was seen.
+    perform(&etcd, EtcdRequest::Register, 6).await;
+    perform(&etcd, EtcdRequest::Revoke(me), 0).await;
+    let take = |shard| EtcdRequest::Claim {
+        shard: Shard(100 + shard as u16),
+        guard: ClaimGuard::Gone(me, epoch),
+        to: member(1, 6),
+    };
+    let taken = etcd.perform_batch(&[take(0), take(1)]).await.unwrap();
+    assert!(matches!(taken[1], Some(EtcdReply::Done(later)) if later > epoch));
+    let stale = etcd.perform_batch(&[take(1), take(2)]).await.unwrap();
+    assert!(matches!(stale[..], [Some(EtcdReply::Refused(_)), None]));
+}
+
+#[tokio::test]
+async fn record_is_written_anew_while_its_registration_lasts() {
+    let (_, endpoint) = Fake::start("3.6.16").await;
+    let etcd = client(1, &[endpoint]);
+    perform(&etcd, EtcdRequest::Register, 5).await;
+    let seen = etcd.list().await.unwrap().members.remove(0);
+    let mut record = seen.record.unwrap();
+    record.state = MemberState::Leaving;
+    assert!(etcd.update(Boot(5), &record).await.unwrap());
+    let again = etcd.list().await.unwrap().members.remove(0);
+    assert_eq!(again.record, Some(record.clone()));
+    assert_eq!(again.registered, seen.registered);
+    perform(&etcd, EtcdRequest::Revoke(member(1, 5)), 0).await;
+    assert!(!etcd.update(Boot(5), &record).await.unwrap());
 }
 
 #[tokio::test]
@@ -219,10 +299,11 @@ async fn watch_of_a_compacted_revision_ends() {
     let mut watch = etcd.watch(1).await.unwrap();
     assert_eq!(watch.next().await.unwrap(), None);
     // A revision that is not compacted is watched from its beginning.
-    let (revision, _) = etcd.list().await.unwrap();
+    let revision = etcd.list().await.unwrap().revision;
     perform(&etcd, claim(ClaimGuard::NoKey, member(1, 5)), 0).await;
     let mut watch = etcd.watch(revision + 1).await.unwrap();
-    let (at, change) = watch.next().await.unwrap().unwrap();
+    let seen = watch.next().await.unwrap().unwrap();
+    let (at, change) = (seen.revision, seen.change);
     assert_eq!(at, revision + 1);
     assert_eq!(change, ViewChange::Shard(SHARD, member(1, 5), Epoch(at)));
 }

@@ -4,9 +4,22 @@ use std::collections::VecDeque;
 
 use url::Url;
 
-use super::client::{Etcd, EtcdError, RESPONSE_BYTES, bad};
+use super::client::{Etcd, RESPONSE_BYTES};
+use super::error::{EtcdError, bad};
+use super::list::SeenRecord;
 use super::wire::{Streamed, WatchResponse};
 use crate::message::ViewChange;
+
+/// A change that a watch showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Revision of the change.
+    pub revision: u64,
+    /// What the state machine takes in.
+    pub change: ViewChange,
+    /// The record, if a member registered or changed.
+    pub record: Option<SeenRecord>,
+}
 
 /// A watch. After an error, or an end, the keys are listed anew, and watched from the list's revision on. A connection that died is
 /// silent, so they are listed from time to time besides.
@@ -17,7 +30,7 @@ pub struct Watch<'a> {
     response: reqwest::Response,
     /// Bytes of a message that has not ended.
     partial: Vec<u8>,
-    changes: VecDeque<(u64, ViewChange)>,
+    changes: VecDeque<Watched>,
 }
 
 impl<'a> Watch<'a> {
@@ -36,7 +49,7 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// If the connection failed, or etcd sent something else.
-    pub async fn next(&mut self) -> Result<Option<(u64, ViewChange)>, EtcdError> {
+    pub async fn next(&mut self) -> Result<Option<Watched>, EtcdError> {
         loop {
             if let Some(change) = self.changes.pop_front() {
                 return Ok(Some(change));
@@ -80,7 +93,11 @@ impl<'a> Watch<'a> {
             for event in &message.events {
                 let change = self.etcd.change(&event.kv, event.r#type == "DELETE");
                 let revision = event.kv.mod_revision;
-                self.changes.extend(change.map(|change| (revision, change)));
+                self.changes.extend(change.map(|(change, record)| Watched {
+                    revision,
+                    change,
+                    record,
+                }));
             }
         }
         Ok(true)

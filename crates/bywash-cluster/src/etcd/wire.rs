@@ -45,6 +45,8 @@ pub(super) struct KeyValue {
     #[serde(deserialize_with = "text")]
     pub(super) value: String,
     #[serde(deserialize_with = "number")]
+    pub(super) create_revision: u64,
+    #[serde(deserialize_with = "number")]
     pub(super) mod_revision: u64,
     #[serde(deserialize_with = "number")]
     pub(super) lease: u64,

@@ -10,7 +10,8 @@ use super::etcd::Etcd;
 use super::oracle::{Floor, Oracle};
 use super::plan::Plan;
 use crate::message::{
-    Action, CallId, EtcdReply, EtcdRequest, Event, OpId, PeerRequest, PeerResponse, QuestionId,
+    Action, CallId, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest, PeerResponse,
+    QuestionId,
 };
 use crate::names::{Key, NodeId, Shard};
 use crate::node::{Node, Settings};
@@ -333,7 +334,7 @@ impl World {
         let Some(node) = &mut self.machines[run.at].node else {
             return;
         };
-        let actions = node.handle(clock, event);
+        let actions = handle(node, clock, event);
         self.schedule_tick(run);
         for action in actions {
             // The process may be stopped after it looked at its clock.
@@ -363,4 +364,22 @@ impl World {
     pub(super) fn shards(&self) -> Vec<Shard> {
         self.keys.iter().map(|key| shard_of(key, 2)).collect()
     }
+}
+
+/// Handles an event. A read that is served without a question is the same by [`Node::current`], and no other is.
+fn handle(node: &mut Node<u64>, clock: Duration, event: Event<u64>) -> Vec<Action<u64>> {
+    let Event::Read(op, key, window) = &event else {
+        return node.handle(clock, event);
+    };
+    let op = *op;
+    let mut actions = node.handle(clock, Event::Tick);
+    let current = node.current(clock, key, *window);
+    let read = node.handle(clock, event);
+    let at_once = read.iter().find_map(|action| match action {
+        Action::Finish(of, Outcome::Version(version, _)) if *of == op => Some(*version),
+        _ => None,
+    });
+    assert_eq!(current, at_once);
+    actions.extend(read);
+    actions
 }

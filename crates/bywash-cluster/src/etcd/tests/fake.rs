@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
@@ -22,14 +23,26 @@ struct Keys {
     cluster: u64,
     revision: u64,
     version: String,
-    by_key: BTreeMap<String, (String, u64, u64)>,
+    by_key: BTreeMap<String, Entry>,
     leases: Vec<u64>,
     compacted: u64,
     history: Vec<(u64, Value)>,
+    /// Requests get no response.
+    down: bool,
+    /// Transactions since the start.
+    transactions: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Fake {
+struct Entry {
+    value: String,
+    created: u64,
+    revision: u64,
+    lease: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fake {
     keys: Arc<Mutex<Keys>>,
     changes: broadcast::Sender<Value>,
 }
@@ -51,18 +64,18 @@ impl Keys {
     }
 
     fn kv(&self, key: &str) -> Option<Value> {
-        let (value, revision, lease) = self.by_key.get(key)?;
-        let mut kv = json!({"key": super::super::wire::bytes(key), "value": super::super::wire::bytes(value),
-            "mod_revision": revision.to_string(), "create_revision": revision.to_string()});
-        if *lease != 0 {
-            kv["lease"] = json!(lease.to_string());
+        let entry = self.by_key.get(key)?;
+        let mut kv = json!({"key": super::super::wire::bytes(key), "value": super::super::wire::bytes(&entry.value),
+            "mod_revision": entry.revision.to_string(), "create_revision": entry.created.to_string()});
+        if entry.lease != 0 {
+            kv["lease"] = json!(entry.lease.to_string());
         }
         Some(kv)
     }
 
     fn holds(&self, condition: &Value) -> bool {
         let found = self.by_key.get(&decode(&condition["key"]));
-        let revision = found.map_or(0, |(_, revision, _)| *revision);
+        let revision = found.map_or(0, |entry| entry.revision);
         match (condition["target"].as_str(), condition["result"].as_str()) {
             (Some("MOD"), Some("EQUAL")) => revision == number(&condition["mod_revision"]),
             (Some("CREATE"), Some("EQUAL")) => found.is_none(),
@@ -86,8 +99,10 @@ impl Keys {
 }
 
 impl Fake {
-    pub(super) async fn start(version: &str) -> (Self, Url) {
+    pub(crate) async fn start(version: &str) -> (Self, Url) {
         let keys = Keys {
+            down: false,
+            transactions: 0,
             cluster: 14_841_639_068_965_178_418,
             revision: 1,
             version: version.to_owned(),
@@ -98,7 +113,7 @@ impl Fake {
         };
         let fake = Self {
             keys: Arc::new(Mutex::new(keys)),
-            changes: broadcast::Sender::new(64),
+            changes: broadcast::Sender::new(1024),
         };
         let router = Router::new()
             .route("/version", get(version_of))
@@ -107,6 +122,7 @@ impl Fake {
             .route("/v3/lease/revoke", post(revoke))
             .route("/v3/kv/txn", post(txn))
             .route("/v3/watch", post(watch))
+            .layer(middleware::from_fn_with_state(fake.clone(), answer))
             .with_state(fake.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -115,13 +131,52 @@ impl Fake {
     }
 
     /// Becomes another cluster, as after a restore.
-    pub(super) fn restore(&self) {
+    pub(crate) fn restore(&self) {
         self.keys.lock().unwrap().cluster += 1;
     }
 
-    pub(super) fn compact(&self) {
+    pub(crate) fn compact(&self) {
         let mut keys = self.keys.lock().unwrap();
         keys.compacted = keys.revision;
+    }
+
+    /// Responds to nothing, or responds again.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.keys.lock().unwrap().down = down;
+    }
+
+    /// Ends all watches that there are.
+    pub(crate) fn end_watches(&self) {
+        let _ = self.changes.send(Value::Null);
+    }
+
+    pub(crate) fn transactions(&self) -> usize {
+        self.keys.lock().unwrap().transactions
+    }
+
+    /// Ends the leases of all keys that contain `part`.
+    pub(crate) fn expire(&self, part: &str) {
+        let mut keys = self.keys.lock().unwrap();
+        let of = |(key, entry): (&String, &Entry)| key.contains(part).then_some(entry.lease);
+        let leases: Vec<u64> = keys.by_key.iter().filter_map(of).collect();
+        for lease in leases {
+            self.end_lease(&mut keys, lease);
+        }
+    }
+
+    fn end_lease(&self, keys: &mut Keys, lease: u64) {
+        keys.leases.retain(|other| *other != lease);
+        keys.revision += 1;
+        let revision = keys.revision.to_string();
+        let of = |(key, entry): (&String, &Entry)| (entry.lease == lease).then(|| key.clone());
+        let gone: Vec<String> = keys.by_key.iter().filter_map(of).collect();
+        let mut events = Vec::new();
+        for key in gone {
+            keys.by_key.remove(&key);
+            let kv = json!({"key": super::super::wire::bytes(&key), "mod_revision": revision});
+            events.push(json!({"type": "DELETE", "kv": kv}));
+        }
+        self.changed(keys, events);
     }
 
     fn changed(&self, keys: &mut Keys, events: Vec<Value>) {
@@ -129,6 +184,14 @@ impl Fake {
         keys.history.push((keys.revision, message.clone()));
         let _ = self.changes.send(message);
     }
+}
+
+/// Responds, unless it is down: then a request gets an error, as from a proxy whose server is gone.
+async fn answer(State(fake): State<Fake>, request: Request, next: Next) -> Response {
+    if fake.keys.lock().unwrap().down {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    next.run(request).await
 }
 
 async fn version_of(State(fake): State<Fake>) -> String {
@@ -164,19 +227,7 @@ async fn revoke(State(fake): State<Fake>, body: Bytes) -> Response {
         let error = json!({"code": 5, "message": "etcdserver: requested lease not found"});
         return (StatusCode::NOT_FOUND, error.to_string()).into_response();
     }
-    keys.leases.retain(|other| *other != lease);
-    keys.revision += 1;
-    let revision = keys.revision.to_string();
-    let of =
-        |(key, (_, _, of)): (&String, &(String, u64, u64))| (*of == lease).then(|| key.clone());
-    let gone: Vec<String> = keys.by_key.iter().filter_map(of).collect();
-    let mut events = Vec::new();
-    for key in gone {
-        keys.by_key.remove(&key);
-        let kv = json!({"key": super::super::wire::bytes(&key), "mod_revision": revision});
-        events.push(json!({"type": "DELETE", "kv": kv}));
-    }
-    fake.changed(&mut keys, events);
+    fake.end_lease(&mut keys, lease);
     json!({"header": keys.header()}).to_string().into_response()
 }
 
@@ -187,6 +238,14 @@ async fn txn(State(fake): State<Fake>, body: Bytes) -> Response {
     let succeeded = list("compare")
         .iter()
         .all(|condition| keys.holds(condition));
+    keys.transactions += 1;
+    let conditions = list("compare").len().max(list("success").len());
+    if conditions > 128 {
+        let error = json!({"code": 3, "message": "etcdserver: too many operations in txn request"});
+        return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+    }
+    let revision = keys.revision + 1;
+    let mut events = Vec::new();
     let mut responses = Vec::new();
     for op in list(if succeeded { "success" } else { "failure" }) {
         if let Some(put) = op.get("requestPut") {
@@ -195,16 +254,24 @@ async fn txn(State(fake): State<Fake>, body: Bytes) -> Response {
                 let error = json!({"code": 5, "message": "etcdserver: requested lease not found"});
                 return (StatusCode::NOT_FOUND, error.to_string()).into_response();
             }
-            keys.revision += 1;
+            keys.revision = revision;
             let (key, value) = (decode(&put["key"]), decode(&put["value"]));
-            let entry = (value, keys.revision, lease);
+            let old = keys.by_key.get(&key);
+            let entry = Entry {
+                value,
+                created: old.map_or(revision, |old| old.created),
+                revision,
+                lease,
+            };
             keys.by_key.insert(key.clone(), entry);
-            let event = json!({"kv": keys.kv(&key)});
-            fake.changed(&mut keys, vec![event]);
+            events.push(json!({"kv": keys.kv(&key)}));
             responses.push(json!({"response_put": {"header": keys.header()}}));
         } else {
             responses.push(keys.range(&op["requestRange"]));
         }
+    }
+    if !events.is_empty() {
+        fake.changed(&mut keys, events);
     }
     let mut response = json!({"header": keys.header(), "responses": responses});
     if succeeded {
@@ -237,6 +304,9 @@ async fn watch(State(fake): State<Fake>, body: Bytes) -> Body {
     let first: Vec<_> = first.iter().map(line).collect();
     let later = futures::stream::unfold(changes, move |mut changes| async move {
         let message = changes.recv().await.ok()?;
+        if message.is_null() {
+            return None;
+        }
         Some((line(&message), changes))
     });
     Body::from_stream(futures::StreamExt::chain(

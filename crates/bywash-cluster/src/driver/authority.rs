@@ -1,0 +1,50 @@
+//! The engine's questions: which version is current, and what a write waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bywash::cluster::{CurrentVersion, VersionAuthority, VersionSource, WriteTurn};
+use object_store::Result;
+use object_store::path::Path;
+
+use super::ClusterNode;
+use super::turn::Turn;
+use crate::names::Key;
+
+#[async_trait]
+impl VersionAuthority for ClusterNode {
+    fn attach(&self, bucket: &str, window: Option<Duration>, source: Arc<dyn VersionSource>) {
+        self.core.buckets.write().attach(bucket, window, source);
+        self.core.review();
+        self.core.record_changed.notify_one();
+    }
+
+    fn detach(&self, bucket: &str) {
+        self.core.buckets.write().detach(bucket);
+        self.core.record_changed.notify_one();
+    }
+
+    fn current(&self, bucket: &str, path: &str) -> Option<CurrentVersion> {
+        let (name, window) = {
+            let buckets = self.core.buckets.read();
+            let view = buckets.get(bucket)?;
+            (Arc::clone(&view.name), view.window?)
+        };
+        self.core.current(&Key::new(name, path), window)
+    }
+
+    async fn read(&self, bucket: &str, path: &Path) -> Result<CurrentVersion> {
+        let view = self.core.buckets.read().attached(bucket)?;
+        let Some(window) = view.window else {
+            return view.source().request(path).await;
+        };
+        let key = Key::new(Arc::clone(&view.name), path.as_ref());
+        self.core.read(key, window).await
+    }
+
+    async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn> {
+        let view = self.core.buckets.read().get(bucket).cloned();
+        Box::new(Turn::begin(Arc::clone(&self.core), view, &paths).await)
+    }
+}

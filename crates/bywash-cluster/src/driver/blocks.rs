@@ -1,0 +1,144 @@
+//! Other nodes as sources of blocks.
+//!
+//! Stripe 0 of an object lies with the holder of its version, so that a cold read is one request; the others are spread by
+//! rendezvous over the nodes that are up and have the same settings of the bucket. Two nodes may see different members: a wrong
+//! owner costs a request, never a wrong byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::cluster::{PeerRead, Peers};
+use futures::stream::BoxStream;
+use object_store::Result;
+use object_store::path::Path;
+
+use super::ClusterNode;
+use super::clock::boottime;
+use crate::names::{Key, NodeId};
+use crate::placement::{Candidate, STRIPE_BYTES, first_two, shard_hash, stripe_hash};
+use crate::transport::{PeerAddress, PeerError};
+
+/// Time after a change of members for which an owner looks in the memory of the node that had the stripe before.
+const WARM: Duration = Duration::from_secs(600);
+/// Limit of such a look, to the first byte.
+const PEEK: Duration = Duration::from_millis(20);
+
+impl ClusterNode {
+    /// Returns the owner of a stripe, and the node that stands in for it.
+    fn owners(&self, key: &Key, stripe: u64, candidates: &[Candidate]) -> [Option<NodeId>; 2] {
+        if stripe > 0 {
+            return first_two(stripe_hash(key, stripe), candidates);
+        }
+        let (shard, holder) = self
+            .core
+            .look(|node| (node.shard(key), node.holder_of(key)));
+        let ranked = first_two(shard_hash(shard), candidates);
+        let takes = |node: &NodeId| candidates.iter().any(|of| of.node == *node);
+        match holder.map(|holder| holder.node).filter(takes) {
+            None => ranked,
+            Some(holder) => {
+                let other = ranked.into_iter().flatten().find(|node| *node != holder);
+                [Some(holder), other]
+            }
+        }
+    }
+
+    /// Returns whether this node owns a stripe, or stands in for its owner.
+    pub(super) fn serves(&self, key: &Key, stripe: u64) -> bool {
+        let view = self.core.buckets.read().get(&key.bucket).cloned();
+        let owners = view.map(|view| self.owners(key, stripe, &view.candidates));
+        owners.is_some_and(|owners| owners.contains(&Some(self.core.node)))
+    }
+
+    /// Returns where a node is reached, unless it is suspected.
+    fn trusted(&self, node: NodeId) -> Option<PeerAddress> {
+        if self.core.suspects.lock().has(node, boottime()) {
+            self.core.counters.suspect.add();
+            return None;
+        }
+        self.core.directory.lock().address(node)
+    }
+
+    /// Looks in the memory of the node that owned a stripe before this one.
+    async fn peek(
+        &self,
+        node: NodeId,
+        wanted: &PeerRead,
+    ) -> Option<BoxStream<'static, Result<Bytes>>> {
+        let changed = self.core.directory.lock().changed?;
+        if boottime().saturating_sub(changed) > WARM {
+            return None;
+        }
+        let to = self.trusted(node)?;
+        self.core.counters.peeks.add();
+        let read = self.core.transport.read(&to, wanted, true, PEEK);
+        let found = tokio::time::timeout(PEEK, read).await.ok()?.ok()?;
+        self.core.counters.peek_hits.add();
+        Some(found)
+    }
+}
+
+#[async_trait]
+impl Peers for ClusterNode {
+    fn stripe_end(&self, at: u64) -> u64 {
+        (at / STRIPE_BYTES)
+            .saturating_add(1)
+            .saturating_mul(STRIPE_BYTES)
+    }
+
+    async fn read(&self, wanted: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>> {
+        let view = self.core.buckets.read().get(&wanted.bucket).cloned()?;
+        let key = Key::new(Arc::clone(&view.name), wanted.path.as_ref());
+        let stripe = wanted.range.start / STRIPE_BYTES;
+        let owners = self.owners(&key, stripe, &view.candidates);
+        let own = self.core.node;
+        if owners[0] == Some(own) {
+            self.core.counters.own.add();
+            return self.peek(owners[1]?, &wanted).await;
+        }
+        let mut owner = None;
+        for node in owners.into_iter().flatten() {
+            if node == own {
+                return None;
+            }
+            owner = self.trusted(node).map(|to| (node, to));
+            if owner.is_some() {
+                break;
+            }
+        }
+        let (node, to) = owner?;
+        let timing = &self.core.timing;
+        let found = self
+            .core
+            .transport
+            .read(&to, &wanted, false, timing.patience)
+            .await;
+        let responded = !matches!(found, Err(PeerError::Unreachable | PeerError::Foreign));
+        self.core
+            .suspects
+            .lock()
+            .note(node, responded, boottime(), timing);
+        match found {
+            Ok(found) => {
+                self.core.counters.peer_hits.add();
+                Some(found)
+            }
+            Err(error) => {
+                self.core.counters.failed(error);
+                None
+            }
+        }
+    }
+
+    fn is_own(&self, bucket: &str, path: &Path, at: u64) -> bool {
+        let view = self.core.buckets.read().get(bucket).cloned();
+        let Some(view) = view.filter(|view| !view.candidates.is_empty()) else {
+            return true;
+        };
+        let key = Key::new(Arc::clone(&view.name), path.as_ref());
+        let [owner, _] = self.owners(&key, at / STRIPE_BYTES, &view.candidates);
+        owner.is_none_or(|owner| owner == self.core.node)
+    }
+}

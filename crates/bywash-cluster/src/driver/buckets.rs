@@ -1,0 +1,226 @@
+//! The buckets of this node, and for each what the members' records mean for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash::EngineError;
+use bywash::cluster::VersionSource;
+use object_store::{Error, Result};
+use sha2::{Digest, Sha256};
+
+use super::directory::Directory;
+use crate::etcd::{BucketRecord, Record};
+use crate::names::NodeId;
+use crate::placement::Candidate;
+
+/// Settings of a bucket that must be the same at all nodes. A node that has others is not a member for the bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketSettings {
+    /// URL of its origin.
+    pub url: String,
+    /// Endpoint of the store, if it is not the usual one.
+    pub endpoint: Option<String>,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Its consistency, in the words of the setting.
+    pub consistency: String,
+}
+
+impl BucketSettings {
+    /// Returns a digest, the same for the same settings. It shows none of them.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        let endpoint = self.endpoint.as_deref().unwrap_or_default();
+        let block_bytes = self.block_bytes.to_string();
+        for part in [&self.url, endpoint, &block_bytes, &self.consistency] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part.as_bytes());
+        }
+        digest
+            .finalize()
+            .iter()
+            .take(16)
+            .fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
+    }
+}
+
+/// A bucket of this node.
+#[derive(Debug)]
+pub(super) struct BucketView {
+    pub(super) name: Arc<str>,
+    /// `None`: its objects never change.
+    pub(super) window: Option<Duration>,
+    source: Arc<dyn VersionSource>,
+    record: BucketRecord,
+    /// Nodes that are up and have the same settings of it.
+    pub(super) candidates: Vec<Candidate>,
+    /// Longest window that a member has for it; `None` if none has one.
+    pub(super) write_window: Option<Duration>,
+    /// Other nodes for which its objects never change: they are to drop what a write replaces.
+    pub(super) drops: Vec<NodeId>,
+    /// Other nodes with other settings of it.
+    pub(super) differing: Vec<NodeId>,
+}
+
+/// The buckets of this node by name.
+#[derive(Debug, Default)]
+pub(super) struct Buckets {
+    views: HashMap<String, Arc<BucketView>>,
+    digests: HashMap<String, String>,
+}
+
+impl Buckets {
+    pub(super) fn get(&self, bucket: &str) -> Option<&Arc<BucketView>> {
+        self.views.get(bucket)
+    }
+
+    /// Returns the bucket, or the error of a caller that has not attached it.
+    pub(super) fn attached(&self, bucket: &str) -> Result<Arc<BucketView>> {
+        let missing = || Error::from(EngineError::NoSuchBucket(bucket.to_owned()));
+        self.views.get(bucket).cloned().ok_or_else(missing)
+    }
+
+    pub(super) fn source(&self, bucket: &str) -> Result<Arc<dyn VersionSource>> {
+        Ok(Arc::clone(&self.attached(bucket)?.source))
+    }
+
+    /// States the settings of a bucket, before it is attached.
+    pub(super) fn describe(&mut self, bucket: &str, digest: String) {
+        self.digests.insert(bucket.to_owned(), digest);
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        bucket: &str,
+        window: Option<Duration>,
+        source: Arc<dyn VersionSource>,
+    ) {
+        let millis = |window: Duration| u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+        let record = BucketRecord {
+            digest: self.digests.get(bucket).cloned().unwrap_or_default(),
+            window_ms: window.map(millis),
+        };
+        let view = BucketView {
+            name: bucket.into(),
+            window,
+            source,
+            record,
+            candidates: Vec::new(),
+            write_window: window,
+            drops: Vec::new(),
+            differing: Vec::new(),
+        };
+        self.views.insert(bucket.to_owned(), Arc::new(view));
+    }
+
+    pub(super) fn detach(&mut self, bucket: &str) {
+        self.views.remove(bucket);
+        self.digests.remove(bucket);
+    }
+
+    /// Returns what the node's record states of them.
+    pub(super) fn records(&self) -> BTreeMap<String, BucketRecord> {
+        let views = self.views.iter();
+        views
+            .map(|(name, view)| (name.clone(), view.record.clone()))
+            .collect()
+    }
+
+    /// Works out anew what the members' records mean for each bucket. Done when one changes, so that no request does it.
+    pub(super) fn review(&mut self, own: NodeId, directory: &Directory) {
+        for view in self.views.values_mut() {
+            *view = Arc::new(view.reviewed(own, directory));
+        }
+    }
+
+    pub(super) fn views(&self) -> impl Iterator<Item = &Arc<BucketView>> {
+        self.views.values()
+    }
+}
+
+impl BucketView {
+    fn reviewed(&self, own: NodeId, directory: &Directory) -> Self {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut write_window = self.window;
+        let mut drops = Vec::new();
+        let mut differing = Vec::new();
+        for (member, registered) in directory.members() {
+            let node = member.node;
+            let bucket = |record: &Record| record.buckets.get(&*self.name).cloned();
+            let Some(record) = registered.record.as_ref() else {
+                continue;
+            };
+            // Every registration counts for writes, also one that is leaving, or has been replaced.
+            let theirs = bucket(record);
+            if let Some(theirs) = &theirs {
+                write_window = write_window.max(theirs.window());
+                if theirs.window_ms.is_none() && node != own && !drops.contains(&node) {
+                    drops.push(node);
+                }
+            }
+            let is_newest = directory.newest(node).is_some_and(|(of, _)| of == *member);
+            if !is_newest {
+                continue;
+            }
+            if theirs.as_ref() != Some(&self.record) {
+                if node != own && theirs.is_some() {
+                    differing.push(node);
+                }
+            } else if registered.is_up() {
+                let weight = record.weight;
+                candidates.push(Candidate { node, weight });
+            }
+        }
+        Self {
+            name: Arc::clone(&self.name),
+            window: self.window,
+            source: Arc::clone(&self.source),
+            record: self.record.clone(),
+            candidates,
+            write_window,
+            drops,
+            differing,
+        }
+    }
+
+    /// Returns whether a registration has the same settings of the bucket.
+    pub(super) fn is_same(&self, record: Option<&Record>) -> bool {
+        let theirs = record.and_then(|record| record.buckets.get(&*self.name));
+        theirs == Some(&self.record)
+    }
+
+    pub(super) fn source(&self) -> &dyn VersionSource {
+        &*self.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_differ_with_each_setting() {
+        let settings = BucketSettings {
+            url: "s3://data".to_owned(),
+            endpoint: None,
+            block_bytes: 1 << 20,
+            consistency: "1s".to_owned(),
+        };
+        let mut others = vec![settings.clone(); 4];
+        others[0].url = "s3://data2".to_owned();
+        others[1].endpoint = Some("http://localhost".to_owned());
+        others[2].block_bytes = 2 << 20;
+        others[3].consistency = "2s".to_owned();
+        for other in others {
+            assert_ne!(other.digest(), settings.digest(), "{other:?}");
+        }
+        assert_eq!(settings.digest().len(), 32);
+        assert_eq!(settings.clone().digest(), settings.digest());
+    }
+}

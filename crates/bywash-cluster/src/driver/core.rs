@@ -1,0 +1,380 @@
+//! The state machine behind its lock, and its actions carried out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash::clone_error;
+use bywash::cluster::CurrentVersion;
+use object_store::path::Path;
+use object_store::{Error, Result};
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use super::buckets::Buckets;
+use super::clock::boottime;
+use super::counters::Counters;
+use super::directory::Directory;
+use super::publish::Published;
+use super::status::EtcdHealth;
+use crate::etcd::{BATCH, Etcd, is_batched};
+use crate::message::{Action, CallId, Event, OpId, Outcome, PeerResponse, QuestionId, WriteResult};
+use crate::names::{Key, Member, NodeId};
+use crate::node::{Node, Settings, Status};
+use crate::read::Suspects;
+use crate::timing::Timing;
+use crate::transport::PeerTransport;
+
+/// Transactions of shards at once.
+const BATCHES_AT_ONCE: usize = 4;
+
+/// All parts of a node's driver.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) node: NodeId,
+    pub(super) process: u64,
+    pub(super) timing: Timing,
+    pub(super) etcd: Etcd,
+    pub(super) transport: Arc<dyn PeerTransport>,
+    machine: Mutex<Machine>,
+    operations: Mutex<Operations>,
+    pub(super) buckets: RwLock<Buckets>,
+    pub(super) directory: Mutex<Directory>,
+    pub(super) published: Mutex<Published>,
+    /// The record has changed, or may not be what etcd has.
+    pub(super) record_changed: Notify,
+    /// Number of changes of etcd's cluster. Held while what etcd showed is taken in, so that nothing of a former one is.
+    pub(super) generation: Mutex<u64>,
+    /// The keys are to be listed at once.
+    pub(super) relist: Notify,
+    /// Failures of other nodes as sources of blocks.
+    pub(super) suspects: Mutex<Suspects>,
+    pub(super) counters: Counters,
+    pub(super) health: Mutex<EtcdHealth>,
+    pub(super) batches: Semaphore,
+    /// The machine's first timer is due sooner than it was.
+    wake: Notify,
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+struct Machine {
+    node: Node<CurrentVersion>,
+    /// When the timer's task looks next.
+    wake_at: Option<Duration>,
+}
+
+/// What waits for the machine.
+#[derive(Debug, Default)]
+struct Operations {
+    waiters: HashMap<OpId, Waiter>,
+    replies: HashMap<CallId, oneshot::Sender<PeerResponse<CurrentVersion>>>,
+    ids: u64,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Read(oneshot::Sender<Result<CurrentVersion>>),
+    Write {
+        begun: Option<oneshot::Sender<()>>,
+        ended: oneshot::Sender<WriteOutcome>,
+    },
+}
+
+/// End of a write for its waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriteOutcome {
+    Acknowledged,
+    /// No holder has confirmed it, and its window is too long to be waited out.
+    Unconfirmed,
+    Failed,
+}
+
+/// A write that has begun at the machine.
+#[derive(Debug)]
+pub(super) struct BegunWrite {
+    pub(super) op: OpId,
+    pub(super) begun: oneshot::Receiver<()>,
+    pub(super) ended: oneshot::Receiver<WriteOutcome>,
+}
+
+/// Removes a waiter that is dropped before its end.
+struct WaiterGuard<'a>(&'a Core, OpId);
+
+impl Drop for WaiterGuard<'_> {
+    fn drop(&mut self) {
+        self.0.operations.lock().waiters.remove(&self.1);
+    }
+}
+
+/// Removes the place of a response that is not wanted any more.
+struct ReplyGuard<'a>(&'a Core, CallId);
+
+impl Drop for ReplyGuard<'_> {
+    fn drop(&mut self) {
+        self.0.operations.lock().replies.remove(&self.1);
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        settings: Settings,
+        etcd: Etcd,
+        transport: Arc<dyn PeerTransport>,
+        published: Published,
+    ) -> Self {
+        let (node, process, timing) = (settings.node, settings.process, settings.timing);
+        let machine = Machine {
+            node: Node::new(settings, boottime()),
+            wake_at: None,
+        };
+        Self {
+            node,
+            process,
+            timing,
+            etcd,
+            transport,
+            machine: Mutex::new(machine),
+            operations: Mutex::default(),
+            buckets: RwLock::default(),
+            directory: Mutex::new(Directory::new(node)),
+            published: Mutex::new(published),
+            record_changed: Notify::new(),
+            generation: Mutex::default(),
+            relist: Notify::new(),
+            suspects: Mutex::default(),
+            counters: Counters::default(),
+            health: Mutex::default(),
+            batches: Semaphore::new(BATCHES_AT_ONCE),
+            wake: Notify::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Gives an event to the machine, and begins its actions.
+    pub(super) fn handle(self: &Arc<Self>, event: Event<CurrentVersion>) {
+        self.handle_failed(event, None);
+    }
+
+    /// As [`Self::handle`]; reads that end with the event have failed with `failure`.
+    fn handle_failed(self: &Arc<Self>, event: Event<CurrentVersion>, failure: Option<&Arc<Error>>) {
+        let (actions, sooner) = {
+            let mut machine = self.machine.lock();
+            // Read under the lock: the event came in before, however long the lock was waited for.
+            let actions = machine.node.handle(boottime(), event);
+            let next = machine.node.next_timer();
+            let sooner = next.is_some_and(|next| machine.wake_at.is_none_or(|at| next < at));
+            (actions, sooner)
+        };
+        if sooner {
+            self.wake.notify_one();
+        }
+        self.carry_out(actions, failure);
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        actions: Vec<Action<CurrentVersion>>,
+        failure: Option<&Arc<Error>>,
+    ) {
+        let mut changes = Vec::new();
+        for action in actions {
+            match action {
+                Action::Etcd(call, request) if is_batched(request) => changes.push((call, request)),
+                Action::Etcd(call, request) => {
+                    let core = Arc::clone(self);
+                    self.spawn(async move { core.ask_etcd(call, request).await });
+                }
+                Action::Send(to, call, request, limit) => {
+                    let core = Arc::clone(self);
+                    self.spawn(async move { core.send(to, call, request, limit).await });
+                }
+                Action::Reply(_, call, response) => {
+                    if let Some(waiter) = self.operations.lock().replies.remove(&call) {
+                        // A caller that has left needs none.
+                        let _ = waiter.send(response);
+                    }
+                }
+                Action::AskOrigin(question, key) => {
+                    let core = Arc::clone(self);
+                    self.spawn(async move { core.ask_origin(question, key).await });
+                }
+                Action::WriteOrigin(op) => {
+                    if let Some(Waiter::Write { begun, .. }) =
+                        self.operations.lock().waiters.get_mut(&op)
+                        && let Some(begun) = begun.take()
+                    {
+                        let _ = begun.send(());
+                    }
+                }
+                Action::Finish(op, outcome) => self.finish(op, outcome, failure),
+            }
+        }
+        for batch in changes.chunks(BATCH) {
+            let (core, batch) = (Arc::clone(self), batch.to_vec());
+            self.spawn(async move { core.change_shards(batch).await });
+        }
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // It ends by itself, within its own limits.
+        drop(self.runtime.spawn(task));
+    }
+
+    fn finish(&self, op: OpId, outcome: Outcome<CurrentVersion>, failure: Option<&Arc<Error>>) {
+        self.counters.ended(&outcome);
+        let waiter = self.operations.lock().waiters.remove(&op);
+        match waiter {
+            Some(Waiter::Read(waiter)) => {
+                let result = match outcome {
+                    Outcome::Version(version, _) => Ok(version),
+                    _ => Err(failure.map_or_else(no_response, clone_error)),
+                };
+                let _ = waiter.send(result);
+            }
+            Some(Waiter::Write { ended, .. }) => {
+                let _ = ended.send(match outcome {
+                    Outcome::Acknowledged { .. } => WriteOutcome::Acknowledged,
+                    Outcome::SlowDown => WriteOutcome::Unconfirmed,
+                    _ => WriteOutcome::Failed,
+                });
+            }
+            None => {}
+        }
+    }
+
+    async fn ask_origin(self: Arc<Self>, question: QuestionId, key: Key) {
+        let source = self.buckets.read().source(&key.bucket);
+        let result = match (source, Path::parse(&key.path)) {
+            (Ok(source), Ok(path)) => source.request(&path).await,
+            (Err(error), _) => Err(error),
+            (_, Err(error)) => Err(error.into()),
+        };
+        match result {
+            Ok(version) => self.handle(Event::Version(question, Some(version))),
+            Err(error) => {
+                let error = Arc::new(error);
+                self.handle_failed(Event::Version(question, None), Some(&error));
+            }
+        }
+    }
+
+    /// Reads the version of an object by the rules of the machine.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        key: Key,
+        window: Duration,
+    ) -> Result<CurrentVersion> {
+        let (waiter, version) = oneshot::channel();
+        let op = {
+            let mut operations = self.operations.lock();
+            let op = OpId(operations.next_id());
+            operations.waiters.insert(op, Waiter::Read(waiter));
+            op
+        };
+        let _guard = WaiterGuard(self, op);
+        self.handle(Event::Read(op, key, window));
+        version.await.unwrap_or_else(|_| Err(no_response()))
+    }
+
+    /// Begins a write at the machine.
+    pub(super) fn begin(self: &Arc<Self>, key: Key, window: Duration) -> BegunWrite {
+        let (begin, begun) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let op = {
+            let mut operations = self.operations.lock();
+            let op = OpId(operations.next_id());
+            let waiter = Waiter::Write {
+                begun: Some(begin),
+                ended: end,
+            };
+            operations.waiters.insert(op, waiter);
+            op
+        };
+        self.handle(Event::Write(op, key, window));
+        BegunWrite { op, begun, ended }
+    }
+
+    /// Reports the origin's response to a write.
+    pub(super) fn written(self: &Arc<Self>, op: OpId, result: WriteResult) {
+        self.handle(Event::Written(op, result));
+    }
+
+    /// Has the machine respond to a request of another node.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        from: NodeId,
+        request: crate::message::PeerRequest,
+    ) -> PeerResponse<CurrentVersion> {
+        let (waiter, response) = oneshot::channel();
+        let call = {
+            let mut operations = self.operations.lock();
+            let call = CallId(operations.next_id());
+            operations.replies.insert(call, waiter);
+            call
+        };
+        let _guard = ReplyGuard(self, call);
+        self.handle(Event::Request(from, call, request));
+        response.await.unwrap_or(PeerResponse::NotMine)
+    }
+
+    /// Returns the version that may be served now without a question.
+    pub(super) fn current(&self, key: &Key, window: Duration) -> Option<CurrentVersion> {
+        let machine = self.machine.lock();
+        machine.node.current(boottime(), key, window)
+    }
+
+    /// Looks at the machine.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Node<CurrentVersion>) -> T) -> T {
+        look(&self.machine.lock().node)
+    }
+
+    pub(super) fn status(self: &Arc<Self>) -> Status {
+        // So that a deadline that has passed counts.
+        self.handle(Event::Tick);
+        self.look(Node::status)
+    }
+
+    pub(super) fn me(&self) -> Option<Member> {
+        self.look(Node::me)
+    }
+
+    /// Gives the machine its timers. Never returns.
+    pub(super) async fn run_timers(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut machine = self.machine.lock();
+                machine.wake_at = machine.node.next_timer();
+                machine.wake_at
+            };
+            let now = boottime();
+            match next {
+                Some(at) if at <= now => {
+                    self.handle(Event::Tick);
+                    tokio::task::yield_now().await;
+                }
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep(at - now) => {}
+                    () = self.wake.notified() => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+}
+
+impl Operations {
+    fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+}
+
+/// The error of a read whose question was not asked.
+fn no_response() -> Error {
+    Error::Generic {
+        store: "Bywash",
+        source: "the cluster's part of this node has ended; restart the node".into(),
+    }
+}

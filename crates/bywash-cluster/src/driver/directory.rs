@@ -1,0 +1,251 @@
+//! The members as their records describe them: addresses, buckets, and other processes with this node's identity.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::etcd::{MemberState, Record, SeenRecord};
+use crate::message::ViewChange;
+use crate::names::{Boot, Member, NodeId};
+use crate::transport::PeerAddress;
+
+/// Nodes that are gone, of which the last address is kept: their word is asked for before their shards are claimed.
+const GONE_KEPT: usize = 256;
+
+/// What is known of the members.
+#[derive(Debug)]
+pub(super) struct Directory {
+    own: NodeId,
+    members: BTreeMap<Member, Registered>,
+    gone: HashMap<NodeId, PeerAddress>,
+    gone_order: VecDeque<NodeId>,
+    /// Revision of this process's first registration that was seen.
+    first_own: Option<u64>,
+    /// When a node that takes stripes came or went.
+    pub(super) changed: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Registered {
+    /// None if this version of the program does not understand it.
+    pub(super) record: Option<Record>,
+    /// Revision of the registration.
+    pub(super) revision: u64,
+}
+
+impl Registered {
+    pub(super) fn is_up(&self) -> bool {
+        let up = |record: &Record| record.state == MemberState::Up;
+        self.record.as_ref().is_some_and(up)
+    }
+}
+
+impl Directory {
+    pub(super) fn new(own: NodeId) -> Self {
+        Self {
+            own,
+            members: BTreeMap::new(),
+            gone: HashMap::new(),
+            gone_order: VecDeque::new(),
+            first_own: None,
+            changed: None,
+        }
+    }
+
+    /// Replaces all members.
+    pub(super) fn list(&mut self, listed: &[SeenRecord], process: u64, now: Duration) {
+        let is_listed = |member: &Member| listed.iter().any(|of| of.member == *member);
+        let gone: Vec<Member> = self
+            .members
+            .keys()
+            .copied()
+            .filter(|member| !is_listed(member))
+            .collect();
+        for member in gone {
+            self.down(member, now);
+        }
+        for seen in listed {
+            self.up(seen, process, now);
+        }
+    }
+
+    /// Takes in one change, of a watch.
+    pub(super) fn change(
+        &mut self,
+        change: &ViewChange,
+        seen: Option<&SeenRecord>,
+        process: u64,
+        now: Duration,
+    ) {
+        match (change, seen) {
+            (ViewChange::Down(member), _) => self.down(*member, now),
+            (_, Some(seen)) => self.up(seen, process, now),
+            _ => {}
+        }
+    }
+
+    /// Forgets all members: etcd is another.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.own);
+    }
+
+    fn up(&mut self, seen: &SeenRecord, process: u64, now: Duration) {
+        let own = |record: &Record| seen.member.node == self.own && record.process == process;
+        if seen.record.as_ref().is_some_and(own) {
+            let first = self.first_own.unwrap_or(seen.registered);
+            self.first_own = Some(first.min(seen.registered));
+        }
+        let registered = Registered {
+            record: seen.record.clone(),
+            revision: seen.registered,
+        };
+        let is_up = registered.is_up();
+        let old = self.members.insert(seen.member, registered);
+        if old.is_some_and(|old| old.is_up()) != is_up {
+            self.changed = Some(now);
+        }
+    }
+
+    fn down(&mut self, member: Member, now: Duration) {
+        let Some(old) = self.members.remove(&member) else {
+            return;
+        };
+        if old.is_up() {
+            self.changed = Some(now);
+        }
+        let Some(record) = old.record else {
+            return;
+        };
+        let (node, boot) = (member.node, member.boot);
+        let address = PeerAddress {
+            node,
+            boot,
+            address: record.address,
+        };
+        if self.gone.insert(node, address).is_none() {
+            self.gone_order.push_back(node);
+            if self.gone_order.len() > GONE_KEPT
+                && let Some(oldest) = self.gone_order.pop_front()
+            {
+                self.gone.remove(&oldest);
+            }
+        }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &Registered)> {
+        self.members.iter()
+    }
+
+    /// Returns the newest registration of a node.
+    pub(super) fn newest(&self, node: NodeId) -> Option<(Member, &Registered)> {
+        let first = Boot(0);
+        let last = Boot(u64::MAX);
+        let range = Member { node, boot: first }..=Member { node, boot: last };
+        let newest = self.members.range(range);
+        newest
+            .max_by_key(|(_, registered)| registered.revision)
+            .map(|(member, registered)| (*member, registered))
+    }
+
+    /// Returns where a node is reached; if it is gone, where it was reached last.
+    pub(super) fn address(&self, node: NodeId) -> Option<PeerAddress> {
+        let found = self.newest(node).and_then(|(member, registered)| {
+            Some(PeerAddress {
+                node,
+                boot: member.boot,
+                address: registered.record.as_ref()?.address.clone(),
+            })
+        });
+        found.or_else(|| self.gone.get(&node).cloned())
+    }
+
+    /// Returns whether `member`, a registration of this node, is of another process that registered after this one. A process that
+    /// registered before this one is its predecessor. A later one has a copy of the data folder: in the same folder it would not
+    /// have got the lock.
+    pub(super) fn is_double(&self, member: Member, process: u64) -> bool {
+        let (Some(first), Some(registered)) = (self.first_own, self.members.get(&member)) else {
+            return false;
+        };
+        let other = |record: &Record| record.process != process;
+        member.node == self.own
+            && registered.revision > first
+            && registered.record.as_ref().is_none_or(other)
+    }
+
+    /// Returns the address of another living process with this node's identity.
+    pub(super) fn double(&self, process: u64) -> Option<String> {
+        let mut double = self
+            .members
+            .iter()
+            .filter(|(member, _)| self.is_double(**member, process));
+        double.next().map(|(_, registered)| {
+            let record = registered.record.as_ref();
+            record.map_or_else(String::new, |record| record.address.clone())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::PROTOCOL;
+
+    const OWN: NodeId = NodeId(1);
+
+    fn seen(node: u64, boot: u64, process: u64, registered: u64) -> SeenRecord {
+        let record = Record {
+            address: format!("10.0.0.{node}:{boot}"),
+            weight: 1,
+            state: MemberState::Up,
+            protocol: PROTOCOL,
+            process,
+            buckets: BTreeMap::new(),
+        };
+        SeenRecord {
+            member: Member {
+                node: NodeId(node),
+                boot: Boot(boot),
+            },
+            record: Some(record),
+            registered,
+        }
+    }
+
+    fn now(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn predecessor_is_no_double_and_a_later_process_is() {
+        let mut directory = Directory::new(OWN);
+        let (before, own, after) = (seen(1, 10, 5, 3), seen(1, 20, 6, 7), seen(1, 30, 9, 8));
+        directory.list(std::slice::from_ref(&before), 6, now(1));
+        assert!(!directory.is_double(before.member, 6));
+        directory.list(&[before.clone(), own.clone()], 6, now(2));
+        assert_eq!(directory.double(6), None);
+        directory.list(&[before, own, after.clone()], 6, now(3));
+        assert_eq!(directory.double(6), Some("10.0.0.1:30".to_owned()));
+        // The later one holds the others for predecessors.
+        let mut later = Directory::new(OWN);
+        later.list(&[seen(1, 20, 6, 7), after.clone()], 9, now(3));
+        assert_eq!(later.double(9), None);
+        directory.change(&ViewChange::Down(after.member), None, 6, now(4));
+        assert_eq!(directory.double(6), None);
+    }
+
+    #[test]
+    fn address_is_that_of_the_newest_registration_or_the_last_known() {
+        let mut directory = Directory::new(OWN);
+        directory.list(&[seen(2, 9, 1, 3), seen(2, 4, 2, 8)], 6, now(1));
+        let address = |directory: &Directory| directory.address(NodeId(2)).unwrap().address;
+        assert_eq!(address(&directory), "10.0.0.2:4");
+        assert_eq!(directory.changed, Some(now(1)));
+        directory.list(&[], 6, now(2));
+        assert!(address(&directory).starts_with("10.0.0.2"));
+        assert_eq!(directory.changed, Some(now(2)));
+        for node in 10..10 + 2 * GONE_KEPT as u64 {
+            directory.list(&[seen(node, 1, 1, 1)], 6, now(3));
+        }
+        assert!(directory.gone.len() <= GONE_KEPT);
+        assert_eq!(directory.address(NodeId(2)), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests of the machine to etcd and to other nodes.
+
+use std::fmt::Display;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::sync::Notify;
+
+use super::clock::boottime;
+use super::core::Core;
+use crate::etcd::EtcdError;
+use crate::message::{CallId, EtcdReply, EtcdRequest, Event, PeerRequest};
+use crate::names::{Boot, NodeId};
+
+/// Transactions of single shards at once, after a batch was refused.
+const SINGLES_AT_ONCE: usize = 8;
+/// Pause of a registration while another process has this node's identity.
+const DOUBLE_PAUSE: Duration = Duration::from_secs(1);
+
+impl Core {
+    pub(super) async fn ask_etcd(self: Arc<Self>, call: CallId, request: EtcdRequest) {
+        match request {
+            EtcdRequest::Register => {
+                let double = self.directory.lock().double(self.process);
+                if let Some(address) = double {
+                    tracing::error!(
+                        "another machine at {address} has this node's identity: delete cluster/node-id in a copied data folder, and \
+                         restart; until then this node serves without the others"
+                    );
+                    tokio::time::sleep(DOUBLE_PAUSE).await;
+                    return self.handle(Event::Etcd(call, EtcdReply::Unknown));
+                }
+            }
+            // Two processes would revoke each other for ever: the earlier one leaves the later one alone.
+            EtcdRequest::Revoke(member)
+                if self.directory.lock().is_double(member, self.process) =>
+            {
+                return self.handle(Event::Etcd(call, EtcdReply::Unknown));
+            }
+            _ => {}
+        }
+        let boot = Boot(rand::random());
+        let record = self.record();
+        match self.etcd.perform(request, boot, &record).await {
+            Ok(reply) => {
+                match (request, reply) {
+                    (EtcdRequest::Keepalive(_), EtcdReply::Unknown) => {
+                        self.note_etcd(Err(&"a keepalive got no response from etcd"));
+                    }
+                    (_, EtcdReply::Unknown) => {}
+                    _ => self.note_etcd(Ok(())),
+                }
+                if let EtcdReply::Registered(boot) = reply {
+                    self.note_written(boot, record);
+                }
+                self.handle(Event::Etcd(call, reply));
+                if let EtcdReply::Registered(_) = reply {
+                    // The record may have changed meanwhile. The publisher asks the machine for its registration, so not before.
+                    self.record_changed.notify_one();
+                }
+            }
+            Err(error) => self.cluster_changed(&error),
+        }
+    }
+
+    /// Does several changes of shards, in one transaction if it can be.
+    pub(super) async fn change_shards(self: Arc<Self>, batch: Vec<(CallId, EtcdRequest)>) {
+        let Ok(_permit) = self.batches.acquire().await else {
+            return;
+        };
+        if let [(call, request)] = batch[..] {
+            return Arc::clone(&self).ask_etcd(call, request).await;
+        }
+        let requests: Vec<EtcdRequest> = batch.iter().map(|(_, request)| *request).collect();
+        let replies = match self.etcd.perform_batch(&requests).await {
+            Ok(replies) => replies,
+            Err(error) => return self.cluster_changed(&error),
+        };
+        let mut alone = Vec::new();
+        for ((call, request), reply) in batch.into_iter().zip(replies) {
+            match reply {
+                Some(reply) => self.handle(Event::Etcd(call, reply)),
+                None => alone.push((call, request)),
+            }
+        }
+        let core = &self;
+        let alone = alone
+            .into_iter()
+            .map(|(call, request)| Arc::clone(core).ask_etcd(call, request));
+        let mut alone = futures::stream::iter(alone).buffer_unordered(SINGLES_AT_ONCE);
+        while alone.next().await.is_some() {}
+    }
+
+    /// etcd was restored, or is another.
+    pub(super) fn cluster_changed(self: &Arc<Self>, error: &EtcdError) {
+        tracing::warn!("{error}");
+        self.note_etcd(Err(error));
+        let mut generation = self.generation.lock();
+        *generation += 1;
+        self.directory.lock().clear();
+        self.review();
+        self.handle(Event::ClusterChanged);
+        drop(generation);
+        self.relist.notify_one();
+    }
+
+    /// Sends a request to another node, within its limit. Reports once if the node is silent for too long.
+    pub(super) async fn send(
+        self: Arc<Self>,
+        to: NodeId,
+        call: CallId,
+        request: PeerRequest,
+        limit: Duration,
+    ) {
+        let address = self.directory.lock().address(to);
+        let Some(address) = address else {
+            return self.handle(Event::Response(call, None));
+        };
+        let mut waits = matches!(request, PeerRequest::Open { .. });
+        let frames = Notify::new();
+        let alive = || frames.notify_one();
+        let mut response = pin!(self.transport.call(&address, request, &alive));
+        let mut limit = pin!(tokio::time::sleep(limit));
+        let patience = self.timing.patience;
+        let response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response.map_err(|error| self.counters.failed(error)).ok(),
+                () = &mut limit => break None,
+                () = frames.notified(), if waits => {}
+                () = tokio::time::sleep(patience), if waits => {
+                    waits = false;
+                    self.handle(Event::Silent(call));
+                }
+            }
+        };
+        self.handle(Event::Response(call, response));
+    }
+
+    /// Notes whether etcd responded.
+    pub(super) fn note_etcd(&self, result: Result<(), &dyn Display>) {
+        let mut health = self.health.lock();
+        match result {
+            Ok(()) => {
+                health.responded = Some(boottime());
+                if health.failure.take().is_some() {
+                    tracing::info!("etcd responds again");
+                }
+            }
+            Err(error) => {
+                if health.failure.is_none() {
+                    tracing::warn!(
+                        "{error}; until etcd responds, reads ask the origin and writes wait for their window"
+                    );
+                }
+                health.failure = Some(error.to_string());
+            }
+        }
+    }
+}

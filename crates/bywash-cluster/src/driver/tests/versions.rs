@@ -1,0 +1,229 @@
+//! Reads and writes of versions.
+
+use std::time::Instant;
+
+use bywash::EngineError;
+
+use super::*;
+
+const WINDOW: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn origin_is_asked_once_by_all_nodes() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(3, Some(WINDOW)).await;
+    world.origin.set("a", 7);
+    assert_eq!(nodes[0].current("a"), None);
+    for reader in &nodes {
+        assert_eq!(reader.read("a").await, 7);
+        assert_eq!(reader.current("a"), Some(7), "a lease, or its own table");
+    }
+    assert_eq!(world.origin.asked(), 1);
+    // What is absent is known as well.
+    for reader in &nodes {
+        let absent = VersionAuthority::read(&reader.node, BUCKET, &Path::from("b")).await;
+        assert_eq!(absent.unwrap(), None);
+    }
+    assert_eq!(world.origin.asked(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_at_one_node_is_seen_at_once_at_the_others() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(3, Some(WINDOW)).await;
+    world.origin.set("a", 0);
+    let mut version = 0;
+    for _ in 0..5 {
+        for writer in &nodes {
+            for reader in &nodes {
+                assert_eq!(reader.read("a").await, version);
+            }
+            version += 1;
+            writer.write(&world.origin, "a", version).await.unwrap();
+            for reader in &nodes {
+                assert_ne!(reader.current("a"), Some(version - 1));
+                assert_eq!(reader.read("a").await, version);
+            }
+        }
+    }
+    for node in &nodes {
+        assert_eq!(node.count("writes_waited"), 0);
+    }
+    // The control: a change behind the cluster's back is not seen before the window has passed.
+    world.origin.set("a", 99);
+    assert_eq!(nodes[0].read("a").await, version);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_of_many_objects_is_one_turn() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(3, Some(WINDOW)).await;
+    let paths: Vec<Path> = (0..50).map(|name| Path::from(name.to_string())).collect();
+    for path in &paths {
+        world.origin.set(path.as_ref(), 1);
+        for reader in &nodes {
+            reader.read(path.as_ref()).await;
+        }
+    }
+    let turn = nodes[0].node.begin_write(BUCKET, paths.clone()).await;
+    for path in &paths {
+        world.origin.set(path.as_ref(), 2);
+    }
+    turn.end(WriteEnd::Written).await.unwrap();
+    for path in &paths {
+        for reader in &nodes {
+            assert_eq!(reader.read(path.as_ref()).await, 2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_write_ends_in_doubt_and_its_object_is_known_again() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    let path = nodes[0].held();
+    world.origin.set(&path, 1);
+    assert_eq!(nodes[0].read(&path).await, 1);
+    let turn = nodes[1]
+        .node
+        .begin_write(BUCKET, vec![Path::from(path.as_str())])
+        .await;
+    assert_eq!(nodes[0].current(&path), None, "it is marked");
+    world.origin.set(&path, 2);
+    assert_eq!(nodes[0].read(&path).await, 2);
+    drop(turn);
+    // Its end needs a message.
+    let known_again = async {
+        while nodes[0].current(&path).is_none() {
+            assert_eq!(nodes[0].read(&path).await, 2);
+        }
+    };
+    let known_again = tokio::time::timeout(Duration::from_secs(10), known_again);
+    known_again.await.unwrap();
+    // So does one whose begin is given up.
+    let address = nodes[0].address.clone();
+    world.network.silent.lock().unwrap().insert(address);
+    let begin = nodes[1]
+        .node
+        .begin_write(BUCKET, vec![Path::from(path.as_str())]);
+    assert!(tokio::time::timeout(ms(20), begin).await.is_err());
+    let writes = nodes[1].node.core.look(|node| node.writes.len());
+    assert_eq!(writes, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failure_of_the_origin_keeps_its_kind_for_each_reader() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    *world.origin.failing.lock().unwrap() = true;
+    let path = nodes[0].held();
+    for reader in &nodes {
+        let path = Path::from(path.as_str());
+        let failed = VersionAuthority::read(&reader.node, BUCKET, &path).await;
+        assert!(
+            matches!(failed, Err(Error::PermissionDenied { .. })),
+            "{failed:?}"
+        );
+    }
+    let unknown = VersionAuthority::read(&nodes[0].node, "other", &Path::from("a")).await;
+    let unknown = unknown.unwrap_err();
+    let unknown = EngineError::find(&unknown);
+    assert!(matches!(unknown, Some(EngineError::NoSuchBucket(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_etcd_reads_ask_the_origin_and_writes_wait_for_their_window() {
+    let window = ms(300);
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(window)).await;
+    let path = nodes[0].held();
+    world.origin.set(&path, 1);
+    world.fake.set_down(true);
+    let lapsed = |of: &Process| of.node.status().authority_left.is_zero();
+    until("authority has ended", || nodes.iter().all(lapsed)).await;
+    for reader in &nodes {
+        assert!(reader.node.status().etcd_failure.is_some());
+        let asked = world.origin.asked();
+        assert_eq!(reader.read(&path).await, 1);
+        assert_eq!(reader.read(&path).await, 1);
+        assert_eq!(reader.current(&path), None);
+        assert_eq!(world.origin.asked(), asked + 2);
+    }
+    let begun = Instant::now();
+    nodes[1].write(&world.origin, &path, 2).await.unwrap();
+    assert!(begun.elapsed() >= timing().wait_out(window));
+    assert_eq!(nodes[1].count("writes_waited"), 1);
+    assert_eq!(nodes[0].read(&path).await, 2);
+    world.fake.set_down(false);
+    world.settled(&nodes).await;
+    until("nodes know that etcd responds", || {
+        let healthy = |of: &Process| of.node.status().etcd_failure.is_none();
+        nodes.iter().all(healthy)
+    })
+    .await;
+    nodes[1].write(&world.origin, &path, 3).await.unwrap();
+    assert_eq!(nodes[1].count("writes_waited"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_with_a_long_window_and_no_holder_is_an_error() {
+    let mut world = World::new().await;
+    world.fake.set_down(true);
+    let node = world.start(1, Some(Duration::from_secs(60)));
+    let refused = node.write(&world.origin, "a", 1).await.unwrap_err();
+    assert!(matches!(
+        EngineError::find(&refused),
+        Some(EngineError::WriteUnconfirmed { .. })
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_a_holder_that_is_killed_or_silent_ask_the_origin() {
+    let mut world = World::new().await;
+    let mut nodes = world.nodes(3, Some(WINDOW)).await;
+    let silent = nodes.pop().unwrap();
+    let path = silent.held();
+    world.origin.set(&path, 5);
+    let address = silent.address.clone();
+    world.network.silent.lock().unwrap().insert(address.clone());
+    let begun = Instant::now();
+    assert_eq!(nodes[0].read(&path).await, 5);
+    assert!(begun.elapsed() >= timing().patience);
+    world.network.silent.lock().unwrap().remove(&address);
+    assert_eq!(nodes[1].read(&path).await, 5);
+    let shards = silent.node.status().shards;
+    assert!(shards > 0);
+    world.kill(silent);
+    assert_eq!(nodes[0].read(&path).await, 5, "its shard has no holder");
+    world.expire(3);
+    let expired = Instant::now();
+    world.settled(&nodes).await;
+    assert!(expired.elapsed() >= timing().claim_delay);
+    let before = world.origin.asked();
+    for _ in 0..2 {
+        for reader in &nodes {
+            assert_eq!(reader.read(&path).await, 5);
+        }
+    }
+    assert_eq!(world.origin.asked(), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overwritten_object_of_an_immutable_bucket_is_dropped_at_all_nodes() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(3, None).await;
+    world.origin.set("a", 1);
+    assert_eq!(nodes[1].read("a").await, 1);
+    nodes[0].write(&world.origin, "a", 2).await.unwrap();
+    for other in &nodes[1..] {
+        assert_eq!(*other.forgotten.lock().unwrap(), [Path::from("a")]);
+    }
+    assert!(nodes[0].forgotten.lock().unwrap().is_empty());
+    // A node that does not respond does not keep the writer.
+    let address = nodes[2].address.clone();
+    world.network.silent.lock().unwrap().insert(address);
+    let begun = Instant::now();
+    nodes[0].write(&world.origin, "a", 3).await.unwrap();
+    assert!(begun.elapsed() >= timing().read_lease);
+    assert_eq!(nodes[1].forgotten.lock().unwrap().len(), 2);
+}

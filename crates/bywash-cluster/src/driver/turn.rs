@@ -1,0 +1,140 @@
+//! A write of one or several objects, from before the origin has it until no node returns what it replaced.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bywash::EngineError;
+use bywash::cluster::{WriteEnd, WriteTurn};
+use futures::StreamExt;
+use object_store::Result;
+use object_store::path::Path;
+
+use super::buckets::BucketView;
+use super::core::{BegunWrite, Core, WriteOutcome};
+use crate::message::{PeerRequest, WriteResult};
+use crate::names::{Key, NodeId};
+
+/// Requests at once that ask nodes to drop what a write replaced.
+const DROPS_AT_ONCE: usize = 64;
+
+/// A write in progress.
+#[derive(Debug)]
+pub(super) struct Turn {
+    core: Arc<Core>,
+    /// Writes at the machine, one an object, with its path.
+    writes: Vec<(String, BegunWrite)>,
+    /// Nodes for which the objects never change, and the objects.
+    drops: (Vec<NodeId>, Vec<Key>),
+}
+
+impl Turn {
+    /// Begins a write of `paths`. Dropped before it returns, the write ends in doubt.
+    pub(super) async fn begin(
+        core: Arc<Core>,
+        view: Option<Arc<BucketView>>,
+        paths: &[Path],
+    ) -> Self {
+        let mut turn = Self {
+            core,
+            writes: Vec::new(),
+            drops: (Vec::new(), Vec::new()),
+        };
+        let Some(view) = view else {
+            return turn;
+        };
+        let key = |path: &Path| Key::new(Arc::clone(&view.name), path.as_ref());
+        if !view.drops.is_empty() {
+            turn.drops = (view.drops.clone(), paths.iter().map(key).collect());
+        }
+        let Some(window) = view.write_window else {
+            return turn;
+        };
+        for path in paths {
+            let write = turn.core.begin(key(path), window);
+            turn.writes.push((path.to_string(), write));
+        }
+        for (_, write) in &mut turn.writes {
+            // Closed only if the machine has ended: then no node is asked.
+            let _ = (&mut write.begun).await;
+        }
+        turn
+    }
+
+    /// Reports the end to the machine, and returns the writes to wait for.
+    fn report(&mut self, result: WriteResult) -> Vec<(String, BegunWrite)> {
+        let writes = std::mem::take(&mut self.writes);
+        for (_, write) in &writes {
+            self.core.written(write.op, result);
+        }
+        writes
+    }
+
+    /// Asks the nodes for which the objects never change to drop them. A node that does not respond keeps what it has: such a
+    /// bucket promises no more.
+    async fn drop_replaced(core: Arc<Core>, nodes: Vec<NodeId>, keys: Vec<Key>) {
+        let mut pairs = Vec::with_capacity(keys.len() * nodes.len());
+        for key in keys {
+            pairs.extend(nodes.iter().map(|node| (*node, key.clone())));
+        }
+        let core = &core;
+        let requests = pairs.into_iter().map(|(node, key)| async move {
+            let address = core.directory.lock().address(node);
+            if let Some(address) = address {
+                let request = PeerRequest::Drop { key };
+                let dropped = core.transport.call(&address, request, &|| {}).await;
+                let _ = dropped.map_err(|error| core.counters.failed(error));
+            }
+        });
+        let mut requests = futures::stream::iter(requests).buffer_unordered(DROPS_AT_ONCE);
+        let all = async { while requests.next().await.is_some() {} };
+        let _ = tokio::time::timeout(core.timing.read_lease, all).await;
+    }
+}
+
+#[async_trait]
+impl WriteTurn for Turn {
+    async fn end(mut self: Box<Self>, end: WriteEnd) -> Result<()> {
+        let result = match end {
+            WriteEnd::Written => WriteResult::Written,
+            WriteEnd::Refused => WriteResult::Failed,
+            WriteEnd::InDoubt => WriteResult::InDoubt,
+        };
+        let writes = self.report(result);
+        let (nodes, keys) = std::mem::take(&mut self.drops);
+        if end == WriteEnd::Refused {
+            return Ok(());
+        }
+        let drops = Self::drop_replaced(Arc::clone(&self.core), nodes, keys);
+        if end == WriteEnd::InDoubt {
+            // Its client gets no acknowledgement, so nothing waits.
+            self.core.spawn(drops);
+            return Ok(());
+        }
+        drops.await;
+        let mut unconfirmed = None;
+        for (path, write) in writes {
+            if write.ended.await == Ok(WriteOutcome::Unconfirmed) {
+                unconfirmed = Some(path);
+            }
+        }
+        match unconfirmed {
+            None => Ok(()),
+            Some(object) => Err(EngineError::WriteUnconfirmed {
+                object,
+                waited_s: self.core.timing.give_up.as_secs(),
+            }
+            .into()),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.report(WriteResult::InDoubt));
+        let (nodes, keys) = std::mem::take(&mut self.drops);
+        if !nodes.is_empty() {
+            let drops = Self::drop_replaced(Arc::clone(&self.core), nodes, keys);
+            self.core.spawn(drops);
+        }
+    }
+}

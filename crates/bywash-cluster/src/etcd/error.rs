@@ -1,0 +1,55 @@
+//! Failures of requests to etcd.
+
+use url::Url;
+
+use super::version::RefusedVersion;
+
+/// Longest part of an error's text that is kept.
+pub(super) const MESSAGE_CHARS: usize = 200;
+
+/// A request to etcd has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// No response: the request may have been done.
+    #[error("etcd at {endpoint} did not respond: {source}")]
+    NoResponse {
+        /// The endpoint.
+        endpoint: Url,
+        /// The cause.
+        source: reqwest::Error,
+    },
+    /// etcd refused the request.
+    #[error("etcd at {endpoint} refused a request with status {status}: {message}")]
+    Refused {
+        /// The endpoint.
+        endpoint: Url,
+        /// Status of the response.
+        status: u16,
+        /// Its text.
+        message: String,
+    },
+    /// The response is not one of etcd.
+    #[error("etcd at {endpoint} sent a response that is not understood: {message}")]
+    BadResponse {
+        /// The endpoint.
+        endpoint: Url,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The version is refused.
+    #[error(transparent)]
+    Version(#[from] RefusedVersion),
+    /// Another `cluster_id` than before: etcd was restored or replaced.
+    #[error("etcd at {endpoint} belongs to another cluster than before; the node registers anew")]
+    ClusterChanged {
+        /// The endpoint.
+        endpoint: Url,
+    },
+}
+
+pub(super) fn bad(endpoint: &Url, message: &str) -> EtcdError {
+    EtcdError::BadResponse {
+        endpoint: endpoint.clone(),
+        message: message.chars().take(MESSAGE_CHARS).collect(),
+    }
+}
