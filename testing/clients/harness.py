@@ -385,3 +385,32 @@ def keys(s3, bucket, **options):
     """Returns all keys of a bucket."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, **options)
     return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+
+def free_port():
+    """Returns a port that no process listens on now."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Etcd:
+    """etcd with one member, for nodes of a cluster."""
+
+    def __init__(self, folder):
+        self.address = f"127.0.0.1:{free_port()}"
+        peers = f"http://127.0.0.1:{free_port()}"
+        command = [
+            os.environ["BYWASH_ETCD"], "--data-dir", folder / "etcd", "--name", "one",
+            "--listen-client-urls", f"http://{self.address}", "--advertise-client-urls", f"http://{self.address}",
+            "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"one={peers}",
+            "--log-level", "warn",
+        ]
+        self.process = Process(command, clean_environment(), folder / "etcd.log")
+        until("etcd answers", self.answers, START_SECONDS)
+
+    def answers(self):
+        assert self.process.child.poll() is None, f"etcd ended; see {self.process.log}"
+        with contextlib.suppress(requests.RequestException):
+            return requests.get(f"http://{self.address}/health", timeout=5).json()["health"] == "true"
+        return False

@@ -251,6 +251,9 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
         if let Some(versitygw) = &tools.versitygw {
             tests = tests.env("BYWASH_VERSITYGW", versitygw);
         }
+        if let Some(etcd) = &tools.etcd {
+            tests = tests.env("BYWASH_ETCD", etcd);
+        }
         if let Some(prometheus) = &tools.prometheus {
             tests = tests.env("BYWASH_PROMETHEUS", prometheus);
         }

@@ -92,6 +92,22 @@ pub(crate) fn go_install(go: &Path, folder: &Path, program: &str) -> Result<(), 
         .run()
 }
 
+/// Builds the Go program in the folder `sources` into `folder`, as `name`.
+pub(crate) fn go_build(
+    go: &Path,
+    folder: &Path,
+    sources: &Path,
+    name: &str,
+) -> Result<(), Failure> {
+    Step::new(go)
+        .args(["build", "-ldflags=-s -w", "-o"])
+        .args([folder.join(name)])
+        .args(["."])
+        .folder(sources)
+        .env("CGO_ENABLED", "0")
+        .run()
+}
+
 /// Unpacks packages of Debian into `folder`, without installing them.
 pub(crate) fn unpack_debian(folder: &Path, packages: &[&str]) -> Result<(), Failure> {
     unpacking(folder, packages).run()

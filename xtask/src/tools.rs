@@ -35,6 +35,8 @@ pub(crate) struct Tools {
     pub(crate) azurite: PathBuf,
     /// versitygw, where there is Go to build it.
     pub(crate) versitygw: Option<PathBuf>,
+    /// etcd, where there is Go to build it.
+    pub(crate) etcd: Option<PathBuf>,
     /// Folder of Prometheus and promtool, where Debian's package of them can be fetched.
     pub(crate) prometheus: Option<PathBuf>,
     /// `flights-3m.parquet`.
@@ -50,6 +52,10 @@ impl Tools {
             (
                 self.versitygw.is_none(),
                 "tests over versitygw: it was not built",
+            ),
+            (
+                self.etcd.is_none(),
+                "tests of a cluster over etcd: it was not built",
             ),
             (
                 self.prometheus.is_none(),
@@ -84,10 +90,14 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
     let cache = cache()?;
     thread::scope(|threads| {
         // It compiles while the others mostly wait for the network.
-        let versitygw = threads.spawn(|| versitygw(&cache));
+        let built = threads.spawn(|| Ok::<_, Failure>((versitygw(&cache)?, etcd(&cache)?)));
         let tools = fetch(&cache)?;
-        let versitygw = versitygw.join().expect("building does not panic")?;
-        Ok(Tools { versitygw, ..tools })
+        let (versitygw, etcd) = built.join().expect("building does not panic")?;
+        Ok(Tools {
+            versitygw,
+            etcd,
+            ..tools
+        })
     })
 }
 
@@ -97,7 +107,7 @@ pub(crate) fn clients_python(cache: &Path) -> Result<PathBuf, Failure> {
     Ok(folder.join("bin/python"))
 }
 
-/// All but versitygw.
+/// All but what Go builds.
 fn fetch(cache: &Path) -> Result<Tools, Failure> {
     need(
         "chromium with chromedriver",
@@ -129,6 +139,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         aws: awscli.join("bin/aws"),
         azurite: azurite(cache)?,
         versitygw: None,
+        etcd: None,
         prometheus: prometheus(cache)?,
         flights: flights(cache)?,
         wide: wide::of_gate(cache)?,
@@ -157,6 +168,21 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     Ok(Some(folder.join("versitygw")))
+}
+
+/// etcd, built anew when its version changes. Debian's lacks fixes that the cluster depends on, so it is refused.
+pub(crate) fn etcd(cache: &Path) -> Result<Option<PathBuf>, Failure> {
+    if let Some(given) = std::env::var_os("BYWASH_ETCD") {
+        return Ok(Some(given.into()));
+    }
+    let (folder, sources) = (cache.join("etcd"), root().join("testing/clients/etcd"));
+    let stamp = fs::read_to_string(sources.join("go.mod")).map_err(doing("read go.mod of etcd"))?;
+    let build = || install::go_build(&install::go(cache)?, &folder, &sources, "etcd");
+    if let Err(failure) = make_once(&folder, &stamp, build) {
+        println!("no tests over etcd: {failure}");
+        return Ok(None);
+    }
+    Ok(Some(folder.join("etcd")))
 }
 
 /// The folder of Prometheus and promtool, unpacked from Debian's package: installing that would start a server. Without the

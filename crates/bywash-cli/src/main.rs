@@ -42,7 +42,7 @@ use failure::Failure;
 use transfer::After;
 use verbs::cp::Transfer;
 use verbs::{
-    buckets, cache, cat, cp, du, env, ls, presign, rm, series, shell, stat, sync, uploads,
+    buckets, cache, cat, cluster, cp, du, env, ls, presign, rm, series, shell, stat, sync, uploads,
 };
 
 /// Returns freed memory to the system. The system's allocator keeps it in the arenas of its threads:
@@ -115,6 +115,7 @@ enum Verb {
     Presign(presign::Args),
     Uploads(uploads::Args),
     Cache(cache::Args),
+    Cluster(cluster::Args),
     Series(series::Args),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
@@ -137,6 +138,7 @@ impl Verb {
             Self::Presign(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
             Self::Cache(args) => args.output.json,
+            Self::Cluster(args) => args.output.json,
             Self::Series(args) => args.output.json,
         }
     }
@@ -167,6 +169,7 @@ impl Verb {
             Self::Presign(args) => Box::pin(presign::run(args)).await,
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
             Self::Cache(args) => cache::run(args).await,
+            Self::Cluster(args) => cluster::run(args).await,
             Self::Series(args) => Box::pin(series::run(args)).await,
             Self::Completions(args) => shell::completions(&args),
             Self::Man(args) => shell::man(&args),

@@ -2,6 +2,8 @@
 
 mod admin;
 mod banner;
+mod cluster;
+mod cluster_settings;
 pub(crate) mod data_dir;
 pub(crate) mod databases;
 mod descriptors;
@@ -36,6 +38,7 @@ use crate::endpoint::ambient_endpoint;
 use crate::failure::Failure;
 use admin::{AdminListeners, admin_services};
 use banner::Banner;
+use cluster::{ClusterParts, RunningNode};
 use data_dir::{Credentials, DataDir, Session};
 use databases::Databases;
 use gcs::{Connections, GcsListener, gcs_config};
@@ -194,6 +197,24 @@ pub(crate) struct Args {
     /// Format of --access-log: json, or the combined format of Apache [default: json]
     #[arg(long, value_name = "json|combined")]
     access_log_format: Option<String>,
+    /// Be a node of a cluster, whose nodes serve the same buckets as one: etcd://HOST:PORT[,HOST:PORT]/NAME [default: none]
+    ///
+    /// Each node has a data folder of its own. An object is requested from its origin once for all nodes, and a write through one
+    /// is seen through each at once. Buckets are s3://, gs://, az:// or http://, with the same settings on all nodes.
+    #[arg(long, value_name = "URL")]
+    cluster: Option<String>,
+    /// File of the key that all nodes of the cluster have; further lines are keys that are accepted too. `bywash cluster key` makes one
+    #[arg(long, value_name = "FILE")]
+    cluster_key_file: Option<PathBuf>,
+    /// Address by which other nodes reach this one
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Address of the listener for other nodes [default: that of --advertise]
+    #[arg(long, value_name = "HOST:PORT")]
+    peer_addr: Option<String>,
+    /// Time after a stop for which other nodes still get the blocks in memory [default: 30s]
+    #[arg(long, value_name = "SPAN")]
+    drain: Option<String>,
     /// Settings in TOML, by the names of these options, and tables of buckets and keys. Options override them
     ///
     /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
@@ -221,7 +242,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
     gcs.refuse_loop(&settings)?;
 
-    let engine = engine(&settings, &data)?;
+    let cluster = ClusterParts::join(&settings, &data).await?;
+    let engine = engine(&settings, &data, cluster.as_ref())?;
+    let node = cluster.map(|cluster| cluster.serve(&engine));
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
     log_max_memory(engine.budget().limit(), connections.all(), disk_threads);
     let (credentials, made) = credentials(&settings.access, &data)?;
@@ -271,9 +294,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         made,
     };
     banner.print();
-    servers.until_stopped(&mut signals, &stop).await?;
+    servers
+        .until_stopped(&mut signals, &stop, node.as_ref())
+        .await?;
     close(&engine, databases, access_log).await;
-    Ok(())
+    match node {
+        Some(node) => node.drain(&mut signals).await,
+        None => Ok(()),
+    }
 }
 
 async fn close(engine: &Engine, databases: Databases, access_log: Option<AccessLog>) {
@@ -421,7 +449,11 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     address
 }
 
-fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
+fn engine(
+    settings: &Settings,
+    data: &DataDir,
+    cluster: Option<&ClusterParts>,
+) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
         .hedge(settings.hedge)
@@ -435,6 +467,9 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     }
     if let Some(disk) = &settings.disk {
         builder = builder.disk(disk.clone());
+    }
+    if let Some(cluster) = cluster {
+        builder = builder.cluster(cluster.for_engine());
     }
     if settings.buckets.is_empty() {
         builder = builder.root(data.buckets());
@@ -450,8 +485,12 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
             consistency: bucket.consistency,
             block_size: bucket.block_size,
         };
+        let origin = origin(bucket)?;
+        if let Some(cluster) = cluster {
+            cluster.describe(bucket, &*origin);
+        }
         engine
-            .mount(&bucket.name, origin(bucket)?, options)
+            .mount(&bucket.name, origin, options)
             .map_err(|error| match error {
                 EngineError::InvalidSetting { .. } => {
                     Failure::usage(format!("[[bucket]] {}: {error}", bucket.name))
@@ -527,6 +566,7 @@ impl Servers {
         mut self,
         signals: &mut Signals,
         stop: &watch::Sender<bool>,
+        node: Option<&RunningNode>,
     ) -> Result<(), Failure> {
         let name = tokio::select! {
             name = signals.next() => name,
@@ -534,6 +574,10 @@ impl Servers {
             ended = &mut self.gcs => return Err(gone("GCS", ended)),
             ended = &mut self.console => return Err(gone("admin", ended)),
         };
+        if let Some(node) = node {
+            tracing::info!("{name}: leaving the cluster");
+            node.leave().await;
+        }
         tracing::info!("{name}: draining, at most {} s", DRAIN_DEADLINE.as_secs());
         stop.send_replace(true);
         let drained = async { tokio::join!(self.s3, self.gcs, self.console) };

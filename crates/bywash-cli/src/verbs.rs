@@ -3,6 +3,7 @@
 pub(crate) mod buckets;
 pub(crate) mod cache;
 pub(crate) mod cat;
+pub(crate) mod cluster;
 pub(crate) mod cp;
 pub(crate) mod du;
 pub(crate) mod env;

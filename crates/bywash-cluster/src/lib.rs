@@ -61,10 +61,7 @@ mod transport;
 mod view;
 mod write;
 
-pub use driver::{
-    BlockSource, BucketSettings, ClusterNode, ClusterStatus, DriverSettings, Left, MemberStatus,
-    node_id,
-};
+pub use driver::{BlockSource, BucketSettings, ClusterNode, DriverSettings, Left, node_id};
 pub use message::{
     Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
     PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,
@@ -72,5 +69,8 @@ pub use message::{
 pub use names::{Boot, Epoch, Key, Member, NodeId, Shard};
 pub use node::{Node, Settings, Status};
 pub use placement::{Candidate, SHARDS, STRIPE_BYTES, ranked, shard_of, stripe_hash};
+pub use port::{
+    ClusterKey, ClusterKeys, KeyError, PeerClient, PeerIdentity, PeerPort, PortSettings,
+};
 pub use timing::Timing;
 pub use transport::{PeerAddress, PeerError, PeerService, PeerTransport};

@@ -45,6 +45,11 @@ pub enum PeerError {
 /// Sends requests to other nodes.
 #[async_trait]
 pub trait PeerTransport: Debug + Send + Sync {
+    /// Names the registration of this node and the `cluster_id` of etcd from now on, as far as they are known.
+    fn registered(&self, boot: Option<Boot>, etcd: Option<u64>) {
+        let _ = (boot, etcd);
+    }
+
     /// Sends a request and returns its response. Calls `alive` for each frame that arrives before it. The caller drops the future at
     /// its limit.
     async fn call(

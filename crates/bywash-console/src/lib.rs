@@ -3,6 +3,7 @@
 //! | path | response |
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
+//! | `GET /readyz` | `ready` if requests may be sent here, 503 while a node of a cluster joins or leaves |
 //! | `GET /metrics` | the counters as Prometheus text |
 //! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `series` those of the
 //! databases, as `origins` the errors by bucket |
@@ -204,6 +205,7 @@ fn router(shared: Shared) -> Router {
         ));
     Router::new()
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
+        .route("/readyz", get(ready))
         .route("/ping", get(influx::ping))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
@@ -214,7 +216,7 @@ fn router(shared: Shared) -> Router {
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
-                "no such page; there are /, /healthz, /metrics, /stats, /cache, /write, /series/list and /series/query\n",
+                "no such page; there are /, /healthz, /readyz, /metrics, /stats, /cache, /write, /series/list and /series/query\n",
             )
         })
         .layer(middleware::from_fn(csrf::refuse_other_sites))
@@ -243,6 +245,18 @@ async fn restrict_browsers(mut response: Response) -> Response {
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Whether a load balancer may send requests here: not while a node of a cluster joins or leaves.
+async fn ready(State(engine): State<Engine>) -> impl IntoResponse {
+    match engine.cluster_status() {
+        Some(status) if status.state != "up" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [NO_STORE],
+            format!("{}\n", status.state),
+        ),
+        _ => (StatusCode::OK, [NO_STORE], "ready\n".to_owned()),
+    }
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {

@@ -3,6 +3,7 @@
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
 //! Counters of the engine are rendered from one [`Stats`], as those of `/stats`.
 
+mod cluster;
 mod disk;
 mod histogram;
 mod process;
@@ -405,6 +406,9 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     );
     if let Some(stats) = &stats.disk {
         disk::write(&mut text, stats);
+    }
+    if let Some(status) = &stats.cluster {
+        cluster::write(&mut text, status);
     }
     if let Some(process) = Process::read() {
         process.render(&mut text);

@@ -8,6 +8,7 @@
 
 mod current;
 mod source;
+mod status;
 mod turn;
 mod waits;
 
@@ -24,6 +25,7 @@ use object_store::{Attributes, ObjectMeta, Result};
 
 use crate::content_digest::ContentDigest;
 pub(crate) use source::BucketSource;
+pub use status::{ClusterMember, ClusterStatus};
 pub(crate) use waits::{PeerWait, PeerWaits};
 
 /// One version of an object: what the origin's response to a HEAD states.
@@ -91,6 +93,11 @@ pub trait VersionAuthority: Debug + Send + Sync {
 
     /// Begins a write of these objects, which is then sent to the origin.
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn>;
+
+    /// Returns the state of this node for its operator, if there is one to show.
+    fn status(&self) -> Option<ClusterStatus> {
+        None
+    }
 }
 
 /// Bytes of one version of an object, wanted from another node.

@@ -22,7 +22,7 @@ use parking_lot::RwLock;
 
 use crate::block_kind::BlockKind;
 use crate::bucket::{Bucket, BucketOptions};
-use crate::cluster::BucketSource;
+use crate::cluster::{BucketSource, ClusterStatus};
 use crate::consistency::Consistency;
 use crate::disk::DiskTier;
 use crate::error::EngineError;
@@ -299,7 +299,20 @@ impl Engine {
             objects: self.shared.objects.stats(),
             file_downloads: self.shared.file_downloads.snapshot(),
             disk: self.shared.disk.as_ref().map(DiskTier::stats),
+            cluster: self.cluster_status(),
         }
+    }
+
+    /// Returns the state of this node of a cluster, if the engine belongs to one.
+    #[must_use]
+    pub fn cluster_status(&self) -> Option<ClusterStatus> {
+        let mut status = self.shared.cluster.as_ref()?.versions.status()?;
+        for mounted in self.buckets.read().values() {
+            let counted = mounted.bucket.shared().counters.snapshot();
+            status.peer_bytes += counted.peer_bytes;
+            status.served_bytes += counted.peer_served_bytes;
+        }
+        Some(status)
     }
 
     fn kind_stats(&self) -> BTreeMap<&'static str, KindStats> {

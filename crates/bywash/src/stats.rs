@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
+use crate::cluster::ClusterStatus;
+
 /// Maximum hedged requests, in percent of a bucket's data requests: five, as those slower than 95 % of their peers
 /// are hedged.
 pub const HEDGED_PERCENT: u64 = 5;
@@ -28,6 +30,9 @@ pub struct Stats {
     /// The disk tier, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStats>,
+    /// The cluster, if the engine belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
 }
 
 /// Counters of one bucket since it was mounted.

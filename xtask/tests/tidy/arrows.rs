@@ -11,6 +11,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
         "bywash-cli",
         &[
             "bywash-gateway",
+            "bywash-cluster",
             "bywash-console",
             "bywash-series",
             "bywash",

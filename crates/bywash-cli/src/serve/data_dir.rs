@@ -167,6 +167,11 @@ impl DataDir {
         ))
     }
 
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
     /// The folder of buckets.
     pub(crate) fn buckets(&self) -> PathBuf {
         self.dir.join("buckets")

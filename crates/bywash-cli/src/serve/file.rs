@@ -48,6 +48,11 @@ pub(super) struct FileSettings {
     pub(super) trusted_proxy: Vec<String>,
     pub(super) access_log: Option<String>,
     pub(super) access_log_format: Option<String>,
+    pub(super) cluster: Option<String>,
+    pub(super) cluster_key_file: Option<PathBuf>,
+    pub(super) advertise: Option<String>,
+    pub(super) peer_addr: Option<String>,
+    pub(super) drain: Option<String>,
     pub(super) bucket: Vec<FileBucket>,
     pub(super) key: Vec<FileKey>,
 }

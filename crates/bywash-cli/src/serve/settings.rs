@@ -15,6 +15,7 @@ use bywash_gateway::{
 };
 
 use super::Args;
+use super::cluster_settings::{ClusterOptions, ClusterSettings};
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
@@ -75,6 +76,8 @@ pub(super) struct Settings {
     pub(super) retention: DatabaseRetention,
     /// Bucket of their files; `None`: the data folder.
     pub(super) series_bucket: Option<SeriesBucket>,
+    /// The cluster that the server is a node of.
+    pub(super) cluster: Option<ClusterSettings>,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -165,6 +168,13 @@ impl Settings {
             args.max_connections_per_address
                 .or(file.max_connections_per_address),
         )?;
+        let cluster = ClusterOptions {
+            cluster: args.cluster.or(file.cluster),
+            key_file: args.cluster_key_file.or(file.cluster_key_file),
+            advertise: args.advertise.or(file.advertise),
+            peer_addr: args.peer_addr.or(file.peer_addr),
+            drain: args.drain.or(file.drain),
+        };
         let data_dir = args.data_dir.or(file.data_dir);
         let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
         let log_format = args.access_log_format.or(file.access_log_format);
@@ -176,6 +186,7 @@ impl Settings {
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
             access_log,
+            cluster: ClusterSettings::parse(cluster, &access, &buckets)?,
             data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
             disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
@@ -527,7 +538,7 @@ fn gcs_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> {
     }
 }
 
-fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
+pub(super) fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
     let resolved = text
         .to_socket_addrs()
         .ok()

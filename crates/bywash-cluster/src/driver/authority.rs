@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bywash::cluster::{CurrentVersion, VersionAuthority, VersionSource, WriteTurn};
+use bywash::cluster::{ClusterStatus, CurrentVersion, VersionAuthority, VersionSource, WriteTurn};
 use object_store::Result;
 use object_store::path::Path;
 
 use super::ClusterNode;
+use super::status::shown;
 use super::turn::Turn;
 use crate::names::Key;
 
@@ -46,5 +47,9 @@ impl VersionAuthority for ClusterNode {
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn> {
         let view = self.core.buckets.read().get(bucket).cloned();
         Box::new(Turn::begin(Arc::clone(&self.core), view, &paths).await)
+    }
+
+    fn status(&self) -> Option<ClusterStatus> {
+        Some(shown(self))
     }
 }

@@ -20,7 +20,7 @@ use super::publish::Published;
 use super::status::EtcdHealth;
 use crate::etcd::{BATCH, Etcd, is_batched};
 use crate::message::{Action, CallId, Event, OpId, Outcome, PeerResponse, QuestionId, WriteResult};
-use crate::names::{Key, Member, NodeId};
+use crate::names::{Boot, Key, Member, NodeId};
 use crate::node::{Node, Settings, Status};
 use crate::read::Suspects;
 use crate::timing::Timing;
@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub(super) node: NodeId,
     pub(super) process: u64,
     pub(super) timing: Timing,
+    /// Shards of the cluster.
+    pub(super) shards: u64,
     pub(super) etcd: Etcd,
     pub(super) transport: Arc<dyn PeerTransport>,
     machine: Mutex<Machine>,
@@ -63,6 +65,8 @@ struct Machine {
     node: Node<CurrentVersion>,
     /// When the timer's task looks next.
     wake_at: Option<Duration>,
+    /// The registration that the transport names.
+    named: Option<Boot>,
 }
 
 /// What waits for the machine.
@@ -125,14 +129,17 @@ impl Core {
         published: Published,
     ) -> Self {
         let (node, process, timing) = (settings.node, settings.process, settings.timing);
+        let shards = u64::from(settings.shards);
         let machine = Machine {
             node: Node::new(settings, boottime()),
             wake_at: None,
+            named: None,
         };
         Self {
             node,
             process,
             timing,
+            shards,
             etcd,
             transport,
             machine: Mutex::new(machine),
@@ -159,14 +166,19 @@ impl Core {
 
     /// As [`Self::handle`]; reads that end with the event have failed with `failure`.
     fn handle_failed(self: &Arc<Self>, event: Event<CurrentVersion>, failure: Option<&Arc<Error>>) {
-        let (actions, sooner) = {
+        let (actions, sooner, member) = {
             let mut machine = self.machine.lock();
             // Read under the lock: the event came in before, however long the lock was waited for.
             let actions = machine.node.handle(boottime(), event);
             let next = machine.node.next_timer();
             let sooner = next.is_some_and(|next| machine.wake_at.is_none_or(|at| next < at));
-            (actions, sooner)
+            let boot = machine.node.me().map(|me| me.boot);
+            let changed = std::mem::replace(&mut machine.named, boot) != boot;
+            (actions, sooner, changed.then_some(boot))
         };
+        if let Some(boot) = member {
+            self.transport.registered(boot, self.etcd.cluster_id());
+        }
         if sooner {
             self.wake.notify_one();
         }

@@ -32,7 +32,6 @@ pub use self::identity::node_id;
 pub use self::leave::Left;
 use self::publish::Published;
 pub use self::service::BlockSource;
-pub use self::status::{ClusterStatus, MemberStatus};
 use crate::etcd::Etcd;
 use crate::node::Settings;
 use crate::transport::PeerTransport;

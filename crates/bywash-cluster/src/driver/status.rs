@@ -2,50 +2,55 @@
 
 use std::time::Duration;
 
+use bywash::cluster::{ClusterMember, ClusterStatus};
+
 use super::ClusterNode;
 use super::clock::boottime;
 use super::core::Core;
 use crate::etcd::MemberState;
 use crate::names::{Member, NodeId};
 
-/// State of a node in its cluster.
+/// Time without a response of etcd after which it counts as silent: three keepalives.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// State of a node in its cluster, as this crate names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterStatus {
+pub(crate) struct NodeStatus {
     /// The node.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
     /// Its registration, if there is one.
-    pub member: Option<Member>,
+    pub(crate) member: Option<Member>,
     /// All registrations in its view.
-    pub members: Vec<MemberStatus>,
+    pub(crate) members: Vec<MemberStatus>,
     /// Shards that the node has authority over.
-    pub shards: usize,
+    pub(crate) shards: usize,
     /// Time until its authority ends without another keepalive.
-    pub authority_left: Duration,
+    pub(crate) authority_left: Duration,
     /// Objects that it keeps state of as their holder.
-    pub objects: usize,
+    pub(crate) objects: usize,
     /// Time since etcd responded last.
-    pub etcd_silent: Option<Duration>,
+    pub(crate) etcd_silent: Option<Duration>,
     /// The last failure of a request to etcd, if none has succeeded since.
-    pub etcd_failure: Option<String>,
+    pub(crate) etcd_failure: Option<String>,
     /// Buckets of which other nodes have other settings, with these nodes.
-    pub differing: Vec<(String, Vec<NodeId>)>,
+    pub(crate) differing: Vec<(String, Vec<NodeId>)>,
     /// Address of another process that has this node's identity.
-    pub double: Option<String>,
+    pub(crate) double: Option<String>,
     /// Counts since the start, by name.
-    pub counts: Vec<(&'static str, u64)>,
+    pub(crate) counts: Vec<(&'static str, u64)>,
 }
 
 /// A registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberStatus {
+pub(crate) struct MemberStatus {
     /// The registration.
-    pub member: Member,
+    pub(crate) member: Member,
     /// Its address for other nodes; empty if this version of the program does not understand its record.
-    pub address: String,
+    pub(crate) address: String,
     /// What it does, as its record states.
-    pub state: Option<MemberState>,
+    pub(crate) state: Option<MemberState>,
     /// Mebibytes of cache.
-    pub weight: u32,
+    pub(crate) weight: u32,
 }
 
 /// Whether etcd responds.
@@ -57,8 +62,7 @@ pub(super) struct EtcdHealth {
 
 impl ClusterNode {
     /// Returns the state of this node, and the cluster as it sees it.
-    #[must_use]
-    pub fn status(&self) -> ClusterStatus {
+    pub(super) fn status(&self) -> NodeStatus {
         let core = &self.core;
         let machine = core.status();
         let (members, double) = {
@@ -84,7 +88,7 @@ impl ClusterNode {
         differing.sort();
         let health = core.health.lock();
         let now = boottime();
-        ClusterStatus {
+        NodeStatus {
             node: core.node,
             member: machine.member,
             members,
@@ -98,6 +102,71 @@ impl ClusterNode {
             counts: counts(core),
         }
     }
+}
+
+/// Returns what an operator sees.
+pub(super) fn shown(node: &ClusterNode) -> ClusterStatus {
+    let status = node.status();
+    let core = &node.core;
+    let hex = |node: NodeId| format!("{:016x}", node.0);
+    let state = |state: MemberState| match state {
+        MemberState::Joining => "joining",
+        MemberState::Up => "up",
+        MemberState::Leaving => "leaving",
+    };
+    let others = |node: NodeId| {
+        let differing = status.differing.iter();
+        let of = differing.filter(|(_, nodes)| nodes.contains(&node));
+        of.map(|(bucket, _)| bucket.clone()).collect()
+    };
+    let mut members: Vec<ClusterMember> = status
+        .members
+        .iter()
+        .map(|of| ClusterMember {
+            node: hex(of.member.node),
+            address: of.address.clone(),
+            state: of.state.map_or("unknown", state).to_owned(),
+            weight_mib: of.weight,
+            other_settings: others(of.member.node),
+        })
+        .collect();
+    let own = hex(status.node);
+    members
+        .sort_by(|one, other| (one.node != own, &one.node).cmp(&(other.node != own, &other.node)));
+    let mut shown = ClusterStatus {
+        name: core.etcd.cluster_name().as_str().to_owned(),
+        node: own,
+        state: state(core.published.lock().state).to_owned(),
+        etcd_answers: status.etcd_failure.is_none()
+            && status.etcd_silent.is_some_and(|time| time < SILENT),
+        etcd_failure: status.etcd_failure,
+        double: status.double,
+        shards: status.shards as u64,
+        shards_total: core.shards,
+        authority_left_ms: u64::try_from(status.authority_left.as_millis()).unwrap_or(u64::MAX),
+        objects: status.objects as u64,
+        members,
+        ..ClusterStatus::default()
+    };
+    for (name, count) in status.counts {
+        match name {
+            "peer_hits" => shown.peer_hits = count,
+            "peeks" => shown.peeks = count,
+            "peek_hits" => shown.peek_hits = count,
+            "writes_waited" => shown.writes_waited = count,
+            "writes_unconfirmed" => shown.writes_refused = count,
+            "versions_by_lease" => drop(shown.versions.insert("lease".to_owned(), count)),
+            "versions_as_holder" => drop(shown.versions.insert("own".to_owned(), count)),
+            "versions_by_holder" => drop(shown.versions.insert("peer".to_owned(), count)),
+            "versions_by_origin" => drop(shown.versions.insert("origin".to_owned(), count)),
+            name => {
+                if let Some(reason) = name.strip_prefix("fallback_") {
+                    shown.fallbacks.insert(reason.to_owned(), count);
+                }
+            }
+        }
+    }
+    shown
 }
 
 fn counts(core: &Core) -> Vec<(&'static str, u64)> {

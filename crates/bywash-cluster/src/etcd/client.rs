@@ -55,6 +55,31 @@ impl Etcd {
         }
     }
 
+    /// As [`Self::new`], with a client of its own: no proxy of the environment, certificates that the system trusts.
+    ///
+    /// # Errors
+    /// [`EtcdError::NoClient`] if the system has no TLS.
+    pub fn connect(
+        name: ClusterName,
+        node: NodeId,
+        endpoints: Vec<Url>,
+    ) -> Result<Self, EtcdError> {
+        let http = bywash::origin::client_builder().no_proxy().build();
+        let http = http.map_err(|source| EtcdError::NoClient { source })?;
+        Ok(Self::new(name, node, endpoints, http))
+    }
+
+    /// Returns the name of the cluster.
+    pub(crate) fn cluster_name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    /// Returns the `cluster_id` of etcd, once a response named it.
+    pub(crate) fn cluster_id(&self) -> Option<u64> {
+        // Relaxed: it orders nothing.
+        Some(self.cluster.load(Ordering::Relaxed)).filter(|id| *id != 0)
+    }
+
     /// Checks the version that each endpoint states, those that respond.
     ///
     /// # Errors

@@ -36,6 +36,12 @@ pub enum EtcdError {
         /// What is wrong with it.
         message: String,
     },
+    /// No HTTP client could be made.
+    #[error("cannot make an HTTP client: {source}")]
+    NoClient {
+        /// The cause.
+        source: reqwest::Error,
+    },
     /// The version is refused.
     #[error(transparent)]
     Version(#[from] RefusedVersion),

@@ -22,6 +22,7 @@ use super::settings::PortSettings;
 use super::tls::client_config;
 use super::wire;
 use crate::message::{PeerRequest, PeerResponse};
+use crate::names::Boot;
 use crate::transport::{PeerAddress, PeerError, PeerTransport};
 
 /// Unused connections that are kept for each node.
@@ -186,6 +187,11 @@ impl Frames {
 
 #[async_trait]
 impl PeerTransport for PeerClient {
+    fn registered(&self, boot: Option<Boot>, etcd: Option<u64>) {
+        self.identity.set_boot(boot);
+        self.identity.set_etcd(etcd);
+    }
+
     async fn call(
         &self,
         to: &PeerAddress,

@@ -10,7 +10,7 @@ use crate::names::{Boot, Member, NodeId};
 use crate::transport::{PeerAddress, PeerError};
 
 /// Version of the protocol between nodes. Another one is refused; a node states it in its registration too.
-pub const PEER_PROTOCOL: u32 = 1;
+pub const PEER_PROTOCOL: u32 = crate::etcd::PROTOCOL;
 
 /// Version of the protocol, in requests and responses.
 pub(super) const PROTOCOL: &str = "bywash-protocol";

@@ -33,6 +33,8 @@ pub(super) struct Signals {
     pub(super) stuck_uploads: usize,
     /// Why the disk tier does not do all of its work.
     pub(super) disk: Option<String>,
+    /// Why the cluster does not do all of its work.
+    pub(super) cluster: Option<String>,
     /// Why rows of series do not come into their store, or cannot be read from it.
     pub(super) series: Vec<String>,
 }
@@ -74,6 +76,7 @@ pub(super) fn reasons(signals: &Signals) -> Vec<String> {
         ),
     );
     reasons.extend(signals.disk.clone());
+    reasons.extend(signals.cluster.clone());
     reasons.extend_from_slice(&signals.series);
     reasons
 }

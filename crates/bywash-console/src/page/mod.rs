@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 mod chart;
 mod charts;
+mod cluster;
 mod disk;
 mod format;
 mod health;

@@ -5,12 +5,11 @@ use chrono::{DateTime, Local, Utc};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{COLOUR_NAMES, Chart};
-use super::disk;
 use super::format::{NONE, Unit, bytes, count, encoded, lasted, latency, time_label};
 use super::range::{Preset, Range, input};
 use super::tables;
 use super::view::{View, hit_ratio, saved};
-use super::{OpenUpload, actions};
+use super::{OpenUpload, actions, cluster, disk};
 
 /// Max rows of the table under a chart, newest points first.
 const POINTS: usize = 24;
@@ -128,6 +127,7 @@ fn overview(view: &View) -> Markup {
             (tables::errors(view))
             (tables::memory(view))
             (disk::section(view))
+            (cluster::section(view))
             (uploads(view))
             (series(view))
         }

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use super::ListedUploads;
 use super::chart::Chart;
 use super::charts::{Drawing, bucket_charts, history_charts, series_charts};
-use super::disk;
 use super::health::{Signals, reasons};
 use super::range::Range;
+use super::{cluster, disk};
 use crate::Shared;
 use crate::cache::explained;
 use crate::clock::now;
@@ -227,6 +227,7 @@ fn signals(
         failed: since(now.traffic.failed, before.traffic.failed),
         dropped_points: since(now.history.dropped_points, before.history.dropped_points),
         disk: now.stats.disk.as_ref().and_then(disk::reason),
+        cluster: now.stats.cluster.as_ref().and_then(cluster::reason),
         ..Signals::default()
     }
 }

@@ -132,7 +132,7 @@ async fn stores_are_taken_over_only_when_both_databases_can_be_opened() {
     std::fs::create_dir(&shared).unwrap();
     let machine = |name: &str| machine(home.path().join(name), Some(&shared));
     let opened = async |(settings, data): &(Settings, DataDir)| {
-        let engine = crate::serve::engine(settings, data).unwrap();
+        let engine = crate::serve::engine(settings, data, None).unwrap();
         Databases::open(data, &engine, settings).await
     };
     let writes = async |db: &SeriesDb| {

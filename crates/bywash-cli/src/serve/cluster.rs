@@ -1,0 +1,188 @@
+//! A server as a node of a cluster: its port for other nodes, its place in etcd, and its end.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::cluster::{Cluster, PeerRead, PeerReadError};
+use bywash::{Engine, Origin, available_memory};
+use bywash_cluster::etcd::{ClusterName, Etcd};
+use bywash_cluster::{
+    BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
+    PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings, Settings as MachineSettings,
+    node_id,
+};
+use futures::stream::BoxStream;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::cluster_settings::ClusterSettings;
+use super::data_dir::DataDir;
+use super::settings::{BucketSettings, Settings};
+use super::{Signals, bind, stop_asked};
+use crate::failure::Failure;
+
+/// Limit of the handover of shards at a stop.
+const LEAVE: Duration = Duration::from_secs(3);
+/// Objects that a node keeps state of as the one that decides, for each MiB of cache: some 300 bytes each.
+const OBJECTS_PER_MIB: u64 = 64;
+/// Least of them.
+const MIN_OBJECTS: u64 = 16 * 1024;
+
+/// The parts of a node that do not serve yet.
+pub(super) struct ClusterParts {
+    node: ClusterNode,
+    listener: TcpListener,
+    port: PeerPort,
+    drain: Duration,
+}
+
+impl ClusterParts {
+    /// Binds the port, asks etcd for its version and joins; `None` without `--cluster`.
+    pub(super) async fn join(settings: &Settings, data: &DataDir) -> Result<Option<Self>, Failure> {
+        let Some(cluster) = &settings.cluster else {
+            return Ok(None);
+        };
+        let keys = ClusterKeys::read(&cluster.key_file)
+            .map_err(|error| Failure::usage(format!("--cluster-key-file: {error}")))?;
+        let unusable = |error| Failure::usage(format!("--cluster-key-file: {error}"));
+        let listener = bind("--peer-addr", cluster.listen).await?;
+        let id = node_id(data.path())
+            .map_err(|error| Failure::io("cannot keep the node's identity", &error))?;
+        let name = ClusterName::new(&cluster.name)
+            .ok_or_else(|| Failure::usage(format!("--cluster: {} is no name", cluster.name)))?;
+        let identity = Arc::new(PeerIdentity::new(name.clone(), id));
+        let client = PeerClient::new(Arc::clone(&identity), &keys, PortSettings::DEFAULT)
+            .map_err(unusable)?;
+        let etcd = Etcd::connect(name, id, cluster.endpoints.clone())
+            .map_err(|error| Failure::failed(format!("--cluster: {error}")))?;
+        etcd.check_versions()
+            .await
+            .map_err(|error| Failure::failed(format!("--cluster: {error}")))?;
+        let memory = settings.memory.bytes(available_memory());
+        let weight = u32::try_from(memory >> 20).unwrap_or(u32::MAX).max(1);
+        let objects = (memory >> 20)
+            .saturating_mul(OBJECTS_PER_MIB)
+            .max(MIN_OBJECTS);
+        let machine = MachineSettings::new(
+            id,
+            rand::random(),
+            usize::try_from(objects).unwrap_or(usize::MAX),
+        );
+        let node = ClusterNode::start(
+            etcd,
+            DriverSettings {
+                machine,
+                address: cluster.advertise.clone(),
+                weight,
+            },
+            Arc::new(client),
+        );
+        let port = PeerPort::new(
+            identity,
+            &keys,
+            Arc::new(node.clone()),
+            PortSettings::DEFAULT,
+        )
+        .map_err(unusable)?;
+        Ok(Some(Self {
+            node,
+            listener,
+            port,
+            drain: cluster.drain,
+        }))
+    }
+
+    /// Returns what the engine needs of it.
+    pub(super) fn for_engine(&self) -> Cluster {
+        self.node.as_cluster()
+    }
+
+    /// States the settings of a bucket that must be the same at all nodes.
+    pub(super) fn describe(&self, bucket: &BucketSettings, origin: &dyn Origin) {
+        let address = origin.durable_address();
+        let shared = SharedSettings {
+            url: address.unwrap_or_else(|| bucket.url.to_string()),
+            endpoint: None,
+            block_bytes: bucket.block_size.map_or(0, |bytes| bytes as u64),
+            consistency: bucket.consistency.to_string(),
+        };
+        self.node.describe(&bucket.name, &shared);
+    }
+
+    /// Serves other nodes until the process ends.
+    pub(super) fn serve(self, engine: &Engine) -> RunningNode {
+        self.node.set_blocks(Arc::new(EngineBlocks(engine.clone())));
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(self.port.serve(self.listener, stop_asked(stopped)));
+        RunningNode {
+            node: self.node,
+            drain: self.drain,
+            left: OnceLock::new(),
+            stop,
+            serving,
+        }
+    }
+}
+
+/// A node that serves.
+pub(super) struct RunningNode {
+    node: ClusterNode,
+    drain: Duration,
+    left: OnceLock<Instant>,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<usize>,
+}
+
+impl RunningNode {
+    /// Hands the node's shards over, while it still serves clients.
+    pub(super) async fn leave(&self) {
+        let left = self.node.leave(LEAVE).await;
+        let _ = self.left.set(Instant::now());
+        tracing::info!(
+            shards = left.held,
+            not_handed_over = left.abandoned,
+            "left the cluster"
+        );
+    }
+
+    /// Serves the blocks in memory to other nodes for the rest of `--drain`. A signal ends it.
+    pub(super) async fn drain(self, signals: &mut Signals) -> Result<(), Failure> {
+        let since = self.left.get().map_or(Duration::ZERO, Instant::elapsed);
+        let rest = self.drain.saturating_sub(since);
+        tracing::info!(
+            seconds = rest.as_secs(),
+            "blocks in memory are served to other nodes"
+        );
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            _ = signals.next() => return Err(Failure::interrupted()),
+        }
+        self.stop.send_replace(true);
+        let _ = self.serving.await;
+        Ok(())
+    }
+}
+
+/// Blocks of the engine for other nodes.
+#[derive(Debug)]
+struct EngineBlocks(Engine);
+
+#[async_trait]
+impl BlockSource for EngineBlocks {
+    async fn read(
+        &self,
+        wanted: PeerRead,
+        peek: bool,
+    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError> {
+        let bucket = self.0.bucket(&wanted.bucket).ok_or(PeerError::Absent)?;
+        bucket
+            .serve_peer(&wanted, peek)
+            .map_err(|error| match error {
+                PeerReadError::Busy => PeerError::Busy,
+                PeerReadError::Absent => PeerError::Absent,
+            })
+    }
+}

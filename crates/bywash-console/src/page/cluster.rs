@@ -1,0 +1,95 @@
+//! The cluster on the page.
+
+use std::time::Duration;
+
+use bywash::cluster::ClusterStatus;
+use maud::{Markup, html};
+
+use super::format::{bytes, count, lasted};
+use super::view::View;
+
+/// Renders the members and this node's part, if there is a cluster.
+pub(super) fn section(view: &View) -> Markup {
+    let Some(cluster) = &view.stats.cluster else {
+        return html! {};
+    };
+    let authority = lasted(Duration::from_millis(cluster.authority_left_ms));
+    let fallbacks: u64 = cluster.fallbacks.values().sum();
+    let rows = [
+        ("State of this node", cluster.state.clone()),
+        (
+            "Shards of versions",
+            format!(
+                "{} of {}, for {authority} without etcd",
+                count(cluster.shards as f64),
+                count(cluster.shards_total as f64)
+            ),
+        ),
+        (
+            "Blocks from other nodes",
+            format!(
+                "{} requests, {}",
+                count(cluster.peer_hits as f64),
+                bytes(cluster.peer_bytes as f64)
+            ),
+        ),
+        ("Blocks for other nodes", bytes(cluster.served_bytes as f64)),
+        (
+            "Requests to nodes left to the origin",
+            count(fallbacks as f64),
+        ),
+        (
+            "Writes that waited for the window",
+            count(cluster.writes_waited as f64),
+        ),
+    ];
+    html! {
+        h2 id="cluster" { "Cluster " (cluster.name) " since the start" }
+        div class="card" {
+            table aria-labelledby="cluster" {
+                tbody {
+                    @for (name, value) in rows {
+                        tr { th scope="row" { (name) } td { (value) } }
+                    }
+                }
+            }
+            table aria-label="Members" {
+                thead { tr { th scope="col" { "Member" } th scope="col" { "Address" } th scope="col" { "State" } th scope="col" { "Cache" } } }
+                tbody {
+                    @for member in &cluster.members {
+                        tr {
+                            th scope="row" { (member.node) @if member.node == cluster.node { " (this)" } }
+                            td { (member.address) }
+                            td { (member.state) }
+                            td { (bytes(f64::from(member.weight_mib) * 1024.0 * 1024.0)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns why the cluster makes the server degraded, if it does.
+pub(super) fn reason(cluster: &ClusterStatus) -> Option<String> {
+    if let Some(address) = &cluster.double {
+        return Some(format!(
+            "the process at {address} has this node's identity: its data folder is a copy, give it one of its own"
+        ));
+    }
+    if !cluster.etcd_answers {
+        return Some(
+            "etcd does not answer: objects are asked for at their origins, and writes wait for their windows".to_owned(),
+        );
+    }
+    let other = cluster
+        .members
+        .iter()
+        .find(|member| !member.other_settings.is_empty())?;
+    Some(format!(
+        "member {} at {} has other settings of {}: give both nodes the same",
+        other.node,
+        other.address,
+        other.other_settings.join(", ")
+    ))
+}
