@@ -23,6 +23,7 @@ use bywash::origin::ReadOnly;
 use bywash::{
     BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
 };
+use bywash_cluster::MAX_PEER_CONNECTIONS;
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
@@ -246,7 +247,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let engine = engine(&settings, &data, cluster.as_ref())?;
     let node = cluster.map(|cluster| cluster.serve(&engine));
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
-    log_max_memory(engine.budget().limit(), connections.all(), disk_threads);
+    let peers = node.as_ref().map_or(0, |_| MAX_PEER_CONNECTIONS);
+    log_max_memory(
+        engine.budget().limit(),
+        connections.all() + peers,
+        disk_threads,
+    );
     let (credentials, made) = credentials(&settings.access, &data)?;
     let access_log = access_log(&settings, &engine).await?;
     let mut signals = Signals::new()?;

@@ -62,6 +62,7 @@ mod view;
 mod write;
 
 pub use driver::{BlockSource, BucketSettings, ClusterNode, DriverSettings, Left, node_id};
+pub use limits::MAX_PEER_CONNECTIONS;
 pub use message::{
     Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
     PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,

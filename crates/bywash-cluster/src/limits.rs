@@ -1,7 +1,7 @@
 //! Limits of the port between nodes.
 
 /// Authenticated connections of other nodes. A hundred nodes have ten each; what is beyond them asks the origin.
-pub(crate) const MAX_PEER_CONNECTIONS: usize = 1024;
+pub const MAX_PEER_CONNECTIONS: usize = 1024;
 /// TLS handshakes at once. The oldest one is ended for a new one. One needs some KiB, at most about 100 KiB; a member needs its
 /// place for a few milliseconds.
 pub(crate) const MAX_HANDSHAKES: usize = 256;

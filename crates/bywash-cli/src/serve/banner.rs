@@ -73,6 +73,12 @@ impl Banner<'_> {
         if let Some(folder) = &self.settings.fetch_folder {
             lines.push(format!("  fetch    files below {}", folder.display()));
         }
+        if let Some(cluster) = &self.settings.cluster {
+            lines.push(format!(
+                "  cluster  {}, other nodes reach this one at {}",
+                cluster.name, cluster.advertise
+            ));
+        }
         if let Some(bucket) = &self.settings.series_bucket {
             lines.push(format!("  series   files in {bucket}"));
         }
