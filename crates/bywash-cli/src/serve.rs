@@ -406,6 +406,7 @@ fn s3_config(
         tls: None,
         access_log: None,
         uploads: Some(data.multipart()),
+        cluster_uploads: None,
         public: settings.public(),
         bucket_rules: Some(data.bucket_rules()),
         open_uploads: OpenUploads::default(),

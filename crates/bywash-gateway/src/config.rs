@@ -14,7 +14,7 @@ use crate::limits::{
     MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
 };
 use crate::shared_state::SharedState;
-use crate::uploads::OpenUploads;
+use crate::uploads::{ClusterUploads, OpenUploads};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -193,6 +193,8 @@ pub struct S3Config {
     /// Folder that preserves open multipart uploads across restarts, created if missing. No other server may use it.
     /// Without one, open uploads are lost when the server ends.
     pub uploads: Option<PathBuf>,
+    /// In a cluster: what its nodes share of multipart uploads. Each node then continues all of them, and [`Self::uploads`] is not used.
+    pub cluster_uploads: Option<ClusterUploads>,
     /// Buckets that unsigned requests may read, besides those whose ACL says so.
     pub public: BTreeMap<String, PublicAccess>,
     /// Folder that preserves ACLs of buckets and their rules for pages of other sites, created if missing. Without one they are lost
@@ -229,6 +231,7 @@ impl S3Config {
             access_log: None,
             tls: None,
             uploads: None,
+            cluster_uploads: None,
             public: BTreeMap::new(),
             bucket_rules: None,
             open_uploads: OpenUploads::default(),

@@ -63,4 +63,6 @@ pub use http_server::{Drained, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};
 pub use serve::{ServeError, serve_s3};
 pub use shared_state::SharedState;
-pub use uploads::{AbortError, OpenUpload, OpenUploads, open_uploads};
+pub use uploads::{
+    AbortError, ClusterUpload, ClusterUploads, HmacSeal, OpenUpload, OpenUploads, open_uploads,
+};

@@ -120,6 +120,9 @@ async fn open_rules(config: &S3Config) -> Result<AllRules, ServeError> {
 }
 
 async fn open_uploads(config: &S3Config, engine: Engine) -> Result<Uploads, ServeError> {
+    if let Some(cluster) = config.cluster_uploads.clone() {
+        return Ok(Uploads::in_cluster(cluster, engine));
+    }
     let limit = config.limits.open_uploads;
     let Some(folder) = config.uploads.clone() else {
         return Ok(Uploads::new(limit, engine));

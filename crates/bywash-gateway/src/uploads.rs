@@ -3,14 +3,18 @@
 //! In memory, and optionally in a [folder](crate::S3Config::uploads). A change is on disk before it is visible, so
 //! acknowledged state survives a restart.
 
+mod cluster;
 mod completion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
 mod memory;
 mod open;
+mod proof;
 mod record;
 mod rules;
+mod seal;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -29,13 +33,17 @@ use sha2::{Digest as _, Sha256};
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{OperationContext, fault, no_such_upload, slow_down};
 use crate::meta::bare;
+pub use cluster::ClusterUploads;
+pub(crate) use cluster::{SealedUpload, not_recorded, part_of};
 pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
 pub(crate) use memory::{EntryReservation, UploadMemory, UploadSlot};
-use memory::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
-pub use open::{AbortError, OpenUploads};
+use memory::{LISTED_PART_BYTES, PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
+pub use open::{AbortError, ClusterUpload, OpenUploads};
+pub(crate) use proof::{Candidate, NamedParts, Verdict};
 pub(crate) use rules::{choose, part_number};
+pub use seal::HmacSeal;
 
 /// One stored part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,6 +175,11 @@ impl UploadName {
             id,
         }
     }
+
+    /// Returns the context of an operation on its parts.
+    pub(crate) fn listing(&self) -> OperationContext<'_> {
+        OperationContext::new("list parts of", &self.bucket, &self.key)
+    }
 }
 
 /// An entry in a list of uploads.
@@ -184,6 +197,8 @@ pub(crate) struct Uploads {
     limit: usize,
     memory: Arc<UploadMemory>,
     journal: Option<Journal>,
+    /// Set in a cluster, which has its uploads there: `open` stays empty.
+    cluster: Option<ClusterUploads>,
 }
 
 impl Uploads {
@@ -194,7 +209,21 @@ impl Uploads {
             limit,
             memory: Arc::new(UploadMemory::new(engine)),
             journal: None,
+            cluster: None,
         }
+    }
+
+    /// Uploads that the nodes of a cluster share. The limits of this node's table do not apply.
+    pub(crate) fn in_cluster(cluster: ClusterUploads, engine: Engine) -> Self {
+        Self {
+            cluster: Some(cluster),
+            ..Self::new(0, engine)
+        }
+    }
+
+    /// Returns what the nodes of a cluster share.
+    pub(crate) fn cluster(&self) -> Option<&ClusterUploads> {
+        self.cluster.as_ref()
     }
 
     /// Uploads stored in `folder`, including those of earlier servers. These count even above the limits: new uploads
@@ -213,12 +242,13 @@ impl Uploads {
             limit,
             memory: Arc::new(memory),
             journal: Some(journal),
+            cluster: None,
         })
     }
 
-    /// Whether uploads survive a restart.
+    /// Whether uploads survive the end of this process.
     pub(crate) fn are_persistent(&self) -> bool {
-        self.journal.is_some()
+        self.journal.is_some() || self.cluster.is_some()
     }
 
     /// Runs `work` on a blocking thread if it may block. It completes even if the caller is cancelled.
@@ -233,6 +263,13 @@ impl Uploads {
         let work = tokio::task::spawn_blocking(move || work(&uploads));
         work.await
             .unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))
+    }
+
+    /// Charges the memory of `count` parts of an origin's list. Never waits: the caller holds the memory of its request.
+    pub(crate) fn charge_listed_parts(&self, count: usize) -> S3Result<EntryReservation> {
+        let mut hold = self.memory.empty();
+        hold.cover(count as u64 * LISTED_PART_BYTES)?;
+        Ok(hold)
     }
 
     /// Charges the memory of one more upload, if the limit allows one.

@@ -11,6 +11,7 @@ mod bucket;
 mod cache_admin;
 mod cgroup;
 pub mod cluster;
+pub mod cluster_uploads;
 mod consistency;
 mod content_digest;
 mod cost;
@@ -24,6 +25,7 @@ pub mod fuzzing;
 pub mod io;
 mod limits;
 mod list;
+mod open_upload;
 pub mod origin;
 mod outcome;
 mod part_body;
@@ -61,7 +63,10 @@ pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
 pub use engine::{BucketInfo, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
-pub use origin::{CompleteOptions, DeleteCondition, Origin, OriginUrl, PartBody, UploadedPart};
+pub use origin::{
+    CompleteOptions, DeleteCondition, ListedPart, ListedParts, Origin, OriginUrl, PartBody,
+    UploadedPart,
+};
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{
     Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece, ResidentObject,

@@ -38,7 +38,7 @@ use crate::meta::{
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
 use crate::tags::Tags;
-use crate::uploads::{Part, UploadName, part_number};
+use crate::uploads::{Part, part_number};
 
 /// Source of a copy, whose conditions hold.
 struct Source {
@@ -424,9 +424,11 @@ pub(crate) async fn part(
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
-    let name = UploadName::of(doing, input.upload_id.clone());
-    let hold = gateway.uploads.admit_part(&name, doing).await?;
-    let algorithm = gateway.uploads.algorithm(&name);
+    let target = gateway
+        .uploads
+        .target(input.upload_id.clone(), doing)
+        .await?;
+    let (id, algorithm) = (target.origin_id(), target.algorithm());
     let md5 = gateway.wants_md5(&bucket);
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
     let (stored, length, passed) = loop {
@@ -442,9 +444,12 @@ pub(crate) async fn part(
             Ok(read) => {
                 let digests = PassingDigests::new(md5, algorithm);
                 let body = digests.of(Source::body(read, &replaced));
-                match bucket.put_part(&path, &name.id, number, length, body).await {
+                match bucket.put_part(&path, id, number, length, body).await {
                     Ok(stored) => break (stored, length, digests.finish()),
                     Err(_) if replaced.load(Relaxed) => {}
+                    Err(StoreError::NotFound { .. }) => {
+                        return Err(gateway.uploads.target_gone(&target).await);
+                    }
                     Err(error) => return Err(from_store(doing, &error)),
                 }
             }
@@ -470,7 +475,7 @@ pub(crate) async fn part(
     if let Some(checksum) = &part.checksum {
         set_checksum!(result, checksum);
     }
-    gateway.uploads.add_part(&name, number, part, hold).await?;
+    gateway.uploads.keep_part(target, number, part).await?;
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),
         ..Default::default()

@@ -9,6 +9,7 @@ use object_store::{Attributes, Error as StoreError, PutMultipartOptions};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::cluster_complete::ClusterJob;
 use super::complete::{CompletionJob, CompletionToken, earlier_result};
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
@@ -72,7 +73,7 @@ pub(crate) async fn create(
         let message = "A FULL_OBJECT checksum of an upload in parts must be a CRC.";
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
-    let hold = gateway.uploads.admit(doing).await?;
+    let admission = gateway.uploads.admit_upload(doing).await?;
     let mut attributes = attributes_of(&headers)?;
     refuse_text_for(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
@@ -92,14 +93,10 @@ pub(crate) async fn create(
         .create_upload(&path, options)
         .await
         .map_err(|error| from_store(doing, &error))?;
-    let name = UploadName::of(doing, id.clone());
     let upload = Upload::new(Utc::now(), algorithm, full, mark);
-    if let Err(error) = gateway.uploads.begin(name, upload, hold).await {
-        if let Err(left) = bucket.abort_upload(&path, &id).await {
-            tracing::warn!(upload = id, error = %left, "an upload that could not be kept stays at the origin");
-        }
-        return Err(error);
-    }
+    let target = (&bucket, &path);
+    let kept = gateway.uploads.keep(target, doing, id, upload, admission);
+    let id = kept.await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
@@ -121,10 +118,9 @@ pub(crate) async fn upload(
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
-    let name = UploadName::of(doing, input.upload_id);
-    let hold = gateway.uploads.admit_part(&name, doing).await?;
+    let target = gateway.uploads.target(input.upload_id, doing).await?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?
-        .with_checksum(gateway.uploads.algorithm(&name))
+        .with_checksum(target.algorithm())
         .with_md5(gateway.wants_md5(&bucket));
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
     let Some(length) = body_length(&body, input.content_length) else {
@@ -137,10 +133,10 @@ pub(crate) async fn upload(
         Some(length),
         Arc::clone(&context),
     ));
-    let stored = bucket.put_part(&path, &name.id, number, length, body).await;
-    let stored = match stored {
+    let id = target.origin_id();
+    let stored = match bucket.put_part(&path, id, number, length, body).await {
         Ok(stored) => stored,
-        Err(StoreError::NotFound { .. }) => return Err(gateway.uploads.gone(&name).await),
+        Err(StoreError::NotFound { .. }) => return Err(gateway.uploads.target_gone(&target).await),
         Err(error) => return Err(write_error(&context, doing, &error)),
     };
     let checksum = context.verified.get().cloned();
@@ -160,7 +156,7 @@ pub(crate) async fn upload(
         e_tag: Some(e_tag(part.client_e_tag())),
         ..Default::default()
     };
-    gateway.uploads.add_part(&name, number, part, hold).await?;
+    gateway.uploads.keep_part(target, number, part).await?;
     Ok(S3Response::with_headers(output, response))
 }
 
@@ -208,6 +204,35 @@ fn check_size(chosen: &[(UploadedPart, &StoredPart)], announced: Option<i64>) ->
     Ok(())
 }
 
+/// What a completion announces of the object.
+pub(super) struct ExpectedObject<'a> {
+    pub(super) headers: &'a HeaderMap,
+    size: Option<i64>,
+    kind: Option<&'a ChecksumType>,
+}
+
+impl ExpectedObject<'_> {
+    /// Compares it with the parts, and returns the checksum of the object if all parts have one.
+    pub(super) fn check(
+        &self,
+        upload: &Upload,
+        chosen: &[(UploadedPart, &StoredPart)],
+    ) -> S3Result<Option<digest::Checksum>> {
+        check_size(chosen, self.size)?;
+        let checksums: Vec<_> = chosen
+            .iter()
+            .map(|(_, part)| (part.checksum.as_ref(), part.size))
+            .collect();
+        let algorithm = checksums
+            .first()
+            .and_then(|(checksum, _)| checksum.map(|checksum| checksum.algorithm));
+        let full = upload.full_object || full_object(algorithm, self.kind);
+        let computed = digest::combine(&checksums, full);
+        check_whole(self.headers, computed.as_ref())?;
+        Ok(computed)
+    }
+}
+
 pub(crate) async fn complete(
     gateway: &Gateway,
     request: S3Request<CompleteMultipartUploadInput>,
@@ -221,6 +246,18 @@ pub(crate) async fn complete(
         .multipart_upload
         .and_then(|upload| upload.parts)
         .unwrap_or_default();
+    if let Some(cluster) = gateway.uploads.cluster() {
+        let expected = ExpectedObject {
+            headers: &headers,
+            size: input.mpu_object_size,
+            kind: input.checksum_type.as_ref(),
+        };
+        let sealed = cluster.open(name)?;
+        let target = (bucket, path);
+        let job = ClusterJob::new(cluster, target, sealed, requested);
+        let (e_tag, checksum) = job.run(&gateway.uploads, expected, doing).await?;
+        return Ok(completed(doing, url, e_tag.as_deref(), checksum));
+    }
     let (completion, upload) = match gateway.uploads.complete(&name) {
         Ok(found) => found,
         Err(refusal) => {
@@ -230,17 +267,12 @@ pub(crate) async fn complete(
         }
     };
     let chosen = choose(&upload, &requested)?;
-    check_size(&chosen, input.mpu_object_size)?;
-    let checksums: Vec<_> = chosen
-        .iter()
-        .map(|(_, part)| (part.checksum.as_ref(), part.size))
-        .collect();
-    let algorithm = checksums
-        .first()
-        .and_then(|(checksum, _)| checksum.map(|checksum| checksum.algorithm));
-    let full = upload.full_object || full_object(algorithm, input.checksum_type.as_ref());
-    let computed = digest::combine(&checksums, full);
-    check_whole(&headers, computed.as_ref())?;
+    let expected = ExpectedObject {
+        headers: &headers,
+        size: input.mpu_object_size,
+        kind: input.checksum_type.as_ref(),
+    };
+    let computed = expected.check(&upload, &chosen)?;
     let size = chosen.iter().map(|(_, part)| part.size).sum();
     let attributes = late_attributes(&chosen, computed.as_ref(), &name.id);
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();

@@ -1,7 +1,9 @@
 //! ListParts and ListMultipartUploads.
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 
+use bywash::cluster_uploads::SharedPosition;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
@@ -12,10 +14,13 @@ use super::{documents, set_checksum};
 use crate::documents::entry_bytes;
 use crate::errors::OperationContext;
 use crate::gateway::Gateway;
+use crate::keys::path_of;
 use crate::limits::MAX_KEY_BYTES;
 use crate::listing::ListScope;
 use crate::meta::{e_tag, timestamp};
-use crate::uploads::{ListedUpload, Part as StoredPart, UploadName};
+use crate::uploads::{
+    ClusterUploads, ListedUpload, Part as StoredPart, UploadName, Uploads, not_recorded,
+};
 
 fn part(number: u16, stored: &StoredPart) -> Part {
     let mut part = Part {
@@ -37,7 +42,7 @@ pub(crate) async fn parts(
 ) -> S3Result<S3Response<ListPartsOutput>> {
     let documents = documents(&request)?;
     let input = request.input;
-    gateway.bucket(&input.bucket)?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let max = page_size("max-parts", input.max_parts)?;
     let doing = OperationContext::new("list parts of", &input.bucket, &input.key);
     documents.charge_page(max, max, doing).await?;
@@ -48,13 +53,30 @@ pub(crate) async fn parts(
         id: input.upload_id,
     };
     let max_len = usize::try_from(max).unwrap_or_default();
-    let (upload, stored) = gateway.uploads.parts_after(&name, marker, max_len + 1)?;
-    let mut parts: Vec<Part> = stored
+    let (upload, stored, more) = match gateway.uploads.cluster() {
+        None => {
+            let (upload, mut stored) = gateway.uploads.parts_after(&name, marker, max_len + 1)?;
+            let more = stored.len() > max_len;
+            stored.truncate(max_len);
+            (upload, stored, more)
+        }
+        Some(cluster) => {
+            let path = path_of(&name.key)?;
+            let sealed = cluster.open(name.clone())?;
+            let after = u16::try_from(marker.max(0)).unwrap_or(u16::MAX);
+            // The origin is asked also for no parts: an upload that has ended is an error.
+            let page = (after, max_len.max(1));
+            let listed = cluster.parts_after(&bucket, &path, &sealed, page, name.listing());
+            let (mut stored, more) = listed.await?;
+            stored.truncate(max_len);
+            (sealed.upload, stored, more)
+        }
+    };
+    let more = more && max > 0;
+    let parts: Vec<Part> = stored
         .iter()
         .map(|(number, stored)| part(*number, stored))
         .collect();
-    let more = parts.len() > max_len && max > 0;
-    parts.truncate(max_len);
     Ok(S3Response::new(ListPartsOutput {
         next_part_number_marker: parts
             .last()
@@ -117,32 +139,76 @@ fn beginning(input: &ListMultipartUploadsInput, scope: &ListScope<'_>) -> From {
     }
 }
 
-/// Returns the next upload in `scope`.
-fn next_upload(
-    gateway: &Gateway,
-    bucket: &str,
-    from: &From,
-    scope: &ListScope<'_>,
-) -> Option<ListedUpload> {
-    let uploads = &gateway.uploads;
-    let next = match from {
-        From::Key(key) => uploads.first(bucket, Bound::Included((key, ""))),
-        From::Upload(key, id) => uploads.first(bucket, Bound::Excluded((key, id))),
-        From::Prefix(prefix) => {
-            let beyond = beyond(prefix);
-            uploads.first(bucket, Bound::Included((&beyond, "")))
-        }
-    };
-    next.filter(|begun| begun.name.key.starts_with(scope.prefix))
+/// Uploads of a cluster that are read at a time.
+const SHARED_PER_PAGE: i32 = 256;
+
+/// The open uploads of a bucket, in the order of keys.
+struct UploadCursor<'a> {
+    uploads: &'a Uploads,
+    bucket: &'a str,
+    /// Uploads of a cluster that were read and not yet returned.
+    read: VecDeque<ListedUpload>,
+    /// Whether uploads of the cluster may follow these.
+    more: bool,
 }
 
-fn upload_page(
+impl UploadCursor<'_> {
+    /// Returns the next upload in `scope`. `from` is where the last one ended.
+    async fn next(&mut self, from: &From, scope: &ListScope<'_>) -> S3Result<Option<ListedUpload>> {
+        let next = match self.uploads.cluster() {
+            Some(cluster) => self.shared(cluster, from).await?,
+            None => self.here(from),
+        };
+        Ok(next.filter(|begun| begun.name.key.starts_with(scope.prefix)))
+    }
+
+    fn here(&self, from: &From) -> Option<ListedUpload> {
+        let first = |from: Bound<(&str, &str)>| self.uploads.first(self.bucket, from);
+        match from {
+            From::Key(key) => first(Bound::Included((key, ""))),
+            From::Upload(key, id) => first(Bound::Excluded((key, id))),
+            From::Prefix(prefix) => first(Bound::Included((&beyond(prefix), ""))),
+        }
+    }
+
+    async fn shared(
+        &mut self,
+        cluster: &ClusterUploads,
+        from: &From,
+    ) -> S3Result<Option<ListedUpload>> {
+        if let From::Prefix(prefix) = from {
+            let within = |next: &ListedUpload| next.name.key.starts_with(prefix);
+            while self.read.front().is_some_and(within) {
+                self.read.pop_front();
+            }
+        }
+        if self.read.is_empty() && self.more {
+            let end;
+            let from = match from {
+                From::Key(key) => SharedPosition::Key(key),
+                From::Upload(key, id) => SharedPosition::After(key, id),
+                From::Prefix(prefix) => {
+                    end = beyond(prefix);
+                    SharedPosition::Key(&end)
+                }
+            };
+            let doing = OperationContext::new("list uploads of", self.bucket, "");
+            let max = SHARED_PER_PAGE as usize;
+            let page = cluster.list(self.bucket, from, max).await;
+            self.read = page.map_err(|error| not_recorded(doing, &error))?.into();
+            self.more = self.read.len() >= max;
+        }
+        Ok(self.read.pop_front())
+    }
+}
+
+async fn upload_page(
     gateway: &Gateway,
     input: &ListMultipartUploadsInput,
     encoding: Encoding,
     max: i32,
     mut max_bytes: u64,
-) -> UploadPage {
+) -> S3Result<UploadPage> {
     let scope = ListScope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
@@ -153,10 +219,16 @@ fn upload_page(
         next: None,
     };
     let max = usize::try_from(max).unwrap_or_default();
+    let mut cursor = UploadCursor {
+        uploads: &gateway.uploads,
+        bucket: &input.bucket,
+        read: VecDeque::new(),
+        more: true,
+    };
     let mut from = beginning(input, &scope);
     let mut last = (String::new(), String::new());
     // One entry at a time: locks are short, and only the page is copied.
-    while let Some(begun) = next_upload(gateway, &input.bucket, &from, &scope) {
+    while let Some(begun) = cursor.next(&from, &scope).await? {
         let ListedUpload {
             name,
             initiated,
@@ -190,7 +262,7 @@ fn upload_page(
             ..Default::default()
         });
     }
-    page
+    Ok(page)
 }
 
 pub(crate) async fn uploads(
@@ -203,9 +275,13 @@ pub(crate) async fn uploads(
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-uploads", input.max_uploads)?;
     let doing = OperationContext::new("list uploads of", &input.bucket, "");
-    // Reads the names from the table one by one.
-    let max_bytes = documents.charge_page(max, 1, doing).await?;
-    let page = upload_page(gateway, &input, encoding, max, max_bytes);
+    // Reads the names from the table one by one, or those of a cluster page by page.
+    let read = match gateway.uploads.cluster() {
+        Some(_) => SHARED_PER_PAGE,
+        None => 1,
+    };
+    let max_bytes = documents.charge_page(max, read, doing).await?;
+    let page = upload_page(gateway, &input, encoding, max, max_bytes).await?;
     let truncated = page.next.is_some();
     let (next_key, next_id) = page.next.unzip();
     Ok(S3Response::new(ListMultipartUploadsOutput {

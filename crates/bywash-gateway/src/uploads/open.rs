@@ -3,15 +3,17 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock, Weak};
 
+use bywash::cluster_uploads::SharedPosition;
 use bywash::{Bucket, Engine};
 use chrono::{DateTime, Utc};
 use object_store::Error as StoreError;
 use object_store::path::Path;
 use s3s::{S3Error, S3Result};
 
-use super::{OpenUpload, UploadName, Uploads};
+use super::{ClusterUploads, OpenUpload, UploadName, Uploads};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::keys::path_of;
+use crate::limits::MAX_SHOWN_UPLOADS;
 
 /// The reason for which an upload was not aborted, in a sentence.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +58,66 @@ impl OpenUploads {
     }
 }
 
+/// An open upload that the nodes of a cluster share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterUpload {
+    /// Bucket of the object.
+    pub bucket: String,
+    /// Key of the object.
+    pub key: String,
+    /// The client's upload id.
+    pub id: String,
+    /// The origin's upload id.
+    pub origin_id: String,
+    /// Start time.
+    pub initiated: DateTime<Utc>,
+}
+
 impl OpenUploads {
+    /// Returns the open uploads of a cluster in the buckets of `engine`, at most [`MAX_SHOWN_UPLOADS`], and whether these are all. `None`
+    /// outside a cluster.
+    ///
+    /// # Errors
+    /// If the records of the cluster are not available.
+    pub async fn of_cluster(
+        &self,
+        engine: &Engine,
+    ) -> Option<Result<(Vec<ClusterUpload>, bool), AbortError>> {
+        let uploads = self.0.get().and_then(Weak::upgrade)?;
+        Some(Self::list(uploads.cluster()?, engine).await)
+    }
+
+    async fn list(
+        cluster: &ClusterUploads,
+        engine: &Engine,
+    ) -> Result<(Vec<ClusterUpload>, bool), AbortError> {
+        let mut found = Vec::new();
+        for bucket in engine.buckets() {
+            // One more than are shown, which shows that there are more.
+            let max = MAX_SHOWN_UPLOADS + 1 - found.len();
+            let listed = cluster.list(&bucket.name, SharedPosition::Key(""), max);
+            let listed = listed.await;
+            for open in listed.map_err(|error| AbortError(error.to_string()))? {
+                // A record of another cluster key names no upload of this one.
+                if let Ok(sealed) = cluster.open(open.name) {
+                    found.push(ClusterUpload {
+                        origin_id: sealed.origin,
+                        initiated: sealed.upload.initiated,
+                        bucket: sealed.name.bucket,
+                        key: sealed.name.key,
+                        id: sealed.name.id,
+                    });
+                }
+            }
+            if found.len() > MAX_SHOWN_UPLOADS {
+                found.truncate(MAX_SHOWN_UPLOADS);
+                return Ok((found, false));
+            }
+        }
+        Ok((found, true))
+    }
+
     /// Aborts the upload `id` of an object, as a client's AbortMultipartUpload does: its parts are deleted at the origin.
     ///
     /// # Errors
@@ -90,6 +151,9 @@ impl Uploads {
         id: String,
         doing: OperationContext<'_>,
     ) -> S3Result<()> {
+        if let Some(cluster) = self.cluster() {
+            return cluster.abort(bucket, path, id, doing).await;
+        }
         let name = UploadName::of(doing, id);
         self.check_open(&name)?;
         match bucket.abort_upload(path, &name.id).await {

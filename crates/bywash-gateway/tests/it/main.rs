@@ -9,6 +9,7 @@ mod bodies;
 mod buckets;
 mod checksums;
 mod client;
+mod cluster_uploads;
 mod conditions;
 mod copies;
 mod deletes;

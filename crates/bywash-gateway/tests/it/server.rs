@@ -156,6 +156,11 @@ impl Server {
         Self::start_over(root, 256 << 20, config).await
     }
 
+    /// Ends it at once, with all connections.
+    pub fn kill(self) {
+        self.task.abort();
+    }
+
     pub fn begin_stop(&mut self) {
         drop(self.stop.take());
     }

@@ -29,6 +29,49 @@ pub struct UploadedPart {
     pub e_tag: String,
 }
 
+/// A part of an open upload, as its store lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPart {
+    /// 1 to 10,000, chosen by the client.
+    pub number: u16,
+    /// The ETag that [`Origin::put_part`] returned for it.
+    pub e_tag: String,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was stored, if the store states that.
+    pub modified: Option<DateTime<Utc>>,
+}
+
+/// One page of the parts of an open upload, by ascending numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedParts {
+    /// The parts. A store that keeps a part beside its replacement lists both.
+    pub parts: Vec<ListedPart>,
+    /// Whether parts with higher numbers follow.
+    pub more: bool,
+}
+
+impl ListedParts {
+    /// Returns the page of the `max` first numbers above `after`.
+    pub(super) fn page(mut parts: Vec<ListedPart>, after: u16, max: usize, more: bool) -> Self {
+        parts.retain(|part| part.number > after);
+        parts.sort_by_key(|part| part.number);
+        let mut numbers = 0;
+        let mut last = None;
+        let end = parts.iter().position(|part| {
+            numbers += usize::from(last != Some(part.number));
+            last = Some(part.number);
+            numbers > max
+        });
+        let cut = end.is_some();
+        parts.truncate(end.unwrap_or(parts.len()));
+        Self {
+            parts,
+            more: more || cut,
+        }
+    }
+}
+
 /// How an upload in parts is completed.
 #[derive(Debug, Clone, Default)]
 pub struct CompleteOptions {
@@ -158,6 +201,23 @@ pub trait Origin: ObjectStore {
         length: u64,
         body: PartBody,
     ) -> Result<String>;
+
+    /// Returns the parts of an open upload with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound` where
+    /// [`Self::knows_uploads`].
+    async fn uploaded_parts(
+        &self,
+        _path: &Path,
+        _upload: &str,
+        _after: u16,
+        _max: usize,
+    ) -> Result<ListedParts> {
+        Err(lacks(self.kind(), "lists of parts"))
+    }
+
+    /// Returns whether the store itself knows an upload, and so refuses one that has ended. Others know only its parts.
+    fn knows_uploads(&self) -> bool {
+        true
+    }
 
     /// Returns whether attributes that are known only when an upload ends are kept.
     fn takes_late_attributes(&self) -> bool {

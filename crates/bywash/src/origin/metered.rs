@@ -16,7 +16,7 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart,
+    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
 };
 use super::object_tags::ObjectTags;
 use super::page::{Level, ListPage};
@@ -311,6 +311,21 @@ impl Origin for Metered {
     ) -> Result<PutResult> {
         let sent = self.origin.complete_upload(path, upload, parts, options);
         self.meter.measure(OriginRequest::Upload, sent).await
+    }
+
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let sent = self.origin.uploaded_parts(path, upload, after, max);
+        self.meter.measure(OriginRequest::Upload, sent).await
+    }
+
+    fn knows_uploads(&self) -> bool {
+        self.origin.knows_uploads()
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

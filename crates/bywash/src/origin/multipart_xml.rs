@@ -1,13 +1,14 @@
 //! Multipart uploads by S3's protocol, which Google's XML API also uses: bodies of requests, and the outcome of
 //! responses. No I/O.
 
+use chrono::{DateTime, Utc};
 use http::StatusCode;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
-use super::interface::{UploadedPart, invalid_part};
+use super::interface::{ListedPart, ListedParts, UploadedPart, invalid_part};
 use crate::origin::session::Finished;
 use crate::{EngineError, StatusError};
 
@@ -221,5 +222,77 @@ pub(super) fn completed_by(
             let operation = (store, "complete upload of");
             Err(outcome.into_error(operation, path, response, is_create))
         }
+    }
+}
+
+/// Parts on a page of a list: S3's own maximum.
+const PARTS_PER_PAGE: usize = 1000;
+
+#[derive(Debug, Deserialize)]
+struct ListedPartElement {
+    #[serde(rename = "PartNumber")]
+    number: u16,
+    #[serde(rename = "Size")]
+    size: u64,
+    #[serde(rename = "ETag")]
+    e_tag: String,
+    #[serde(rename = "LastModified")]
+    modified: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ListedPartsDocument {
+    /// Required, to distinguish an empty list of parts from another document.
+    #[serde(rename = "UploadId")]
+    _upload: String,
+    #[serde(rename = "IsTruncated", default)]
+    truncated: bool,
+    #[serde(rename = "Part", default)]
+    parts: Vec<ListedPartElement>,
+}
+
+/// Returns the query for the parts of an upload with numbers above `after`.
+pub(super) fn parts_query(upload: &str, after: u16, max: usize) -> [(&'static str, String); 3] {
+    [
+        ("max-parts", max.clamp(1, PARTS_PER_PAGE).to_string()),
+        ("part-number-marker", after.to_string()),
+        ("uploadId", upload.to_owned()),
+    ]
+}
+
+/// Returns the parts in the response to [`parts_query`].
+pub(super) fn listed_parts(
+    store: &'static str,
+    path: &Path,
+    response: &Response,
+    (after, max): (u16, usize),
+) -> Result<ListedParts> {
+    if !response.status.is_success() {
+        let outcome = MultipartOutcome::of_failure(response);
+        return Err(outcome.into_error((store, "list parts of"), path, response, false));
+    }
+    let failed = |reason: String| Error::Generic {
+        store,
+        source: format!("list parts of {path}: {reason}").into(),
+    };
+    let text = std::str::from_utf8(&response.body).map_err(|error| failed(error.to_string()))?;
+    let document: ListedPartsDocument =
+        quick_xml::de::from_str(text).map_err(|error| failed(error.to_string()))?;
+    let time = |text: &str| DateTime::parse_from_rfc3339(text).ok();
+    let parts = document.parts.into_iter().map(|part| ListedPart {
+        number: part.number,
+        e_tag: part.e_tag,
+        size: part.size,
+        modified: part
+            .modified
+            .as_deref()
+            .and_then(time)
+            .map(|time| time.with_timezone(&Utc)),
+    });
+    let page = ListedParts::page(parts.collect(), after, max, document.truncated);
+    match page.more && page.parts.is_empty() && max > 0 {
+        // A store that ignores the marker would be asked forever.
+        true => Err(failed("the store lists the same parts again".to_owned())),
+        false => Ok(page),
     }
 }

@@ -13,7 +13,8 @@ use object_store::{
 };
 
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart, lacks,
+    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    lacks,
 };
 use super::object_tags::ObjectTags;
 use super::page;
@@ -269,6 +270,16 @@ impl<R: Readable> Origin for ReadOnly<R> {
         _options: CompleteOptions,
     ) -> Result<PutResult> {
         self.refuse("complete upload of", path)
+    }
+
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        _upload: &str,
+        _after: u16,
+        _max: usize,
+    ) -> Result<ListedParts> {
+        self.refuse("list parts of", path)
     }
 
     fn has_tags(&self) -> bool {

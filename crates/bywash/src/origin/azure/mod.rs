@@ -31,8 +31,11 @@ use self::put::CheckedPuts;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
-use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart, invalid_part};
+use super::interface::{
+    CompleteOptions, ListedParts, Origin, PartBody, UploadedPart, invalid_part,
+};
 use super::options::OriginOptions;
+use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 /// A container of Azure Blob Storage, or of a server with its protocol.
@@ -286,6 +289,39 @@ impl Origin for AzureStore {
             }
             _ => Err(self.refused("complete upload of", path, &response, is_create)),
         }
+    }
+
+    /// Lists the uncommitted blocks of the blob, whose ids name the upload, the part's number and its tag.
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let upload = BlockUpload::parse(path, upload)?;
+        let query = [("comp", "blocklist"), ("blocklisttype", "all")];
+        let request = self.request(Method::GET, path, &query, &[], 0).await?;
+        let request = request.max_response_bytes(MAX_BLOCK_LIST_BYTES);
+        let response = self.client.http.send(request).await?;
+        let code = upload::error_code(&response);
+        if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
+            return Ok(ListedParts::default());
+        }
+        if !response.status.is_success() {
+            return Err(self.refused("list parts of", path, &response, false));
+        }
+        let failed = |error| {
+            let text = format!("list parts of {path}: {error}");
+            self.client.http.generic(text)
+        };
+        let lists = session::BlockLists::parse(&response.body).map_err(failed)?;
+        let parts = lists.parts(|id| upload.part_of(id));
+        Ok(ListedParts::page(parts, after, max, false))
+    }
+
+    fn knows_uploads(&self) -> bool {
+        false
     }
 
     /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::upload::is_hex;
 use crate::content_digest::ContentDigest;
+use crate::origin::interface::ListedPart;
 use crate::origin::session::{Chunk, ChunkRule, StoredRange};
 
 /// Azure's rule for blocks.
@@ -119,6 +120,20 @@ impl BlockLists {
             .filter_map(|listed| Block::listed(name, listed))
             .map(|block| (block.range.start, block))
             .collect()
+    }
+
+    /// Returns the uncommitted blocks that are parts of an upload, by the number and tag that `part_of` reads from a block's id.
+    pub(super) fn parts(&self, part_of: impl Fn(&str) -> Option<(u16, String)>) -> Vec<ListedPart> {
+        let part = |listed: &Listed| {
+            let (number, e_tag) = part_of(&listed.name)?;
+            Some(ListedPart {
+                number,
+                e_tag,
+                size: listed.size,
+                modified: None,
+            })
+        };
+        self.uncommitted.blocks.iter().filter_map(part).collect()
     }
 
     /// Returns the blob's length, if it consists of blocks of the upload `name`.

@@ -91,6 +91,15 @@ impl BlockUpload {
         is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag:0>24}", self.name)))
     }
 
+    /// Returns number and tag of the part that is stored as the block `id`, if it is of this upload.
+    pub(super) fn part_of(&self, id: &str) -> Option<(u16, String)> {
+        let text = String::from_utf8(BASE64_STANDARD.decode(id).ok()?).ok()?;
+        let rest = text.strip_prefix(&self.name)?;
+        let (number, tag) = rest.split_at_checked(8)?;
+        let tag = tag.strip_prefix("00000000").filter(|tag| is_hex(tag))?;
+        Some((number.parse().ok()?, tag.to_owned()))
+    }
+
     /// Returns the headers of the commit.
     pub(super) fn headers(&self) -> Vec<(HeaderName, String)> {
         let headers = self.headers.iter().filter_map(|(name, value)| {
@@ -192,5 +201,11 @@ mod tests {
         );
         assert!(ids[0] != ids[1] && ids[0] != ids[2]);
         assert_eq!(upload.block(1, "\"wrong\""), None);
+        assert_eq!(upload.part_of(&ids[1]), Some((10_000, one.clone())));
+        let other = BlockUpload::begin(&Attributes::new());
+        assert_eq!(other.part_of(&ids[1]), None);
+        for foreign in ["", "AAAA", "!"] {
+            assert_eq!(upload.part_of(foreign), None, "{foreign}");
+        }
     }
 }

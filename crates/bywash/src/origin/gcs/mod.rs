@@ -24,10 +24,13 @@ use url::Url;
 use self::put::CheckedPuts;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
-use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
+use super::interface::{CompleteOptions, ListedParts, Origin, PartBody, UploadedPart};
+use super::multipart_xml::{
+    PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
+};
 use super::options::OriginOptions;
 use super::page::ListPage;
+use crate::limits::MAX_PARTS_PAGE_BYTES;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 pub(in crate::origin) use client::GcsSession;
@@ -229,6 +232,21 @@ impl Origin for GcsStore {
         let request = request.part(path, length, body);
         let response = self.client.http.send(request).await?;
         part_e_tag(client::STORE, path, &response)
+    }
+
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let query = parts_query(upload, after, max);
+        let query = query.each_ref().map(|(name, value)| (*name, &**value));
+        let request = self.request(Method::GET, path, &query).await?;
+        let request = request.max_response_bytes(MAX_PARTS_PAGE_BYTES);
+        let response = self.client.http.send(request).await?;
+        listed_parts(client::STORE, path, &response, (after, max))
     }
 
     async fn complete_upload(

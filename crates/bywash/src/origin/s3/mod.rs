@@ -33,12 +33,15 @@ use self::put::{CheckedPuts, is_on, is_special};
 use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
-use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart};
-use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
+use super::interface::{CompleteOptions, ListedParts, Origin, PartBody, UploadedPart};
+use super::multipart_xml::{
+    PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
+};
 use super::object_tags::ObjectTags;
 use super::options::OriginOptions;
 use super::page::ListPage;
 use crate::content_digest::ContentDigest;
+use crate::limits::MAX_PARTS_PAGE_BYTES;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
@@ -263,6 +266,23 @@ impl Origin for S3Store {
             })
             .await?;
         part_e_tag(STORE, path, &response)
+    }
+
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let query = parts_query(upload, after, max);
+        let query = query.each_ref().map(|(name, value)| (*name, &**value));
+        let response = self
+            .send_request(Method::GET, path, &query, HeaderMap::new(), |request| {
+                request.max_response_bytes(MAX_PARTS_PAGE_BYTES)
+            })
+            .await?;
+        listed_parts(STORE, path, &response, (after, max))
     }
 
     async fn complete_upload(

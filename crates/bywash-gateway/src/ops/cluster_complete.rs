@@ -1,0 +1,300 @@
+//! Completion of an upload of a cluster, at any node.
+//!
+//! The parts are those that the origin lists. Before the completion is sent, its list is recorded for all nodes; over S3, where the ETag
+//! of the object proves its list, it is sent also while the records are not available. The origin decides between completions at once.
+
+use std::collections::BTreeMap;
+
+use bywash::cluster_uploads::{RecordedState, SharedUploadsError};
+use bywash::{Bucket, EngineError, UploadedPart};
+use object_store::path::Path;
+use object_store::{Error as StoreError, PutResult};
+use s3s::dto::CompletedPart;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use super::multipart::ExpectedObject;
+use super::write::WriteCondition;
+use crate::digest::{Algorithm, Checksum};
+use crate::errors::{OperationContext, fault, from_store, no_such_upload, slow_down};
+use crate::meta::{bare, upload_mark};
+use crate::uploads::{
+    Candidate, ClusterUploads, NamedParts, Part, SealedUpload, Uploads, Verdict, choose,
+    not_recorded, part_of,
+};
+
+/// Parts that the origin is asked for at a time.
+const PARTS_PER_PAGE: usize = 1000;
+
+/// The ETag of an object, and its checksum if it is known here.
+type Completed = (Option<String>, Option<Checksum>);
+
+/// A completion that a client requests.
+pub(super) struct ClusterJob {
+    cluster: ClusterUploads,
+    bucket: Bucket,
+    path: Path,
+    sealed: SealedUpload,
+    requested: Vec<CompletedPart>,
+    named: NamedParts,
+}
+
+impl ClusterJob {
+    pub(super) fn new(
+        cluster: &ClusterUploads,
+        (bucket, path): (Bucket, Path),
+        sealed: SealedUpload,
+        requested: Vec<CompletedPart>,
+    ) -> Self {
+        let named = NamedParts::new(&requested, bucket.origin_kind() == "s3");
+        Self {
+            cluster: cluster.clone(),
+            bucket,
+            path,
+            sealed,
+            requested,
+            named,
+        }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        uploads: &Uploads,
+        expected: ExpectedObject<'_>,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Completed> {
+        // The origin's list of all parts that are named.
+        let _charge = uploads.charge_listed_parts(self.requested.len())?;
+        let Some(parts) = self.stored_parts(doing).await? else {
+            return self.earlier(doing).await;
+        };
+        self.sealed.upload.parts = parts.into();
+        let chosen = match choose(&self.sealed.upload, &self.requested) {
+            // A store that knows only parts does not list them after the completion.
+            Err(missing) if !self.bucket.knows_uploads() => {
+                return match self.verdict(doing).await? {
+                    (Verdict::OtherObject, _) => Err(missing),
+                    (verdict, e_tag) => self.result(verdict, e_tag, doing),
+                };
+            }
+            chosen => chosen?,
+        };
+        let checksum = expected.check(&self.sealed.upload, &chosen)?;
+        let chosen: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
+        let condition =
+            WriteCondition::find(&self.bucket, &self.path, expected.headers, doing).await?;
+        if !self.record_attempt(doing).await? {
+            return self.earlier(doing).await;
+        }
+        match self.send(chosen, &condition).await? {
+            Ok(put) => Ok((put.e_tag, checksum)),
+            Err(StoreError::NotFound { .. }) => self.earlier(doing).await,
+            Err(error) if is_refused_after_success(&error) => match self.verdict(doing).await? {
+                (Verdict::Result, e_tag) => Ok((e_tag, None)),
+                _ => Err(condition.error(doing, &error)),
+            },
+            Err(error) => Err(condition.error(doing, &error)),
+        }
+    }
+
+    /// Requests the stored parts of those that are named. `None` if the origin does not know the upload.
+    async fn stored_parts(
+        &self,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Option<BTreeMap<u16, Part>>> {
+        let number = |part: &CompletedPart| u16::try_from(part.part_number?).ok();
+        let wanted: BTreeMap<u16, &CompletedPart> = self
+            .requested
+            .iter()
+            .filter_map(|part| Some((number(part)?, part)))
+            .collect();
+        let mut found = BTreeMap::new();
+        let (Some((first, _)), Some((last, _))) =
+            (wanted.first_key_value(), wanted.last_key_value())
+        else {
+            return Ok(Some(found));
+        };
+        let mut after = first.saturating_sub(1);
+        loop {
+            let page = self
+                .bucket
+                .uploaded_parts(&self.path, &self.sealed.origin, after, PARTS_PER_PAGE)
+                .await;
+            let page = match page {
+                Ok(page) => page,
+                Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(from_store(doing, &error)),
+            };
+            for listed in page.parts {
+                after = listed.number;
+                let Some(part) = wanted.get(&listed.number) else {
+                    continue;
+                };
+                let named = part.e_tag.as_ref().map(|e_tag| e_tag.value());
+                // A store that keeps a part beside its replacement lists both.
+                if named == Some(bare(&listed.e_tag)) || !found.contains_key(&after) {
+                    let mut stored = part_of(listed, self.sealed.upload.initiated);
+                    stored.checksum = named_checksum(part);
+                    found.insert(after, stored);
+                }
+            }
+            if !page.more || after >= *last {
+                return Ok(Some(found));
+            }
+        }
+    }
+
+    /// Records that the list is about to be sent. Returns false if the upload has ended.
+    async fn record_attempt(&self, doing: OperationContext<'_>) -> S3Result<bool> {
+        let shared = &self.cluster.shared;
+        let digest = &self.named.digest;
+        match shared.attempt(&self.sealed.record(), digest).await {
+            Ok(RecordedState::Completed(_)) => Ok(false),
+            // Its record is the only trace of an upload that such a store has.
+            Ok(RecordedState::Open {
+                since_begin: false, ..
+            }) if !self.bucket.knows_uploads() => {
+                self.forget().await;
+                Err(no_such_upload(&self.sealed.name.id))
+            }
+            Ok(_) => Ok(true),
+            Err(error @ SharedUploadsError::Unavailable(_)) if self.named.needs_no_record() => {
+                let key = &self.sealed.name.key;
+                tracing::warn!(key, %error, "the completion of a multipart upload is sent without a record");
+                Ok(true)
+            }
+            Err(error) => Err(not_recorded(doing, &error)),
+        }
+    }
+
+    /// Completes the upload at the origin in a task of its own: if the client leaves, its end is recorded all the same.
+    async fn send(
+        &self,
+        parts: Vec<UploadedPart>,
+        condition: &WriteCondition,
+    ) -> S3Result<Result<PutResult, StoreError>> {
+        let (cluster, record) = (self.cluster.clone(), self.sealed.record());
+        let (bucket, path) = (self.bucket.clone(), self.path.clone());
+        let (origin, digest) = (self.sealed.origin.clone(), self.named.digest.clone());
+        let mode = condition.mode.clone();
+        let sent = tokio::spawn(async move {
+            let result = bucket.complete_upload(&path, &origin, &parts, mode).await;
+            if result.is_ok()
+                && let Err(error) = cluster.shared.completed(record.name(), &digest).await
+            {
+                let key = record.key;
+                tracing::warn!(key, %error, "a completed multipart upload stays listed");
+            }
+            result
+        });
+        sent.await
+            .map_err(|error| fault(S3ErrorCode::InternalError, error.to_string()))
+    }
+
+    /// Returns the result of an earlier completion from the same list, or the error of an upload that has ended otherwise.
+    async fn earlier(&self, doing: OperationContext<'_>) -> S3Result<Completed> {
+        let (verdict, e_tag) = self.verdict(doing).await?;
+        if verdict == Verdict::OtherObject {
+            self.forget().await;
+        }
+        self.result(verdict, e_tag, doing)
+    }
+
+    /// Judges the object that the origin has now, and returns its ETag.
+    async fn verdict(&self, doing: OperationContext<'_>) -> S3Result<(Verdict, Option<String>)> {
+        let found = match self.bucket.stored_now(&self.path).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => return Ok((Verdict::OtherObject, None)),
+            Err(error) => return Err(from_store(doing, &error)),
+        };
+        let name = self.sealed.shared_name();
+        // After the object: the attempt that became it is in what is read now.
+        let recorded = self.cluster.shared.state(name).await;
+        let object = Candidate {
+            mark: upload_mark(&found.attributes),
+            e_tag: found.meta.e_tag.as_deref(),
+        };
+        let mark = self.sealed.upload.mark.as_deref();
+        let verdict = self.named.judge(mark, &object, &recorded);
+        if verdict == Verdict::Result && matches!(recorded, Ok(RecordedState::Open { .. })) {
+            let completed = self.cluster.shared.completed(name, &self.named.digest);
+            if let Err(error) = completed.await {
+                tracing::warn!(key = name.key, %error, "a completed multipart upload stays listed");
+            }
+        }
+        Ok((verdict, found.meta.e_tag))
+    }
+
+    /// Removes the record of an upload that the origin does not have.
+    async fn forget(&self) {
+        if let Err(error) = self.cluster.shared.ended(self.sealed.shared_name()).await {
+            let key = &self.sealed.name.key;
+            tracing::warn!(key, %error, "a multipart upload that has ended stays listed");
+        }
+    }
+
+    fn result(
+        &self,
+        verdict: Verdict,
+        e_tag: Option<String>,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Completed> {
+        match verdict {
+            Verdict::Result => Ok((e_tag, None)),
+            Verdict::OtherObject => Err(no_such_upload(&self.sealed.name.id)),
+            Verdict::OtherList => Err(ended(
+                doing,
+                "the upload was completed from another list of parts; none of this one was stored",
+            )),
+            Verdict::Unproven => Err(ended(
+                doing,
+                "the upload has become the object, and whether from this list of parts or from another cannot be proven; compare \
+                 the object, or upload it again",
+            )),
+            Verdict::Unavailable => Err(slow_down(format!(
+                "{} {}/{}: the upload has become the object, and that it did from this list of parts cannot be proven while the \
+                 records of multipart uploads are not available; try again.",
+                doing.operation, doing.bucket, doing.key
+            ))),
+        }
+    }
+}
+
+fn ended(doing: OperationContext<'_>, reason: &str) -> S3Error {
+    let OperationContext {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let message = format!("{operation} {bucket}/{key}: {reason}.");
+    fault(S3ErrorCode::NoSuchUpload, message)
+}
+
+/// Whether an origin refuses a completion so because an equal one has succeeded.
+fn is_refused_after_success(error: &StoreError) -> bool {
+    let invalid_part = matches!(
+        EngineError::find(error),
+        Some(EngineError::InvalidPart { .. })
+    );
+    let condition = matches!(
+        error,
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }
+    );
+    invalid_part || condition
+}
+
+/// Returns the checksum that a completion names for a part. The node that took the part has compared it with the bytes.
+fn named_checksum(part: &CompletedPart) -> Option<Checksum> {
+    let named = [
+        (Algorithm::Crc32, &part.checksum_crc32),
+        (Algorithm::Crc32c, &part.checksum_crc32c),
+        (Algorithm::Crc64Nvme, &part.checksum_crc64nvme),
+        (Algorithm::Sha1, &part.checksum_sha1),
+        (Algorithm::Sha256, &part.checksum_sha256),
+    ];
+    let mut named = named.into_iter();
+    named.find_map(|(algorithm, value)| {
+        let value = value.clone()?;
+        algorithm.decode(&value)?;
+        Some(Checksum { algorithm, value })
+    })
+}

@@ -1,0 +1,156 @@
+//! Records of uploads in memory, which can be made unavailable.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bywash::cluster_uploads::{
+    RecordedState, SharedPosition, SharedUpload, SharedUploadName, SharedUploads,
+    SharedUploadsError,
+};
+
+type Name = (String, String, String);
+
+#[derive(Debug, Default)]
+struct Tables {
+    open: BTreeMap<Name, (SharedUpload, RecordedState)>,
+    completed: BTreeMap<Name, String>,
+}
+
+#[derive(Debug, Default)]
+pub struct Records {
+    tables: Mutex<Tables>,
+    pub down: AtomicBool,
+    /// Calls fail after they have been done.
+    pub lost: AtomicBool,
+}
+
+fn owned(name: SharedUploadName<'_>) -> Name {
+    let text = str::to_owned;
+    (text(name.bucket), text(name.key), text(name.id))
+}
+
+fn unavailable<T>() -> Result<T, SharedUploadsError> {
+    Err(SharedUploadsError::Unavailable("no response".to_owned()))
+}
+
+impl Records {
+    fn up(&self) -> Result<MutexGuard<'_, Tables>, SharedUploadsError> {
+        match self.down.load(SeqCst) {
+            true => unavailable(),
+            false => Ok(self.tables.lock().unwrap()),
+        }
+    }
+
+    fn done<T>(&self, value: T) -> Result<T, SharedUploadsError> {
+        match self.lost.load(SeqCst) {
+            true => unavailable(),
+            false => Ok(value),
+        }
+    }
+
+    pub fn open(&self) -> usize {
+        self.tables.lock().unwrap().open.len()
+    }
+
+    pub fn forget_completed(&self) {
+        self.tables.lock().unwrap().completed.clear();
+    }
+}
+
+#[async_trait]
+impl SharedUploads for Records {
+    async fn begun(&self, upload: &SharedUpload) -> Result<(), SharedUploadsError> {
+        let mut tables = self.up()?;
+        let name = owned(upload.name());
+        if !tables.completed.contains_key(&name) {
+            let state = RecordedState::Open {
+                attempts: Vec::new(),
+                since_begin: true,
+            };
+            tables
+                .open
+                .entry(name)
+                .or_insert_with(|| (upload.clone(), state));
+        }
+        self.done(())
+    }
+
+    async fn attempt(
+        &self,
+        upload: &SharedUpload,
+        parts: &str,
+    ) -> Result<RecordedState, SharedUploadsError> {
+        let mut tables = self.up()?;
+        let name = owned(upload.name());
+        if let Some(completed) = tables.completed.get(&name) {
+            return self.done(RecordedState::Completed(completed.clone()));
+        }
+        let state = RecordedState::Open {
+            attempts: Vec::new(),
+            since_begin: false,
+        };
+        let entry = tables.open.entry(name);
+        let (_, state) = entry.or_insert_with(|| (upload.clone(), state));
+        if let RecordedState::Open { attempts, .. } = state
+            && !attempts.iter().any(|known| known == parts)
+        {
+            attempts.push(parts.to_owned());
+        }
+        self.done(state.clone())
+    }
+
+    async fn state(
+        &self,
+        upload: SharedUploadName<'_>,
+    ) -> Result<RecordedState, SharedUploadsError> {
+        let tables = self.up()?;
+        let name = owned(upload);
+        self.done(
+            match (tables.completed.get(&name), tables.open.get(&name)) {
+                (Some(completed), _) => RecordedState::Completed(completed.clone()),
+                (None, Some((_, state))) => state.clone(),
+                (None, None) => RecordedState::Unknown,
+            },
+        )
+    }
+
+    async fn completed(
+        &self,
+        upload: SharedUploadName<'_>,
+        parts: &str,
+    ) -> Result<(), SharedUploadsError> {
+        let mut tables = self.up()?;
+        let name = owned(upload);
+        tables.open.remove(&name);
+        tables.completed.insert(name, parts.to_owned());
+        self.done(())
+    }
+
+    async fn ended(&self, upload: SharedUploadName<'_>) -> Result<bool, SharedUploadsError> {
+        let ended = self.up()?.open.remove(&owned(upload)).is_some();
+        self.done(ended)
+    }
+
+    async fn list(
+        &self,
+        bucket: &str,
+        from: SharedPosition<'_>,
+        max: usize,
+    ) -> Result<Vec<SharedUpload>, SharedUploadsError> {
+        let tables = self.up()?;
+        let follows = |(of, key, id): &&Name| {
+            of == bucket
+                && match from {
+                    SharedPosition::Key(first) => key.as_str() >= first,
+                    SharedPosition::After(last, after) => {
+                        (key.as_str(), id.as_str()) > (last, after)
+                    }
+                }
+        };
+        let names = tables.open.keys().filter(follows).take(max);
+        let found = names.map(|name| tables.open[name].0.clone()).collect();
+        self.done(found)
+    }
+}

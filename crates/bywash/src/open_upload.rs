@@ -1,0 +1,48 @@
+//! Open uploads as their store knows them, for a caller that has no record of their parts.
+
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, Result};
+
+use crate::bucket::Bucket;
+use crate::origin::interface::{Capability, ListedParts};
+use crate::retry::with_retries;
+
+impl Bucket {
+    /// Requests the parts of an open upload with numbers above `after`, at most `max` numbers; see [`crate::Origin::uploaded_parts`].
+    pub async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let shared = self.shared();
+        shared.counters.request();
+        with_retries(shared.retry(), "list parts of", path, || {
+            shared.origin_request(Capability::Write);
+            shared.origin.uploaded_parts(path, upload, after, max)
+        })
+        .await
+    }
+
+    /// Returns whether its store refuses uploads that have ended; see [`crate::Origin::knows_uploads`].
+    #[must_use]
+    pub fn knows_uploads(&self) -> bool {
+        self.shared().origin.knows_uploads()
+    }
+
+    /// Requests what the store has at `path` now, without its bytes, whatever version is known here.
+    pub async fn stored_now(&self, path: &Path) -> Result<GetResult> {
+        let shared = self.shared();
+        shared.counters.request();
+        with_retries(shared.retry(), "look for", path, || {
+            shared.origin_request(Capability::Write);
+            let head = GetOptions {
+                head: true,
+                ..GetOptions::default()
+            };
+            shared.origin.get_opts(path, head)
+        })
+        .await
+    }
+}
