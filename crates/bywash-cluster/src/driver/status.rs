@@ -134,7 +134,7 @@ pub(super) fn shown(node: &ClusterNode) -> ClusterStatus {
     members
         .sort_by(|one, other| (one.node != own, &one.node).cmp(&(other.node != own, &other.node)));
     let mut shown = ClusterStatus {
-        name: core.etcd.cluster_name().as_str().to_owned(),
+        name: core.etcd.name().as_str().to_owned(),
         node: own,
         state: state(core.published.lock().state).to_owned(),
         etcd_answers: status.etcd_failure.is_none()

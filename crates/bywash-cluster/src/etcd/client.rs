@@ -69,11 +69,6 @@ impl Etcd {
         Ok(Self::new(name, node, endpoints, http))
     }
 
-    /// Returns the name of the cluster.
-    pub(crate) fn cluster_name(&self) -> &ClusterName {
-        &self.name
-    }
-
     /// Returns the `cluster_id` of etcd, once a response named it.
     pub(crate) fn cluster_id(&self) -> Option<u64> {
         // Relaxed: it orders nothing.
@@ -290,6 +285,11 @@ impl Etcd {
         request
             .header("content-type", "application/json")
             .body(body.to_string())
+    }
+
+    /// Returns the name of the cluster.
+    pub(crate) fn name(&self) -> &ClusterName {
+        &self.name
     }
 
     pub(super) async fn post<T: DeserializeOwned + HasHeader>(

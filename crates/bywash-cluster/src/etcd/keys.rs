@@ -48,6 +48,24 @@ impl ClusterName {
         format!("/bywash/{}/shards/", self.0)
     }
 
+    /// Returns the key of an open upload: in the order of buckets and of their keys. `hash` names it among the uploads of its object.
+    pub(super) fn upload(&self, bucket: &str, key: &str, hash: &str) -> String {
+        format!("{}{key}\0{hash}", self.uploads(Some(bucket)))
+    }
+
+    /// Returns the key of an upload that became an object.
+    pub(super) fn completed_upload(&self, bucket: &str, key: &str, hash: &str) -> String {
+        format!("/bywash/{}/completed/{bucket}/{key}\0{hash}", self.0)
+    }
+
+    /// Returns what the keys of the open uploads of a bucket begin with, or those of all buckets.
+    pub(super) fn uploads(&self, bucket: Option<&str>) -> String {
+        match bucket {
+            Some(bucket) => format!("/bywash/{}/uploads/{bucket}/", self.0),
+            None => format!("/bywash/{}/uploads/", self.0),
+        }
+    }
+
     /// Returns what a key names; `None` if it is none of these.
     pub(super) fn parse(&self, key: &str) -> Option<ClusterKey> {
         if let Some(rest) = key.strip_prefix(&self.nodes()) {

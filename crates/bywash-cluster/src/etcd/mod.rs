@@ -12,6 +12,7 @@ mod list;
 mod record;
 #[cfg(test)]
 pub(crate) mod tests;
+mod uploads;
 mod version;
 mod watch;
 mod wire;
@@ -23,5 +24,6 @@ pub use keys::ClusterName;
 pub(crate) use keys::{member_text, parse_member};
 pub use list::{Listed, SeenRecord};
 pub use record::{BucketRecord, MemberState, PROTOCOL, Record};
+pub use uploads::EtcdUploads;
 pub use version::{RefusedVersion, check_version};
 pub use watch::{Watch, Watched};

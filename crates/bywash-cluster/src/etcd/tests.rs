@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 pub(crate) mod fake;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -186,7 +187,8 @@ async fn real_etcd_is_understood() {
         return;
     };
     two_nodes_share_a_shard(endpoint.clone()).await;
-    shards_in_batches(endpoint).await;
+    shards_in_batches(endpoint.clone()).await;
+    uploads::nodes_share_records(endpoint).await;
 }
 
 #[tokio::test]

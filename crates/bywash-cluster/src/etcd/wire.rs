@@ -57,6 +57,16 @@ pub(super) struct KeyValue {
 pub(super) struct RangeResponse {
     pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
+    /// Keys in the range, also of a response without them.
+    #[serde(deserialize_with = "number")]
+    pub(super) count: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct DeleteResponse {
+    #[serde(deserialize_with = "number")]
+    pub(super) deleted: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,6 +98,7 @@ pub(super) struct TxnResponse {
 #[serde(default)]
 pub(super) struct OpResponse {
     pub(super) response_range: RangeResponse,
+    pub(super) response_delete_range: DeleteResponse,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,6 +142,15 @@ pub(super) fn put(key: &str, value: &str, lease: u64) -> Value {
 
 pub(super) fn get(key: &str) -> Value {
     json!({"requestRange": {"key": bytes(key)}})
+}
+
+pub(super) fn delete(key: &str) -> Value {
+    json!({"requestDeleteRange": {"key": bytes(key)}})
+}
+
+/// Counts the keys of a range.
+pub(super) fn count(first: &str, end: &str) -> Value {
+    json!({"requestRange": {"key": bytes(first), "range_end": bytes(end), "count_only": true}})
 }
 
 pub(super) fn get_range(first: &str, end: &str) -> Value {

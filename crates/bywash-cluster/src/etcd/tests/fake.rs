@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use url::Url;
 
-/// Keys are kept as they are sent, in base64 of keys of one alphabet: their order within a prefix is not needed.
 #[derive(Debug)]
 struct Keys {
     cluster: u64,
@@ -86,7 +85,7 @@ impl Keys {
 
     fn range(&self, request: &Value) -> Value {
         let first = decode(&request["key"]);
-        let kvs: Vec<Value> = match request.get("range_end") {
+        let mut kvs: Vec<Value> = match request.get("range_end") {
             None => self.kv(&first).into_iter().collect(),
             Some(end) => {
                 let range = (Bound::Included(first), Bound::Excluded(decode(end)));
@@ -94,7 +93,14 @@ impl Keys {
                 keys.filter_map(|key| self.kv(key)).collect()
             }
         };
-        json!({"response_range": {"header": self.header(), "kvs": kvs}})
+        let count = kvs.len().to_string();
+        if request.get("count_only").is_some() {
+            kvs.clear();
+        }
+        if let Some(limit) = request.get("limit") {
+            kvs.truncate(usize::try_from(number(limit)).unwrap());
+        }
+        json!({"header": self.header(), "kvs": kvs, "count": count})
     }
 }
 
@@ -121,6 +127,7 @@ impl Fake {
             .route("/v3/lease/keepalive", post(keepalive))
             .route("/v3/lease/revoke", post(revoke))
             .route("/v3/kv/txn", post(txn))
+            .route("/v3/kv/range", post(range))
             .route("/v3/watch", post(watch))
             .layer(middleware::from_fn_with_state(fake.clone(), answer))
             .with_state(fake.clone());
@@ -133,6 +140,20 @@ impl Fake {
     /// Becomes another cluster, as after a restore.
     pub(crate) fn restore(&self) {
         self.keys.lock().unwrap().cluster += 1;
+    }
+
+    /// Puts `count` keys that begin with `prefix`.
+    pub(super) fn put_many(&self, prefix: &str, count: u64) {
+        let mut keys = self.keys.lock().unwrap();
+        for number in 0..count {
+            let entry = Entry {
+                value: "{}".to_owned(),
+                created: 1,
+                revision: 1,
+                lease: 0,
+            };
+            keys.by_key.insert(format!("{prefix}{number}"), entry);
+        }
     }
 
     pub(crate) fn compact(&self) {
@@ -206,8 +227,13 @@ fn parse(body: &Bytes) -> Value {
 async fn grant(State(fake): State<Fake>, body: Bytes) -> String {
     let request = parse(&body);
     let mut keys = fake.keys.lock().unwrap();
-    keys.leases.push(number(&request["ID"]));
-    json!({"header": keys.header(), "ID": request["ID"], "TTL": request["TTL"]}).to_string()
+    let lease = match number(&request["ID"]) {
+        // etcd chooses one.
+        0 => 1_000_000 + keys.leases.len() as u64,
+        lease => lease,
+    };
+    keys.leases.push(lease);
+    json!({"header": keys.header(), "ID": lease.to_string(), "TTL": request["TTL"]}).to_string()
 }
 
 async fn keepalive(State(fake): State<Fake>, body: Bytes) -> String {
@@ -229,6 +255,10 @@ async fn revoke(State(fake): State<Fake>, body: Bytes) -> Response {
     }
     fake.end_lease(&mut keys, lease);
     json!({"header": keys.header()}).to_string().into_response()
+}
+
+async fn range(State(fake): State<Fake>, body: Bytes) -> String {
+    fake.keys.lock().unwrap().range(&parse(&body)).to_string()
 }
 
 async fn txn(State(fake): State<Fake>, body: Bytes) -> Response {
@@ -266,8 +296,14 @@ async fn txn(State(fake): State<Fake>, body: Bytes) -> Response {
             keys.by_key.insert(key.clone(), entry);
             events.push(json!({"kv": keys.kv(&key)}));
             responses.push(json!({"response_put": {"header": keys.header()}}));
+        } else if let Some(delete) = op.get("requestDeleteRange") {
+            let key = decode(&delete["key"]);
+            let deleted = keys.by_key.remove(&key).map_or(0, |_| 1);
+            keys.revision += deleted;
+            let response = json!({"header": keys.header(), "deleted": deleted.to_string()});
+            responses.push(json!({"response_delete_range": response}));
         } else {
-            responses.push(keys.range(&op["requestRange"]));
+            responses.push(json!({"response_range": keys.range(&op["requestRange"])}));
         }
     }
     if !events.is_empty() {
