@@ -192,6 +192,7 @@ pub fn admin_and_metrics(
 fn router(shared: Shared) -> Router {
     let guarded = Router::new()
         .route("/", get(page::index))
+        .route("/uploads", get(page::uploads))
         .route("/write", post(influx::write))
         .route("/api/v2/write", post(influx::write))
         .route("/series/list", get(series::list))
@@ -216,7 +217,7 @@ fn router(shared: Shared) -> Router {
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
-                "no such page; there are /, /healthz, /readyz, /metrics, /stats, /cache, /write, /series/list and /series/query\n",
+                "no such page; there are /, /healthz, /readyz, /metrics, /stats, /cache, /uploads, /write, /series/list and /series/query\n",
             )
         })
         .layer(middleware::from_fn(csrf::refuse_other_sites))

@@ -90,7 +90,8 @@ async fn start_over(
     let upload = OpenUpload {
         target: "data/<big>".to_owned(),
         began: None,
-        bytes: 3 << 20,
+        bytes: Some(3 << 20),
+        session: Some("session-1".to_owned()),
         length: Some(6 << 20),
         note: "a client".to_owned(),
         client: Some(ClientUpload {
@@ -109,6 +110,7 @@ async fn start_over(
                 newest: vec![upload.clone()],
                 total: 3,
                 stuck: 0,
+                partial: true,
             },
             |upload| {
                 let aborted = match upload.upload.as_str() {

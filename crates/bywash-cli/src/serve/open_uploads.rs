@@ -9,11 +9,12 @@ use bywash::upload::journal::ListedUpload;
 use bywash_console::{ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use chrono::{TimeDelta, Utc};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use crate::endpoint;
 
-/// Max age of the copies shown: all open pages together read the journal once in this time.
-const COPIES_EVERY: Duration = Duration::from_secs(5);
+/// Max age of what is shown: all open pages together read the journal, and the records of a cluster, once in this time.
+const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Age at which an upload of an S3 client counts as stuck. Parts of 5 GiB over a slow line take hours.
 const ABANDONED: TimeDelta = TimeDelta::days(1);
@@ -28,21 +29,32 @@ pub(super) fn open_uploads(
     clients: bywash_gateway::OpenUploads,
 ) -> OpenUploads {
     let dir = dir.to_owned();
-    let copies = JournalCache::new(move || read_copies(&dir));
+    let copies = Cached::new(move || read_copies(&dir));
+    let shared = {
+        let (clients, engine) = (clients.clone(), engine.clone());
+        let runtime = Handle::current();
+        Cached::new(move || runtime.block_on(read_shared(&clients, &engine)))
+    };
     let aborted = clients.clone();
     let list = move |max| {
         let (newest, total) = clients.newest(max);
         let copies = copies.at(Instant::now());
-        let total = total + copies.len();
+        let (shared, partial) = shared.at(Instant::now());
+        let total = total + copies.len() + shared.len();
         let left = copies.iter().filter(|copy| copy.note == LEFT).count();
-        let stuck = left + clients.begun_before(Utc::now() - ABANDONED);
-        let mut newest: Vec<_> = newest.into_iter().map(of_client).chain(copies).collect();
+        let abandoned = Utc::now() - ABANDONED;
+        let is_old = |upload: &&OpenUpload| upload.began.is_some_and(|began| began < abandoned);
+        let old = shared.iter().filter(is_old).count();
+        let stuck = left + old + clients.begun_before(abandoned);
+        let newest = newest.into_iter().map(of_client);
+        let mut newest: Vec<_> = newest.chain(copies).chain(shared).collect();
         newest.sort_by_key(|upload| Reverse(upload.began));
         newest.truncate(max);
         ListedUploads {
             newest,
             total,
             stuck,
+            partial,
         }
     };
     OpenUploads::new(list, move |upload| {
@@ -63,8 +75,9 @@ fn of_client(open: bywash_gateway::OpenUpload) -> OpenUpload {
     OpenUpload {
         target: format!("{}/{}", open.bucket, open.key),
         began: Some(open.initiated),
-        bytes: open.bytes,
+        bytes: Some(open.bytes),
         length: None,
+        session: Some(open.id.clone()),
         note: match open.parts {
             1 => "S3 client, 1 part".to_owned(),
             parts => format!("S3 client, {parts} parts"),
@@ -77,13 +90,44 @@ fn of_client(open: bywash_gateway::OpenUpload) -> OpenUpload {
     }
 }
 
-/// Copies of the journal, as read last.
-struct JournalCache<R> {
-    read: R,
-    last: Mutex<Option<(Instant, Vec<OpenUpload>)>>,
+/// Lists the uploads that the nodes of a cluster share, and returns whether some are missing. None outside a cluster.
+async fn read_shared(
+    clients: &bywash_gateway::OpenUploads,
+    engine: &Engine,
+) -> (Vec<OpenUpload>, bool) {
+    match clients.of_cluster(engine).await {
+        None => (Vec::new(), false),
+        Some(Ok((uploads, all))) => (uploads.into_iter().map(of_cluster).collect(), !all),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the open uploads of the cluster cannot be listed");
+            (Vec::new(), true)
+        }
+    }
 }
 
-impl<R: Fn() -> Vec<OpenUpload>> JournalCache<R> {
+fn of_cluster(open: bywash_gateway::ClusterUpload) -> OpenUpload {
+    OpenUpload {
+        target: format!("{}/{}", open.bucket, open.key),
+        began: Some(open.initiated),
+        bytes: None,
+        length: None,
+        note: "S3 client, at any node".to_owned(),
+        session: Some(open.origin_id),
+        client: Some(ClientUpload {
+            bucket: open.bucket,
+            key: open.key,
+            upload: open.id,
+        }),
+    }
+}
+
+/// What was read last.
+struct Cached<R, T> {
+    read: R,
+    last: Mutex<Option<(Instant, T)>>,
+}
+
+impl<R: Fn() -> T, T: Clone> Cached<R, T> {
     fn new(read: R) -> Self {
         Self {
             read,
@@ -91,17 +135,17 @@ impl<R: Fn() -> Vec<OpenUpload>> JournalCache<R> {
         }
     }
 
-    /// Returns the copies, after reading the journal if the last read is [`COPIES_EVERY`] ago. Concurrent calls wait for that read. Blocks.
-    fn at(&self, now: Instant) -> Vec<OpenUpload> {
+    /// Returns it, after reading anew if the last read is [`READ_EVERY`] ago. Concurrent calls wait for that read. Blocks.
+    fn at(&self, now: Instant) -> T {
         let mut last = self.last.lock();
         match &*last {
-            Some((read, copies)) if now.saturating_duration_since(*read) < COPIES_EVERY => {
-                copies.clone()
+            Some((read, known)) if now.saturating_duration_since(*read) < READ_EVERY => {
+                known.clone()
             }
             _ => {
-                let copies = (self.read)();
-                *last = Some((now, copies.clone()));
-                copies
+                let known = (self.read)();
+                *last = Some((now, known.clone()));
+                known
             }
         }
     }
@@ -122,7 +166,8 @@ fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     Some(OpenUpload {
         target: content.header.url,
         began: Some(content.header.started),
-        bytes: content.progress.offset,
+        bytes: Some(content.progress.offset),
+        session: None,
         length: content.header.options.length,
         note: if listed.alive {
             format!("bywash cp, process {}", content.process)
@@ -142,16 +187,16 @@ mod tests {
     #[test]
     fn pages_read_the_journal_once_in_five_seconds_together() {
         let reads = AtomicUsize::new(0);
-        let copies = JournalCache::new(|| {
+        let copies = Cached::new(|| {
             reads.fetch_add(1, Relaxed);
-            Vec::new()
+            Vec::<OpenUpload>::new()
         });
         let start = Instant::now();
         for tab in 0..10 {
-            copies.at(start + COPIES_EVERY * tab / 11);
+            copies.at(start + READ_EVERY * tab / 11);
         }
         assert_eq!(reads.load(Relaxed), 1);
-        copies.at(start + COPIES_EVERY);
+        copies.at(start + READ_EVERY);
         assert_eq!(reads.load(Relaxed), 2);
     }
 }

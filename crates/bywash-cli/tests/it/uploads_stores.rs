@@ -370,3 +370,31 @@ async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(store.object().unwrap() == fixture.content);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sweep_spares_uploads_that_only_the_running_server_knows() {
+    let s3 = S3::new();
+    let store = Store::S3(Arc::clone(&s3)).serve().await;
+    let fixture = StoreUploadFixture::new(&store, 815);
+    let data = fixture.home.path().join("data");
+    let mut serve = fixture.bywash(&["serve", "s3://data", "--anonymous", "--gcs-addr=off"]);
+    serve.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    let server = tokio::task::block_in_place(|| crate::common::Server::spawn(serve, &data));
+    let address = server.s3.trim_start_matches("http://").parse().unwrap();
+    let begin = bywash_support::http::send(address, "POST", "/data/kept?uploads", &[], b"");
+    begin.await.expect(200);
+    // As of another node: no folder here has it.
+    for file in std::fs::read_dir(data.join("multipart")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    s3.age_uploads("data", "kept", TimeDelta::days(8));
+    let sweep = || {
+        let mut sweep = fixture.bywash(&["uploads", "sweep", "s3://data"]);
+        let output = tokio::task::block_in_place(|| sweep.output().unwrap());
+        assert!(output.status.success(), "{}", stderr(&output));
+        s3.open_keys("data")
+    };
+    assert_eq!(sweep(), ["kept"]);
+    drop(server);
+    assert_eq!(sweep(), [""; 0]);
+}

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::client::{Etcd, EtcdError};
+use super::client::Etcd;
+use super::error::EtcdError;
 use super::keys::range_end;
 use super::wire::{self, KeyValue, LeaseResponse, RangeResponse, TxnResponse};
 

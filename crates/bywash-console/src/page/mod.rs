@@ -17,12 +17,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Shared;
 
@@ -31,24 +32,26 @@ pub(crate) use format::lasted;
 pub(crate) use view::NAMES;
 
 /// An upload that has not ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenUpload {
     /// The object's bucket and key, or URL.
     pub target: String,
     /// Time of its start.
     pub began: Option<DateTime<Utc>>,
-    /// Bytes stored.
-    pub bytes: u64,
+    /// Bytes stored, if known.
+    pub bytes: Option<u64>,
     /// Bytes of the whole object, if known.
     pub length: Option<u64>,
     /// The process or client that sends it, and remarks.
     pub note: String,
     /// The upload of an S3 client, which the page can abort.
     pub client: Option<ClientUpload>,
+    /// Its id at the store, of an upload of an S3 client.
+    pub session: Option<String>,
 }
 
 /// Name of an upload of an S3 client.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientUpload {
     /// The object's bucket.
     pub bucket: String,
@@ -59,7 +62,7 @@ pub struct ClientUpload {
 }
 
 /// Open uploads: the newest, and counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedUploads {
     /// The newest, newest first.
     pub newest: Vec<OpenUpload>,
@@ -67,6 +70,8 @@ pub struct ListedUploads {
     pub total: usize,
     /// Number of stuck ones: left by a process that is gone, or begun long ago.
     pub stuck: usize,
+    /// Whether some are missing: the nodes of a cluster share more than are shown at once, or cannot list them now.
+    pub partial: bool,
 }
 
 /// The result of an abort; the error is a sentence.
@@ -121,6 +126,16 @@ pub(crate) async fn index(
             format!("the page cannot be made: {reason}\n"),
         )
             .into_response(),
+    }
+}
+
+/// Lists all open uploads as JSON, for the command line.
+pub(crate) async fn uploads(State(shared): State<Shared>) -> Response {
+    let list = shared.uploads.clone();
+    let listed = tokio::task::spawn_blocking(move || (list.list)(usize::MAX)).await;
+    match listed {
+        Ok(listed) => Json(listed).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

@@ -346,6 +346,9 @@ fn uploads(view: &View) -> Markup {
             }
             (more(view.uploads.total, view.uploads.newest.len()))
         }
+        @if view.uploads.partial {
+            p class="empty" { "Of the uploads that the nodes of the cluster share, some are missing here." }
+        }
     }
 }
 
@@ -354,11 +357,11 @@ fn upload_row(upload: &OpenUpload, index: usize) -> Markup {
         tr {
             th scope="row" { (upload.target) }
             td {
-                @if let Some(length) = upload.length {
-                    progress max=(length.max(1)) value=(upload.bytes) aria-label={ "Progress of " (upload.target) } {}
+                @if let (Some(length), Some(bytes)) = (upload.length, upload.bytes) {
+                    progress max=(length.max(1)) value=(bytes) aria-label={ "Progress of " (upload.target) } {}
                 } @else { (NONE) }
             }
-            td { (bytes(upload.bytes as f64)) }
+            td { (upload.bytes.map_or(NONE.to_owned(), |stored| bytes(stored as f64))) }
             td { (upload.length.map_or(NONE.to_owned(), |length| bytes(length as f64))) }
             td { (upload.began.map_or(NONE.to_owned(), clock)) }
             td { (upload.note) }

@@ -104,7 +104,7 @@ async fn metrics_address_requires_a_key_and_shows_its_buckets_only() {
 #[tokio::test]
 async fn page_and_series_require_the_key() {
     let console = start(engine_with_traffic().await).await;
-    for target in ["/", "/series/list", "/cache"] {
+    for target in ["/", "/series/list", "/cache", "/uploads"] {
         let (status, head, body) = console
             .request(&format!("GET {target} HTTP/1.1\r\nHost: localhost"))
             .await;

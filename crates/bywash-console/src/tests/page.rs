@@ -53,6 +53,16 @@ async fn uploads_that_are_not_shown_are_counted() {
     let (_, _, page) = console.get("/").await;
     assert!(page.contains("data/&lt;big&gt;"), "{page}");
     assert!(page.contains("and 2 more"), "{page}");
+    assert!(page.contains("some are missing here"), "{page}");
+}
+
+#[tokio::test]
+async fn uploads_are_listed_as_json_with_their_ids_at_the_store() {
+    let console = start(engine()).await;
+    let (status, _, body) = console.get("/uploads").await;
+    let listed: crate::ListedUploads = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, listed.total, listed.partial), (200, 3, true));
+    assert_eq!(listed.newest[0].session.as_deref(), Some("session-1"));
 }
 
 #[tokio::test]

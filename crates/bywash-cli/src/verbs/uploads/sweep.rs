@@ -7,11 +7,13 @@ use bywash::origin::SessionToken;
 use bywash::time::parse_duration;
 use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
+use bywash_console::ListedUploads;
 use bywash_gateway::{gcs_session_tokens, open_uploads};
 use chrono::Utc;
 
 use super::{drop_upload, journal, take};
-use crate::failure::Failure;
+use crate::admin::AdminClient;
+use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::{GCS_SESSIONS, MULTIPART};
 
 /// Default age: the longest lifetime of sessions at the stores.
@@ -86,7 +88,8 @@ async fn orphans(
     let failed = |error| Failure::store(format!("cannot sweep {name}"), &error);
     let sessions = bucket.open_sessions().await.map_err(failed)?;
     // Read after listing the sessions: the journal then has those of copies begun meanwhile.
-    let known = known(args)?;
+    let mut known = known(args)?;
+    known.extend(of_server(args).await?);
     for open in sessions {
         let idle = (Utc::now() - open.modified).to_std().unwrap_or_default();
         let is_known = known.iter().any(|token| bucket.is_session(&open, token));
@@ -123,6 +126,26 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     })?;
     known.extend(resumable);
     Ok(known)
+}
+
+/// Uploads of S3 clients that the running server of the data folder knows: in a cluster, those of all nodes, which are in no folder. None
+/// if no server runs.
+async fn of_server(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
+    let Ok(server) = AdminClient::find(&args.data_dir, None) else {
+        return Ok(Vec::new());
+    };
+    let listed: ListedUploads = match server.get("/uploads", &[]).await {
+        Err(failure) if failure.kind == Kind::Unreachable => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    if listed.partial {
+        return Err(Failure::failed(format!(
+            "the server at {} cannot list all open uploads of its cluster, so none is dropped",
+            server.address()
+        )));
+    }
+    let sessions = listed.newest.into_iter().filter_map(|open| open.session);
+    Ok(sessions.map(SessionToken).collect())
 }
 
 fn print(args: &super::Args, id: Option<&str>, url: &str) -> Result<(), Failure> {
