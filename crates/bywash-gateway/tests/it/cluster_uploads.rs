@@ -1,5 +1,6 @@
 //! Tests of multipart uploads that the nodes of a cluster share: every request at another node, which ends after it.
 
+mod exactly_once;
 mod records;
 
 use std::sync::Arc;

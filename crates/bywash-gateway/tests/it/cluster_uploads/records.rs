@@ -24,6 +24,8 @@ pub struct Records {
     pub down: AtomicBool,
     /// Calls fail after they have been done.
     pub lost: AtomicBool,
+    /// The next attempt is acknowledged and not kept, which no record may do.
+    pub drops_attempt: AtomicBool,
 }
 
 fn owned(name: SharedUploadName<'_>) -> Name {
@@ -94,6 +96,7 @@ impl SharedUploads for Records {
         let entry = tables.open.entry(name);
         let (_, state) = entry.or_insert_with(|| (upload.clone(), state));
         if let RecordedState::Open { attempts, .. } = state
+            && !self.drops_attempt.swap(false, SeqCst)
             && !attempts.iter().any(|known| known == parts)
         {
             attempts.push(parts.to_owned());
