@@ -245,6 +245,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
     let cluster = ClusterParts::join(&settings, &data).await?;
     let engine = engine(&settings, &data, cluster.as_ref())?;
+    let cluster_uploads = cluster.as_ref().map(ClusterParts::uploads);
     let node = cluster.map(|cluster| cluster.serve(&engine));
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
     let peers = node.as_ref().map_or(0, |_| MAX_PEER_CONNECTIONS);
@@ -270,6 +271,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let config = S3Config {
         access_log: access_log.clone(),
         tls: tls.clone(),
+        cluster_uploads,
         ..s3_config(&data, &settings, credentials.as_ref(), connections.s3)
     };
     let clients = config.open_uploads.clone();

@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::cluster::{Cluster, PeerRead, PeerReadError};
 use bywash::{Engine, Origin, available_memory};
-use bywash_cluster::etcd::{ClusterName, Etcd};
+use bywash_cluster::etcd::{ClusterName, Etcd, EtcdUploads};
 use bywash_cluster::{
     BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
     PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings, Settings as MachineSettings,
     node_id,
 };
+use bywash_gateway::{ClusterUploads, HmacSeal};
 use futures::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::cluster_settings::ClusterSettings;
 use super::data_dir::DataDir;
 use super::settings::{BucketSettings, Settings};
 use super::{Signals, bind, stop_asked};
@@ -36,6 +36,7 @@ pub(super) struct ClusterParts {
     node: ClusterNode,
     listener: TcpListener,
     port: PeerPort,
+    uploads: ClusterUploads,
     drain: Duration,
 }
 
@@ -56,8 +57,11 @@ impl ClusterParts {
         let identity = Arc::new(PeerIdentity::new(name.clone(), id));
         let client = PeerClient::new(Arc::clone(&identity), &keys, PortSettings::DEFAULT)
             .map_err(unusable)?;
-        let etcd = Etcd::connect(name, id, cluster.endpoints.clone())
-            .map_err(|error| Failure::failed(format!("--cluster: {error}")))?;
+        let connect = || {
+            Etcd::connect(name.clone(), id, cluster.endpoints.clone())
+                .map_err(|error| Failure::failed(format!("--cluster: {error}")))
+        };
+        let etcd = connect()?;
         etcd.check_versions()
             .await
             .map_err(|error| Failure::failed(format!("--cluster: {error}")))?;
@@ -87,10 +91,16 @@ impl ClusterParts {
             PortSettings::DEFAULT,
         )
         .map_err(unusable)?;
+        let (secret, older) = keys.derive("uploads");
+        let uploads = ClusterUploads {
+            seal: Arc::new(HmacSeal::new(secret, older)),
+            shared: Arc::new(EtcdUploads::new(Arc::new(connect()?))),
+        };
         Ok(Some(Self {
             node,
             listener,
             port,
+            uploads,
             drain: cluster.drain,
         }))
     }
@@ -98,6 +108,11 @@ impl ClusterParts {
     /// Returns what the engine needs of it.
     pub(super) fn for_engine(&self) -> Cluster {
         self.node.as_cluster()
+    }
+
+    /// Returns what the S3 endpoint needs for uploads that any node continues.
+    pub(super) fn uploads(&self) -> ClusterUploads {
+        self.uploads.clone()
     }
 
     /// States the settings of a bucket that must be the same at all nodes.

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hkdf;
-use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::limits::{MAX_CLUSTER_KEYS, MAX_KEY_FILE_BYTES};
@@ -189,25 +188,12 @@ impl ClusterKeys {
         &self.0
     }
 
-    /// Returns the HMAC-SHA256 of `message` under what the first key gives for `label`.
+    /// Returns what each key gives for `label`, as [`ClusterKey::derive`] does, that of the first key first.
     #[must_use]
-    pub fn seal(&self, label: &str, message: &[u8]) -> [u8; KEY_BYTES] {
-        let mut seal = [0; KEY_BYTES];
-        let tag = hmac::sign(&mac_key(&self.0[0], label), message);
-        seal.copy_from_slice(tag.as_ref());
-        seal
+    pub fn derive(&self, label: &str) -> ([u8; KEY_BYTES], Vec<[u8; KEY_BYTES]>) {
+        let others = self.0[1..].iter().map(|key| key.derive(label));
+        (self.0[0].derive(label), others.collect())
     }
-
-    /// Returns whether `seal` is that of `message` under any of the keys, in constant time.
-    #[must_use]
-    pub fn is_sealed(&self, label: &str, message: &[u8], seal: &[u8]) -> bool {
-        let mut keys = self.0.iter();
-        keys.any(|key| hmac::verify(&mac_key(key, label), message, seal).is_ok())
-    }
-}
-
-fn mac_key(key: &ClusterKey, label: &str) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, &key.derive(label))
 }
 
 #[cfg(test)]
@@ -315,24 +301,19 @@ mod tests {
     /// Computed by an independent implementation: HMAC-SHA256 twice, as RFC 5869 has it.
     #[test]
     fn derivation_is_that_of_the_rfc() {
-        use hmac::{Key, sign};
+        use ring::hmac::{self, Key, sign};
         let prk = sign(&Key::new(hmac::HMAC_SHA256, SALT), &key(1).0);
         let okm = sign(&Key::new(hmac::HMAC_SHA256, prk.as_ref()), b"label\x01");
         assert_eq!(okm.as_ref(), key(1).derive("label"));
     }
 
     #[test]
-    fn seal_holds_for_its_message_label_and_any_of_the_keys() {
-        let old = ClusterKeys::new(vec![key(1)]).unwrap();
+    fn each_key_and_label_gives_another_secret() {
         let both = ClusterKeys::new(vec![key(2), key(1)]).unwrap();
-        let new = ClusterKeys::new(vec![key(2)]).unwrap();
-        let seal = old.seal("upload", b"id");
-        assert!(old.is_sealed("upload", b"id", &seal));
-        assert!(both.is_sealed("upload", b"id", &seal));
-        assert!(!new.is_sealed("upload", b"id", &seal));
-        assert!(!old.is_sealed("upload", b"ie", &seal));
-        assert!(!old.is_sealed("other", b"id", &seal));
-        assert!(!old.is_sealed("upload", b"id", &seal[..31]));
-        assert!(new.is_sealed("upload", b"id", &both.seal("upload", b"id")));
+        let (first, others) = both.derive("uploads");
+        assert_eq!(first, key(2).derive("uploads"));
+        assert_eq!(others, [key(1).derive("uploads")]);
+        assert_ne!(first, others[0]);
+        assert_ne!(first, both.derive("other").0);
     }
 }

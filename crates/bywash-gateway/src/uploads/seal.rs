@@ -15,7 +15,8 @@ const MAC_BYTES: usize = 16;
 
 /// Seals ids with HMAC-SHA256. The state in an id is readable, and of use only with the key.
 pub struct HmacSeal {
-    key: [u8; 32],
+    /// The first seals, each opens.
+    keys: Vec<[u8; 32]>,
 }
 
 impl fmt::Debug for HmacSeal {
@@ -25,28 +26,36 @@ impl fmt::Debug for HmacSeal {
 }
 
 impl HmacSeal {
-    /// Seals with `key`, which all nodes of a cluster derive from its key, and which is used for nothing else.
+    /// Seals with `key`, and opens also what `older` keys sealed, while keys change. All nodes of a cluster derive them from its keys, and
+    /// use them for nothing else.
     #[must_use]
-    pub fn new(key: [u8; 32]) -> Self {
-        Self { key }
-    }
-
-    fn mac(&self, bucket: &str, key: &str, state: &[u8]) -> Option<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
-        for text in [VERSION, bucket, key] {
-            mac.update(&(text.len() as u64).to_le_bytes());
-            mac.update(text.as_bytes());
+    pub fn new(key: [u8; 32], older: impl IntoIterator<Item = [u8; 32]>) -> Self {
+        Self {
+            keys: std::iter::once(key).chain(older).collect(),
         }
-        mac.update(state);
-        Some(mac)
     }
+}
+
+fn mac(secret: &[u8; 32], bucket: &str, key: &str, state: &[u8]) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    for text in [VERSION, bucket, key] {
+        mac.update(&(text.len() as u64).to_le_bytes());
+        mac.update(text.as_bytes());
+    }
+    mac.update(state);
+    Some(mac)
 }
 
 impl UploadSeal for HmacSeal {
     fn seal(&self, bucket: &str, key: &str, state: &[u8]) -> String {
         // HMAC takes keys of any length.
-        let mac = self.mac(bucket, key, state).map(Mac::finalize);
-        let mac = mac.map(|mac| mac.into_bytes()).unwrap_or_default();
+        let mac = self
+            .keys
+            .first()
+            .and_then(|secret| mac(secret, bucket, key, state));
+        let mac = mac
+            .map(|mac| mac.finalize().into_bytes())
+            .unwrap_or_default();
         let sealed = [&mac[..MAC_BYTES], state].concat();
         format!("{VERSION}{}", BASE64_URL_SAFE_NO_PAD.encode(sealed))
     }
@@ -54,11 +63,12 @@ impl UploadSeal for HmacSeal {
     fn open(&self, bucket: &str, key: &str, id: &str) -> Option<Vec<u8>> {
         let sealed = BASE64_URL_SAFE_NO_PAD.decode(id.strip_prefix(VERSION)?);
         let sealed = sealed.ok()?;
-        let (mac, state) = sealed.split_at_checked(MAC_BYTES)?;
-        let expected = self.mac(bucket, key, state)?;
+        let (stated, state) = sealed.split_at_checked(MAC_BYTES)?;
         // Compares in constant time.
-        expected.verify_truncated_left(mac).ok()?;
-        Some(state.to_vec())
+        let matches = |expected: Hmac<Sha256>| expected.verify_truncated_left(stated).is_ok();
+        let mut keys = self.keys.iter();
+        keys.any(|secret| mac(secret, bucket, key, state).is_some_and(matches))
+            .then(|| state.to_vec())
     }
 }
 
@@ -68,7 +78,7 @@ mod tests {
 
     #[test]
     fn id_opens_for_its_object_and_key_only() {
-        let seal = HmacSeal::new([7; 32]);
+        let seal = HmacSeal::new([7; 32], []);
         let id = seal.seal("bucket", "key", b"state");
         assert!(
             id.bytes()
@@ -78,12 +88,16 @@ mod tests {
         for (bucket, key) in [("bucke", "tkey"), ("bucket", "other"), ("other", "key")] {
             assert_eq!(seal.open(bucket, key, &id), None);
         }
-        assert_eq!(HmacSeal::new([8; 32]).open("bucket", "key", &id), None);
+        assert_eq!(HmacSeal::new([8; 32], []).open("bucket", "key", &id), None);
+        let newer = HmacSeal::new([8; 32], [[7; 32]]);
+        assert_eq!(newer.open("bucket", "key", &id).unwrap(), b"state");
+        let id = newer.seal("bucket", "key", b"state");
+        assert_eq!(seal.open("bucket", "key", &id), None);
     }
 
     #[test]
     fn changed_or_foreign_id_does_not_open() {
-        let seal = HmacSeal::new([7; 32]);
+        let seal = HmacSeal::new([7; 32], []);
         let id = seal.seal("bucket", "key", b"state");
         let sealed = BASE64_URL_SAFE_NO_PAD.decode(&id[VERSION.len()..]).unwrap();
         for at in 0..sealed.len() {

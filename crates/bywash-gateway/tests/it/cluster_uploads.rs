@@ -97,7 +97,7 @@ impl Cluster {
         let shared = Arc::<Records>::clone(&self.records);
         S3Config {
             cluster_uploads: Some(ClusterUploads {
-                seal: Arc::new(HmacSeal::new(key)),
+                seal: Arc::new(HmacSeal::new(key, [])),
                 shared,
             }),
             ..S3Config::anonymous()
@@ -478,7 +478,7 @@ async fn node_shows_and_aborts_the_uploads_of_its_cluster() {
 #[tokio::test]
 async fn uploads_past_those_that_a_node_shows_are_missing_and_it_is_stated() {
     let cluster = Cluster::s3().await;
-    let seal = HmacSeal::new([1; 32]);
+    let seal = HmacSeal::new([1; 32], []);
     let begin = async |number: usize| {
         let key = format!("{number:04}");
         let upload = SharedUpload {
