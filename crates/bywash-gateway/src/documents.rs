@@ -193,6 +193,15 @@ impl RequestDocuments {
         Self { documents, charge }
     }
 
+    /// Charges a document of `bytes` while it is read.
+    pub(crate) async fn charge_document(
+        &self,
+        bytes: usize,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Charge> {
+        self.documents.charge(bytes as u64, doing).await
+    }
+
     pub(crate) fn all(&self) -> &Documents {
         &self.documents
     }

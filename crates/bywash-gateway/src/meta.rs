@@ -27,6 +27,8 @@ const UPLOAD_ID: &str = "bywash-upload";
 const EXPIRES: &str = "bywash-expires";
 /// Identifies the multipart upload that created an object. Reserved too; Azure allows no hyphen in a name.
 const UPLOAD_MARK: &str = "bywashupload";
+/// Counts the versions of an object's metadata, for Google's API. Reserved; without a hyphen, as the mark.
+const METAGENERATION: &str = "bywashmetageneration";
 const USER_METADATA: &str = "x-amz-meta-";
 
 /// Accepts only the version `null`.
@@ -199,7 +201,7 @@ const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
 
 /// Returns whether a name of user metadata is reserved for Bywash.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name.starts_with(RESERVED) || name == UPLOAD_MARK
+    name.starts_with(RESERVED) || [UPLOAD_MARK, METAGENERATION].contains(&name)
 }
 
 fn metadata(name: impl Into<String>) -> Attribute {
@@ -243,7 +245,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         }
         if is_ours(name) {
             let message = format!(
-                "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK}, are reserved; rename {name}."
+                "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK} and {METAGENERATION}, are reserved; rename {name}."
             );
             return Err(fault(S3ErrorCode::InvalidArgument, message));
         }
@@ -331,6 +333,21 @@ pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
     attributes
         .get(&metadata(UPLOAD_MARK))
         .map(|mark| mark.as_ref())
+}
+
+/// Returns the number of an object's metadata: 1, unless it was changed since the object was written.
+pub(crate) fn kept_metageneration(attributes: &Attributes) -> i64 {
+    let kept = attributes.get(&metadata(METAGENERATION));
+    let kept = kept.and_then(|kept| kept.parse().ok());
+    kept.filter(|kept| *kept > 0).unwrap_or(1)
+}
+
+/// Sets the number of an object's metadata; the first one is not kept.
+pub(crate) fn keep_metageneration(attributes: &mut Attributes, number: i64) {
+    match number {
+        1 => attributes.remove(&metadata(METAGENERATION)),
+        _ => attributes.insert(metadata(METAGENERATION), number.to_string().into()),
+    };
 }
 
 /// Encodes the user metadata of an object for a store that takes only ASCII there; other text would be lost on the way. Rejects metadata

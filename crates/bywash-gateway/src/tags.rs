@@ -5,7 +5,8 @@ use bywash::Bucket;
 use bywash::origin::ObjectTags;
 use form_urlencoded::Serializer;
 use http::HeaderMap;
-use object_store::{Attribute, Attributes, TagSet};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, Error as StoreError, TagSet};
 use s3s::dto::Tag;
 use s3s::{S3ErrorCode, S3Result};
 
@@ -99,6 +100,25 @@ impl Tags {
             attributes.insert(ATTRIBUTE, kept.into());
         }
         Ok(beside)
+    }
+
+    /// Requests the tags that the origin of `bucket` keeps beside an object, of which it states `stated`. None if it states none, and
+    /// this server may not read them or the origin does not know such requests.
+    pub(crate) async fn beside(
+        bucket: &Bucket,
+        path: &Path,
+        stated: u32,
+    ) -> Result<Self, StoreError> {
+        match bucket.object_tags(path).await {
+            Ok(tags) => Ok(tags.into()),
+            Err(
+                StoreError::NotImplemented { .. }
+                | StoreError::NotFound { .. }
+                | StoreError::PermissionDenied { .. }
+                | StoreError::Unauthenticated { .. },
+            ) if stated == 0 => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -157,7 +157,7 @@ pub async fn send(
         name.eq_ignore_ascii_case("content-length")
             || name.eq_ignore_ascii_case("transfer-encoding")
     });
-    if !framed && (method == "PUT" || method == "POST") {
+    if !framed && ["PUT", "POST", "PATCH"].contains(&method) {
         headers.push(("Content-Length", &length));
     }
     let mut request = head(method, target, &headers).into_bytes();

@@ -2,10 +2,12 @@
 
 use bywash::{Bucket, EngineError};
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt, PutMode, UpdateVersion};
+use object_store::{
+    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode, UpdateVersion,
+};
 
 use super::error::{GcsError, GcsResult};
-use super::generation::{Conditions, generation};
+use super::generation::{Conditions, VersionNumbers};
 use crate::errors::{OperationContext, from_store};
 
 /// The conditions of a write, as a mode of the origin, which evaluates it when the object becomes visible.
@@ -17,18 +19,22 @@ pub(crate) struct WriteCondition {
     bound: bool,
 }
 
-/// Finds the current version of an object, and its generation: 0 if there is none.
+/// Finds the current version of an object, and its numbers: 0 if there is none.
 pub(crate) async fn current(
     bucket: &Bucket,
     path: &Path,
     doing: OperationContext<'_>,
-) -> GcsResult<(Option<ObjectMeta>, i64)> {
-    match bucket.head(path).await {
-        Ok(meta) => {
-            let generation = generation(bucket, &meta);
-            Ok((Some(meta), generation))
+) -> GcsResult<(Option<ObjectMeta>, VersionNumbers)> {
+    let head = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    match bucket.get_opts(path, head).await {
+        Ok(found) => {
+            let numbers = VersionNumbers::of(bucket, &found);
+            Ok((Some(found.meta), numbers))
         }
-        Err(StoreError::NotFound { .. }) => Ok((None, 0)),
+        Err(StoreError::NotFound { .. }) => Ok((None, VersionNumbers::default())),
         Err(error) => Err(from_store(doing, &error).into()),
     }
 }
@@ -52,8 +58,9 @@ impl WriteCondition {
         if conditions.is_absent_only() {
             return exact(PutMode::Create);
         }
-        let (found, generation) = current(bucket, path, doing).await?;
-        conditions.check_write(generation, &named(doing))?;
+        conditions.refuse_unbound(bucket)?;
+        let (found, numbers) = current(bucket, path, doing).await?;
+        conditions.check_write(numbers, &named(doing))?;
         let bound = conditions.matching.is_none();
         let Some(meta) = found else {
             let mode = PutMode::Create;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bywash::origin::kept_client_etag;
-use bywash::{Bucket, EngineError, PutStreamOptions};
+use bywash::{Bucket, EngineError, PartBody, PutStreamOptions};
 use futures::{StreamExt, TryStreamExt};
 use http::Response;
 use object_store::path::Path;
@@ -19,7 +19,7 @@ use super::body::{document, kept};
 use super::condition::{WriteCondition, named};
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
-use super::generation::{Conditions, generation};
+use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
 use super::metadata::GivenMetadata;
 use super::read::{head, head_written};
@@ -56,8 +56,8 @@ async fn run(door: &Door, request: &mut GcsRequest) -> GcsResult<(u64, ObjectRes
     let body = body_of(request);
     let given = {
         let doing = request.doing("copy from");
-        let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
-        let _charge = charge.await?;
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
     let from = request.doing("copy from");
@@ -115,7 +115,7 @@ impl Copying<'_> {
         let (from, from_path) = &self.source;
         let (bucket, path) = &self.target;
         let found = head(from, from_path, self.from).await?;
-        let current = generation(from, &found.meta);
+        let current = VersionNumbers::of(from, &found);
         self.of_source.check_write(current, &named(self.from))?;
         let condition = WriteCondition::find(bucket, path, &self.of_target, self.to).await?;
         let options = GetOptions {
@@ -129,7 +129,7 @@ impl Copying<'_> {
         };
         if !self.of_source.is_empty() {
             // Without ETags the origin compared nothing.
-            let current = generation(from, &read.meta);
+            let current = VersionNumbers::of(from, &read);
             self.of_source.check_write(current, &named(self.from))?;
         }
         let (mut attributes, known) = self.attributes(&read);
@@ -145,17 +145,11 @@ impl Copying<'_> {
             late_attributes: Some(Box::new(move || kept(&passed.finish(), md5))),
             length: Some(read.meta.size),
         };
-        let replaced: Arc<AtomicBool> = Arc::default();
-        let note = Arc::clone(&replaced);
-        let body = read.into_stream().inspect_err(move |error| {
-            // Relaxed: read by the task that polls the body.
-            if is_replaced(error) {
-                note.store(true, Relaxed);
-            }
-        });
-        match bucket.put_stream(path, put, digests.of(body.boxed())).await {
+        let replaced = Replaced::default();
+        let body = replaced.watch(read.into_stream());
+        match bucket.put_stream(path, put, digests.of(body)).await {
             Ok(written) => Ok(Some(written)),
-            Err(_) if replaced.load(Relaxed) => Ok(None),
+            Err(_) if replaced.is_seen() => Ok(None),
             Err(error) => Err(condition.error(self.to, &error)),
         }
     }
@@ -184,8 +178,30 @@ impl Copying<'_> {
     }
 }
 
+/// Whether the body of a read ended because its object was replaced. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Replaced(Arc<AtomicBool>);
+
+impl Replaced {
+    /// Returns `body`, whose end is noted.
+    pub(super) fn watch(&self, body: PartBody) -> PartBody {
+        let note = Arc::clone(&self.0);
+        body.inspect_err(move |error| {
+            // Relaxed: read by the task that polls the body.
+            if is_replaced(error) {
+                note.store(true, Relaxed);
+            }
+        })
+        .boxed()
+    }
+
+    pub(super) fn is_seen(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
 /// Whether a read of a version failed because the object was replaced or deleted.
-fn is_replaced(error: &StoreError) -> bool {
+pub(super) fn is_replaced(error: &StoreError) -> bool {
     let changed = matches!(
         EngineError::find(error),
         Some(EngineError::VersionChanged { .. })

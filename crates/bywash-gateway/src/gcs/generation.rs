@@ -6,17 +6,31 @@
 //! ones if they differ in it.
 
 use bywash::Bucket;
-use object_store::ObjectMeta;
+use object_store::{GetResult, ObjectMeta};
 
 use super::error::{GcsError, GcsResult};
 use super::query::Query;
 use crate::digest::Algorithm;
-use crate::meta::bare;
+use crate::meta::{bare, kept_metageneration};
 
 /// Bits of the digest of the ETag.
 const DIGEST_BITS: u32 = 20;
-/// Metadata is never changed in place: each version has its first.
-pub(crate) const METAGENERATION: i64 = 1;
+
+/// The numbers of a version; both are 0 for an absent object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct VersionNumbers {
+    pub(crate) generation: i64,
+    pub(crate) metageneration: i64,
+}
+
+impl VersionNumbers {
+    pub(crate) fn of(bucket: &Bucket, found: &GetResult) -> Self {
+        Self {
+            generation: generation(bucket, &found.meta),
+            metageneration: kept_metageneration(&found.attributes),
+        }
+    }
+}
 
 /// Returns the generation of a version.
 pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
@@ -82,6 +96,19 @@ impl Conditions {
         *self == Self::default()
     }
 
+    /// Refuses conditions on metadata for a write at an origin whose ETags are those of the bytes: it would not notice a change of
+    /// metadata in between.
+    pub(crate) fn refuse_unbound(&self, bucket: &Bucket) -> GcsResult<()> {
+        let of_metadata = self.meta_matching.or(self.meta_not_matching);
+        match of_metadata {
+            Some(_) if bucket.origin_kind() == "s3" => Err(GcsError::not_served(
+                "Conditions on the metageneration of a write are not served over S3 origins, which have none; use \
+                 ifGenerationMatch.",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the only condition is that the object is absent.
     pub(crate) fn is_absent_only(&self) -> bool {
         let absent = Self {
@@ -91,8 +118,12 @@ impl Conditions {
         *self == absent
     }
 
-    /// Checks a generation; 0 is that of an absent object.
-    pub(crate) fn check(&self, current: i64) -> Result<(), Unmet> {
+    /// Checks the numbers of a version, or of an absent object.
+    pub(crate) fn check(&self, numbers: VersionNumbers) -> Result<(), Unmet> {
+        let VersionNumbers {
+            generation: current,
+            metageneration,
+        } = numbers;
         let exists = current != 0;
         if self.named.is_some_and(|named| named != current) {
             return Err(Unmet::Absent);
@@ -100,14 +131,14 @@ impl Conditions {
         let matched = self.matching.is_none_or(|wanted| wanted == current);
         let meta_matched = self
             .meta_matching
-            .is_none_or(|wanted| exists && wanted == METAGENERATION);
+            .is_none_or(|wanted| exists && wanted == metageneration);
         if !matched || !meta_matched {
             return Err(Unmet::Failed);
         }
         let changed = self.not_matching.is_none_or(|known| known != current);
         let meta_changed = self
             .meta_not_matching
-            .is_none_or(|known| exists && known != METAGENERATION);
+            .is_none_or(|known| exists && known != metageneration);
         match changed && meta_changed {
             true => Ok(()),
             false => Err(Unmet::NotModified),
@@ -115,7 +146,7 @@ impl Conditions {
     }
 
     /// Checks the version of a read.
-    pub(crate) fn check_read(&self, current: i64, object: &str) -> GcsResult<()> {
+    pub(crate) fn check_read(&self, current: VersionNumbers, object: &str) -> GcsResult<()> {
         self.check(current).map_err(|unmet| match unmet {
             Unmet::Absent => GcsError::not_found(format!("{object} has no such generation.")),
             Unmet::Failed => GcsError::condition(object),
@@ -126,7 +157,7 @@ impl Conditions {
     }
 
     /// Checks the version that a write replaces, or that a copy reads.
-    pub(crate) fn check_write(&self, current: i64, object: &str) -> GcsResult<()> {
+    pub(crate) fn check_write(&self, current: VersionNumbers, object: &str) -> GcsResult<()> {
         self.check(current).map_err(|unmet| match unmet {
             Unmet::Absent => GcsError::not_found(format!("{object} has no such generation.")),
             Unmet::Failed | Unmet::NotModified => GcsError::condition(object),
@@ -138,33 +169,46 @@ impl Conditions {
 mod tests {
     use super::*;
 
+    /// The first metadata of a generation; absent if it is 0.
+    fn version(generation: i64) -> VersionNumbers {
+        VersionNumbers {
+            generation,
+            metageneration: generation.min(1),
+        }
+    }
+
     #[test]
     fn conditions_compare_generations_and_zero_is_absence() {
         let matching = |wanted| Conditions {
             matching: Some(wanted),
             ..Conditions::default()
         };
-        assert_eq!(matching(5).check(5), Ok(()));
-        assert_eq!(matching(5).check(6), Err(Unmet::Failed));
-        assert_eq!(matching(0).check(0), Ok(()));
-        assert_eq!(matching(0).check(6), Err(Unmet::Failed));
+        assert_eq!(matching(5).check(version(5)), Ok(()));
+        assert_eq!(matching(5).check(version(6)), Err(Unmet::Failed));
+        assert_eq!(matching(0).check(version(0)), Ok(()));
+        assert_eq!(matching(0).check(version(6)), Err(Unmet::Failed));
         assert!(matching(0).is_absent_only() && !matching(1).is_absent_only());
         let other = |known| Conditions {
             not_matching: Some(known),
             ..Conditions::default()
         };
-        assert_eq!(other(5).check(6), Ok(()));
-        assert_eq!(other(5).check(5), Err(Unmet::NotModified));
-        assert_eq!(other(0).check(0), Err(Unmet::NotModified));
+        assert_eq!(other(5).check(version(6)), Ok(()));
+        assert_eq!(other(5).check(version(5)), Err(Unmet::NotModified));
+        assert_eq!(other(0).check(version(0)), Err(Unmet::NotModified));
         let meta = Conditions {
             meta_matching: Some(2),
             ..Conditions::default()
         };
-        assert_eq!(meta.check(6), Err(Unmet::Failed));
+        assert_eq!(meta.check(version(6)), Err(Unmet::Failed));
+        let changed = VersionNumbers {
+            metageneration: 2,
+            ..version(6)
+        };
+        assert_eq!(meta.check(changed), Ok(()));
         let named = Conditions {
             named: Some(5),
             ..Conditions::default()
         };
-        assert_eq!(named.check(6), Err(Unmet::Absent));
+        assert_eq!(named.check(version(6)), Err(Unmet::Absent));
     }
 }

@@ -65,8 +65,8 @@ async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<
     let doing = request.doing("write");
     let (head, bytes) = {
         // Released before the write, which waits for memory of its own.
-        let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
-        let _charge = charge.await?;
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         related::open(body, &boundary, &request.context).await?
     };
     let mut given = GivenMetadata::parse(&head.document)?;

@@ -10,7 +10,7 @@ use crate::limits::MAX_METADATA_BYTES;
 use crate::meta::is_ours;
 
 /// Properties that are taken and have no effect: the path has them, or this door computes them.
-const IGNORED: [&str; 12] = [
+const IGNORED: [&str; 13] = [
     "name",
     "bucket",
     "kind",
@@ -22,10 +22,11 @@ const IGNORED: [&str; 12] = [
     "selfLink",
     "mediaLink",
     "timeCreated",
+    "timeStorageClassUpdated",
     "updated",
 ];
 
-const CONTENT: [(&str, Attribute); 5] = [
+pub(super) const CONTENT: [(&str, Attribute); 5] = [
     ("contentType", Attribute::ContentType),
     ("contentEncoding", Attribute::ContentEncoding),
     ("contentDisposition", Attribute::ContentDisposition),
@@ -44,6 +45,10 @@ pub(crate) struct GivenMetadata {
     pub(crate) md5: Option<String>,
     /// Whether the document has any property that is kept.
     pub(crate) is_given: bool,
+    /// Attributes that the document has as null, which a patch removes.
+    pub(super) removed: Vec<Attribute>,
+    /// Whether `metadata` as a whole is null.
+    pub(super) removes_user_metadata: bool,
 }
 
 impl GivenMetadata {
@@ -64,6 +69,9 @@ impl GivenMetadata {
 
     fn take(&mut self, name: &str, value: Value) -> GcsResult<()> {
         if value.is_null() {
+            self.removes_user_metadata |= name == "metadata";
+            let content = CONTENT.into_iter().find(|(known, _)| *known == name);
+            self.removed.extend(content.map(|(_, attribute)| attribute));
             return Ok(());
         }
         if name == "metadata" {
@@ -111,9 +119,16 @@ impl GivenMetadata {
         };
         let mut total = 0;
         for (name, value) in pairs {
-            let Value::String(value) = value else {
-                let message = format!("The metadata {name} is a text.");
-                return Err(GcsError::invalid(message));
+            let value = match value {
+                Value::String(value) => value,
+                Value::Null => {
+                    self.removed.push(Attribute::Metadata(name.into()));
+                    continue;
+                }
+                _ => {
+                    let message = format!("The metadata {name} is a text.");
+                    return Err(GcsError::invalid(message));
+                }
             };
             let is_header = HeaderName::try_from(format!("x-goog-meta-{name}")).is_ok();
             if name.is_empty() || is_ours(&name) || !is_header {

@@ -13,6 +13,7 @@ mod generation;
 mod insert;
 mod list;
 mod metadata;
+mod patch;
 mod query;
 mod read;
 mod related;

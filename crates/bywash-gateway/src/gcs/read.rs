@@ -14,7 +14,7 @@ use s3s::dto::Range;
 use super::condition::{current, named};
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
-use super::generation::{Conditions, generation};
+use super::generation::{Conditions, VersionNumbers};
 use super::resource::{self, ObjectResource, media_headers};
 use crate::errors::{OperationContext, from_store, invalid_range, no_such_key};
 use crate::meta::{bare, text};
@@ -59,7 +59,7 @@ pub(crate) async fn metadata(door: &Door, request: &mut GcsRequest) -> GcsResult
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     let found = head(&bucket, &path, doing).await?;
-    conditions.check_read(generation(&bucket, &found.meta), &named(doing))?;
+    conditions.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let endpoint = door.endpoint(&request.parts);
     resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
 }
@@ -82,9 +82,9 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let conditions = Conditions::of(&request.query)?;
     if !conditions.is_empty() {
         // First against the known version, so that a 304 fetches no data; then against the version read.
-        let (found, generation) = current(&bucket, &path, doing).await?;
+        let (found, numbers) = current(&bucket, &path, doing).await?;
         found.ok_or_else(|| no_such_key(doing))?;
-        conditions.check_read(generation, &named(doing))?;
+        conditions.check_read(numbers, &named(doing))?;
     }
     let range = text(&request.parts.headers, RANGE.as_str());
     let range = range.and_then(|text| Range::parse(text).ok());
@@ -100,7 +100,7 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     options.extensions.insert(PieceByPiece);
     let read = bucket.get_opts(&path, options).await;
     let read = read.map_err(|error| from_store(doing, &error))?;
-    conditions.check_read(generation(&bucket, &read.meta), &named(doing))?;
+    conditions.check_read(VersionNumbers::of(&bucket, &read), &named(doing))?;
     let size = read.meta.size;
     if range.is_some() && size == 0 {
         return Err(invalid_range(doing, 0).into());
@@ -128,12 +128,13 @@ pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     let doing = request.doing("delete");
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
-    let (found, generation) = current(&bucket, &path, doing).await?;
+    conditions.refuse_unbound(&bucket)?;
+    let (found, numbers) = current(&bucket, &path, doing).await?;
     let meta = found.ok_or_else(|| no_such_key(doing))?;
     let deleted = if conditions.is_empty() {
         bucket.delete(&path).await
     } else {
-        conditions.check_write(generation, &named(doing))?;
+        conditions.check_write(numbers, &named(doing))?;
         let e_tag = meta.e_tag.as_deref().map(|e_tag| bare(e_tag).to_owned());
         if e_tag.is_none() {
             return Err(GcsError::not_served(format!(

@@ -16,10 +16,12 @@ use s3s::Body;
 use serde::Serialize;
 
 use super::error::{GcsError, GcsResult};
-use super::generation::{METAGENERATION, generation};
+use super::generation::generation;
 use crate::digest::{Algorithm, from_hex};
 use crate::encoded_word::decode;
-use crate::meta::{bare, client_e_tag, kept_checksum, put_cache_outcome, user_metadata_of};
+use crate::meta::{
+    bare, client_e_tag, kept_checksum, kept_metageneration, put_cache_outcome, user_metadata_of,
+};
 
 /// Characters of a name that are written unchanged in a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -48,7 +50,6 @@ pub(crate) struct ObjectResource {
     name: String,
     bucket: String,
     generation: String,
-    metageneration: String,
     storage_class: &'static str,
     size: String,
     etag: String,
@@ -62,6 +63,7 @@ pub(crate) struct ObjectResource {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReadProperties {
+    metageneration: String,
     self_link: String,
     media_link: String,
     content_type: String,
@@ -91,7 +93,6 @@ impl ObjectResource {
             name: key.to_owned(),
             bucket: bucket.name().to_owned(),
             generation: generation.to_string(),
-            metageneration: METAGENERATION.to_string(),
             storage_class: "STANDARD",
             size: meta.size.to_string(),
             etag: bare(client_e_tag(meta.e_tag.as_deref().unwrap_or_default())).to_owned(),
@@ -120,6 +121,7 @@ impl ObjectResource {
         let listed = Self::listed(bucket, key, &found.meta);
         let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
         let read = ReadProperties {
+            metageneration: kept_metageneration(attributes).to_string(),
             self_link: format!("{endpoint}/{place}"),
             media_link: format!(
                 "{endpoint}/download/{place}?generation={}&alt=media",
@@ -166,7 +168,8 @@ pub(crate) struct BucketResource {
     location: &'static str,
     location_type: &'static str,
     storage_class: &'static str,
-    metageneration: String,
+    /// Settings of a bucket are not changed.
+    metageneration: &'static str,
     time_created: String,
     updated: String,
     self_link: String,
@@ -181,7 +184,7 @@ impl BucketResource {
             location: "US",
             location_type: "multi-region",
             storage_class: "STANDARD",
-            metageneration: METAGENERATION.to_string(),
+            metageneration: "1",
             time_created: time(info.created),
             updated: time(info.created),
             self_link: format!("{endpoint}/storage/v1/b/{}", encoded(&info.name)),
@@ -222,7 +225,8 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
         named("x-goog-generation"),
         &generation(bucket, meta).to_string(),
     );
-    put(named("x-goog-metageneration"), &METAGENERATION.to_string());
+    let metageneration = kept_metageneration(attributes).to_string();
+    put(named("x-goog-metageneration"), &metageneration);
     put(named("x-goog-storage-class"), "STANDARD");
     put(
         named("x-goog-stored-content-length"),

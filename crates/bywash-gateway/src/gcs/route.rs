@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     GetObject,
     ReadObject,
     DeleteObject,
+    PatchObject,
+    UpdateObject,
     Copy,
     Rewrite,
     Insert,
@@ -37,6 +39,8 @@ impl Operation {
             Self::GetObject => "storage.objects.get",
             Self::ReadObject => "storage.objects.get.media",
             Self::DeleteObject => "storage.objects.delete",
+            Self::PatchObject => "storage.objects.patch",
+            Self::UpdateObject => "storage.objects.update",
             Self::Copy => "storage.objects.copy",
             Self::Rewrite => "storage.objects.rewrite",
             Self::Insert => "storage.objects.insert",
@@ -82,7 +86,7 @@ impl Route {
             };
         }
         match path.strip_prefix("storage/v1/b") {
-            Some(rest) => Self::plain(&parts.method, rest, query)
+            Some(rest) => Self::plain(method_of(parts), rest, query)
                 .unwrap_or_else(|| Err(unknown(&parts.method, path))),
             None => Err(unknown(&parts.method, path)),
         }
@@ -139,6 +143,8 @@ impl Route {
             }
             Method::GET => Some(Self::new(Operation::GetObject, bucket, object)),
             Method::DELETE => Some(Self::new(Operation::DeleteObject, bucket, object)),
+            Method::PATCH => Some(Self::new(Operation::PatchObject, bucket, object)),
+            Method::PUT => Some(Self::new(Operation::UpdateObject, bucket, object)),
             _ => None,
         }
     }
@@ -158,6 +164,14 @@ impl Route {
             Ok(Self { target, ..route })
         });
         Some(route)
+    }
+}
+
+/// Returns the method of a request. Clients whose transport has no PATCH state it in a header.
+fn method_of(parts: &Parts) -> &Method {
+    match parts.headers.get("x-http-method-override") {
+        Some(method) if parts.method == Method::POST && method == "PATCH" => &Method::PATCH,
+        _ => &parts.method,
     }
 }
 
@@ -257,12 +271,28 @@ mod tests {
     }
 
     #[test]
+    fn verbs_of_objects_are_methods_headers_or_the_end_of_the_path() {
+        use Operation::*;
+        let object = "/storage/v1/b/data/o/x";
+        assert_eq!(find("PATCH", object).unwrap().operation, PatchObject);
+        assert_eq!(find("PUT", object).unwrap().operation, UpdateObject);
+        let mut request = Request::post(object).body(()).unwrap();
+        let method = http::HeaderValue::from_static("PATCH");
+        request
+            .headers_mut()
+            .insert("x-http-method-override", method);
+        let (parts, ()) = request.into_parts();
+        let stated = Route::find(&parts, &Query::new(&parts.uri)).unwrap();
+        assert_eq!(stated.operation, PatchObject);
+    }
+
+    #[test]
     fn other_paths_are_refused_by_name() {
         for (method, uri) in [
             ("GET", "/"),
             ("POST", "/batch/storage/v1"),
             ("GET", "/storage/v1/b/data/iam"),
-            ("PATCH", "/storage/v1/b/data/o/x"),
+            ("PATCH", "/storage/v1/b/data/o"),
             ("POST", "/storage/v1/b/data/o/x/compose"),
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
         ] {

@@ -33,7 +33,8 @@ use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
     attributes_of, check_version, e_tag, encode_metadata_for, forget_checksum, keep_checksum,
-    keep_e_tag, keep_storage_class, kept_checksum, refuse_text_for, refuse_unsupported, timestamp,
+    keep_e_tag, keep_metageneration, keep_storage_class, kept_checksum, refuse_text_for,
+    refuse_unsupported, timestamp,
 };
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
@@ -99,23 +100,13 @@ impl Source {
         }
     }
 
-    /// Requests the tags that its origin keeps beside it. None if the origin states none, and this server may not read them or the
-    /// origin does not know such requests.
     async fn tags_beside(&self) -> S3Result<Tags> {
         let doing = OperationContext {
             operation: "copy the tags of",
             ..self.doing()
         };
-        match self.bucket.object_tags(&self.path).await {
-            Ok(tags) => Ok(tags.into()),
-            Err(
-                StoreError::NotImplemented { .. }
-                | StoreError::NotFound { .. }
-                | StoreError::PermissionDenied { .. }
-                | StoreError::Unauthenticated { .. },
-            ) if self.tags == 0 => Ok(Tags::default()),
-            Err(error) => Err(from_store(doing, &error)),
-        }
+        let tags = Tags::beside(&self.bucket, &self.path, self.tags).await;
+        tags.map_err(|error| from_store(doing, &error))
     }
 
     /// Reads exactly the version that was checked.
@@ -230,6 +221,7 @@ fn copied_attributes(
     let mut attributes = source.attributes.clone();
     // In a store that keeps no ETags of clients, the name is user metadata.
     attributes.remove(&CLIENT_ETAG);
+    keep_metageneration(&mut attributes, 1);
     if metadata {
         attributes = attributes_of(headers)?;
         refuse_text_for(bucket, &attributes)?;

@@ -152,8 +152,8 @@ pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let body = body_of(request);
     let mut given = {
         let doing = request.doing("begin the upload of");
-        let charge = request.documents.all().charge(MAX_JSON_BYTES as u64, doing);
-        let _charge = charge.await?;
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
     name_object(request, &given)?;

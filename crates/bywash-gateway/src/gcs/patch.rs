@@ -1,0 +1,257 @@
+//! Changes of an object's metadata: patch, which merges, and update, which replaces. The object is written anew with its bytes,
+//! if it is still the version that was read.
+
+use bywash::origin::{CLIENT_ETAG, kept_client_etag};
+use bywash::{Bucket, PutStreamOptions, ReadInfo};
+use http::Response;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, GetResult, ObjectStore, PutMode, PutResult, TagSet,
+    UpdateVersion,
+};
+use s3s::Body;
+
+use super::body::document;
+use super::condition::{is_unmet, named};
+use super::copy::Replaced;
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, VersionNumbers};
+use super::insert::body_of;
+use super::metadata::{CONTENT, GivenMetadata};
+use super::read::head_written;
+use super::resource::{self, ObjectResource};
+use crate::errors::{OperationContext, from_store};
+use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
+use crate::meta::{
+    encode_metadata_for, keep_e_tag, keep_metageneration, refuse_text_for, user_metadata_of,
+};
+use crate::tags::Tags;
+
+/// Changes the properties that the document has, and removes those that are null.
+pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    change(door, request, false).await
+}
+
+/// Replaces all metadata by that of the document.
+pub(crate) async fn update(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    change(door, request, true).await
+}
+
+async fn change(
+    door: &Door,
+    request: &mut GcsRequest,
+    replaces: bool,
+) -> GcsResult<Response<Body>> {
+    let body = body_of(request);
+    let doing = request.doing("change the metadata of");
+    let given = {
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
+        GivenMetadata::parse(&document(body).await?)?
+    };
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let conditions = Conditions::of(&request.query)?;
+    conditions.refuse_unbound(&bucket)?;
+    let changing = Changing {
+        bucket,
+        path,
+        conditions,
+        given,
+        replaces,
+        doing,
+    };
+    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    let written = loop {
+        if let Some(written) = changing.attempt().await? {
+            break written;
+        }
+        if attempts.next().is_none() {
+            return Err(GcsError::unavailable(format!(
+                "{}: the object was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
+                named(doing)
+            )));
+        }
+    };
+    let (bucket, path) = (&changing.bucket, &changing.path);
+    let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
+    let endpoint = door.endpoint(&request.parts);
+    resource::document(&ObjectResource::read(bucket, doing.key, &found, &endpoint))
+}
+
+/// A change of the metadata of an object.
+struct Changing<'a> {
+    bucket: Bucket,
+    path: Path,
+    conditions: Conditions,
+    given: GivenMetadata,
+    replaces: bool,
+    doing: OperationContext<'a>,
+}
+
+impl Changing<'_> {
+    /// Changes the current version. Returns `None` if it was replaced meanwhile.
+    async fn attempt(&self) -> GcsResult<Option<PutResult>> {
+        let Self { bucket, path, .. } = self;
+        let read = bucket.get_opts(path, GetOptions::default()).await;
+        let read = read.map_err(|error| from_store(self.doing, &error))?;
+        let numbers = VersionNumbers::of(bucket, &read);
+        self.conditions.check_write(numbers, &named(self.doing))?;
+        if read.meta.e_tag.is_none() {
+            return Err(GcsError::not_served(format!(
+                "{}: the origin has no ETags, so a change of metadata could replace another writer's object.",
+                named(self.doing)
+            )));
+        }
+        let mut attributes = self.attributes(&read, numbers)?;
+        let stated = read
+            .extensions
+            .get::<ReadInfo>()
+            .map_or(0, |info| info.tags);
+        let tags = self.tags(stated, &mut attributes).await?;
+        let put = PutStreamOptions {
+            mode: PutMode::Update(UpdateVersion {
+                e_tag: read.meta.e_tag.clone(),
+                version: read.meta.version.clone(),
+            }),
+            attributes,
+            tags,
+            late_attributes: None,
+            length: Some(read.meta.size),
+        };
+        let replaced = Replaced::default();
+        let body = replaced.watch(read.into_stream());
+        match bucket.put_stream(path, put, body).await {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if replaced.is_seen() || is_unmet(&error) => Ok(None),
+            Err(error) => Err(from_store(self.doing, &error).into()),
+        }
+    }
+
+    /// Returns the attributes of the changed object.
+    fn attributes(&self, read: &GetResult, numbers: VersionNumbers) -> GcsResult<Attributes> {
+        let bucket = &self.bucket;
+        let mut attributes = read.attributes.clone();
+        self.given.apply(&mut attributes, self.replaces)?;
+        refuse_text_for(bucket, &attributes)?;
+        encode_metadata_for(bucket, &mut attributes)?;
+        keep_metageneration(&mut attributes, numbers.metageneration + 1);
+        // In a store that keeps no ETags of clients, the name is user metadata.
+        attributes.remove(&CLIENT_ETAG);
+        let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
+        if let Some(known) = known.filter(|_| bucket.takes_late_attributes()) {
+            keep_e_tag(&mut attributes, known.to_owned());
+        }
+        Ok(attributes)
+    }
+
+    /// Returns the tags that the origin keeps beside the object, of which it states `stated`.
+    async fn tags(&self, stated: u32, attributes: &mut Attributes) -> GcsResult<TagSet> {
+        if !self.bucket.has_tags() {
+            return Ok(TagSet::default());
+        }
+        let beside = Tags::beside(&self.bucket, &self.path, stated).await;
+        let beside = beside.map_err(|error| from_store(self.doing, &error))?;
+        Ok(beside.keep(&self.bucket, attributes)?)
+    }
+}
+
+/// Removes an attribute; a name of user metadata in any case, as headers have none.
+fn remove(attributes: &mut Attributes, removed: &Attribute) {
+    let Attribute::Metadata(name) = removed else {
+        attributes.remove(removed);
+        return;
+    };
+    let is_named = |found: &&str| found.eq_ignore_ascii_case(name);
+    let names = user_metadata_of(attributes).map(|(found, _)| found);
+    let names: Vec<String> = names.filter(is_named).map(str::to_owned).collect();
+    for name in names {
+        attributes.remove(&Attribute::Metadata(name.into()));
+    }
+}
+
+impl GivenMetadata {
+    /// Applies a change to the attributes of an object. `replaces`: whether what the document does not have is removed.
+    fn apply(&self, attributes: &mut Attributes, replaces: bool) -> GcsResult<()> {
+        if replaces {
+            for (_, attribute) in CONTENT {
+                attributes.remove(&attribute);
+            }
+        }
+        if replaces || self.removes_user_metadata {
+            let names = user_metadata_of(attributes).map(|(name, _)| name);
+            let names: Vec<String> = names.map(str::to_owned).collect();
+            for name in names {
+                attributes.remove(&Attribute::Metadata(name.into()));
+            }
+        }
+        for removed in &self.removed {
+            remove(attributes, removed);
+        }
+        for (name, value) in &self.attributes {
+            remove(attributes, name);
+            attributes.insert(name.clone(), value.clone());
+        }
+        let length = |(name, value): (&str, &str)| name.len() + value.len();
+        let total: usize = user_metadata_of(attributes).map(length).sum();
+        match total > MAX_METADATA_BYTES {
+            true => Err(GcsError::invalid(format!(
+                "The object's metadata would have {total} bytes, more than {MAX_METADATA_BYTES}."
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn user(name: &str) -> Attribute {
+        Attribute::Metadata(name.to_owned().into())
+    }
+
+    fn changed(document: &str, replaces: bool) -> GcsResult<Attributes> {
+        let mut attributes = Attributes::from_iter([
+            (Attribute::ContentType, "text/x"),
+            (Attribute::CacheControl, "no-store"),
+            (user("a"), "1"),
+            (user("b"), "2"),
+            (user("bywash-tags"), "t=1"),
+        ]);
+        let given = GivenMetadata::parse(document.as_bytes()).unwrap();
+        given.apply(&mut attributes, replaces).map(|()| attributes)
+    }
+
+    #[test]
+    fn patch_merges_removes_nulls_and_keeps_what_is_reserved() {
+        let document =
+            r#"{"contentType":"text/y","cacheControl":null,"metadata":{"A":"3","b":null,"c":"4"}}"#;
+        let expected = Attributes::from_iter([
+            (Attribute::ContentType, "text/y"),
+            (user("A"), "3"),
+            (user("c"), "4"),
+            (user("bywash-tags"), "t=1"),
+        ]);
+        assert_eq!(changed(document, false).unwrap(), expected);
+        let none = changed(r#"{"metadata":null}"#, false).unwrap();
+        assert_eq!(user_metadata_of(&none).count(), 0);
+        assert_eq!(none.len(), 3);
+    }
+
+    #[test]
+    fn update_replaces_all_but_what_is_reserved() {
+        let expected = Attributes::from_iter([(user("c"), "4"), (user("bywash-tags"), "t=1")]);
+        let document = r#"{"metadata":{"c":"4"}}"#;
+        assert_eq!(changed(document, true).unwrap(), expected);
+    }
+
+    #[test]
+    fn merged_metadata_beyond_its_limit_is_refused() {
+        let long = "x".repeat(MAX_METADATA_BYTES - 3);
+        let document = format!(r#"{{"metadata":{{"c":"{long}"}}}}"#);
+        assert!(changed(&document, true).is_ok());
+        assert!(changed(&document, false).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! The JSON API of Google's storage: changes of metadata, and objects composed of others.
+
+use serde_json::{Value, json};
+
+use crate::gcs::{document, refused};
+use crate::gcs_server::GcsServer;
+use crate::http::pattern;
+use crate::server::{BUCKETS, Server};
+
+/// A store, and a server with the bucket `cloud` over it.
+async fn over_s3() -> (bywash_sim::server::Server, GcsServer) {
+    let store = bywash_sim::server::Server::start(bywash_sim::server::s3::S3::new());
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    (store, server)
+}
+
+async fn change(server: &GcsServer, method: &str, target: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let changed = server.send(method, target, &[], body.as_bytes()).await;
+    document(&changed.expect(200))
+}
+
+#[tokio::test]
+async fn patch_merges_metadata_and_moves_its_number() {
+    let (_store, server) = over_s3().await;
+    for bucket in ["folder", "memory", "cloud"] {
+        // More than a chunk, so that the bytes go through an upload.
+        let body = pattern(3 << 20);
+        server.put_object(bucket, "key", &body).await;
+        let object = format!("/storage/v1/b/{bucket}/o/key");
+        let before = document(&server.get(&object).await.expect(200));
+        let set = json!({"contentType": "text/y", "cacheControl": "no-store", "metadata": {"a": "1", "b": "2"}});
+        let first = change(&server, "PATCH", &object, &set).await;
+        assert_eq!(first["metageneration"], "2", "{bucket}");
+        assert_eq!(first["metadata"], json!({"a": "1", "b": "2"}));
+        for kept in ["size", "crc32c", "md5Hash"] {
+            assert_eq!(first[kept], before[kept], "{bucket}: {kept}");
+        }
+        let merge = json!({"cacheControl": null, "metadata": {"a": null, "c": "3"}});
+        let second = change(&server, "PATCH", &object, &merge).await;
+        assert_eq!(second["metageneration"], "3");
+        assert_eq!(second["metadata"], json!({"b": "2", "c": "3"}));
+        assert_eq!(second["contentType"], "text/y");
+        assert!(second.get("cacheControl").is_none());
+        let found = document(&server.get(&object).await.expect(200));
+        assert_eq!(found, second, "{bucket}");
+        let replace = json!({"contentLanguage": "de", "metadata": {"d": "4"}});
+        let third = change(&server, "PUT", &object, &replace).await;
+        assert_eq!(third["metadata"], json!({"d": "4"}));
+        assert_eq!(third["contentLanguage"], "de");
+        assert_ne!(third["contentType"], "text/y");
+        let read = server.get(&format!("{object}?alt=media")).await.expect(200);
+        assert!(read.body == body, "{bucket}");
+        assert_eq!(read.header("x-goog-metageneration"), Some("4"));
+        // A new object begins anew.
+        server.put_object(bucket, "key", b"x").await;
+        let anew = document(&server.get(&object).await.expect(200));
+        assert_eq!(anew["metageneration"], "1");
+        let absent = format!("/storage/v1/b/{bucket}/o/absent");
+        refused(
+            server.send("PATCH", &absent, &[], b"{}").await,
+            404,
+            "notFound",
+        );
+    }
+}
+
+#[tokio::test]
+async fn patch_heeds_its_conditions() {
+    let (_store, server) = over_s3().await;
+    for bucket in ["folder", "memory", "cloud"] {
+        server.put_object(bucket, "key", b"body").await;
+        let object = format!("/storage/v1/b/{bucket}/o/key");
+        let generation = document(&server.get(&object).await.expect(200))["generation"].clone();
+        let generation = generation.as_str().unwrap();
+        let stale = format!("{object}?ifGenerationMatch=1");
+        let patch =
+            |target: String| server.send_owned("PATCH", target, br#"{"metadata":{"a":"1"}}"#);
+        refused(patch(stale).await, 412, "conditionNotMet");
+        let current = format!("{object}?ifGenerationMatch={generation}");
+        patch(current).await.expect(200);
+        let first = format!("{object}?ifMetagenerationMatch=1");
+        let second = format!("{object}?ifMetagenerationMatch=2");
+        if bucket == "cloud" {
+            // An S3 origin does not notice another change of metadata in between.
+            refused(patch(second).await, 501, "notImplemented");
+            continue;
+        }
+        refused(patch(first).await, 412, "conditionNotMet");
+        patch(second.clone()).await.expect(200);
+        refused(patch(second.clone()).await, 412, "conditionNotMet");
+        let deleted = server.delete(&second).await;
+        refused(deleted, 412, "conditionNotMet");
+        let third = format!("{object}?ifMetagenerationMatch=3");
+        server.get(&third).await.expect(200);
+        server.delete(&third).await.expect(204);
+    }
+}
+
+#[tokio::test]
+async fn concurrent_patches_are_all_kept() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        server.put_object(bucket, "key", b"body").await;
+        let object = format!("/storage/v1/b/{bucket}/o/key");
+        let patches = (0..8).map(|number| {
+            let body = json!({"metadata": {format!("m{number}"): "x"}}).to_string();
+            let target = &object;
+            let server = &server;
+            async move { server.send("PATCH", target, &[], body.as_bytes()).await }
+        });
+        for patched in futures::future::join_all(patches).await {
+            patched.expect(200);
+        }
+        let found = document(&server.get(&object).await.expect(200));
+        assert_eq!(found["metadata"].as_object().unwrap().len(), 8, "{bucket}");
+        assert_eq!(found["metageneration"], "9");
+    }
+}
+
+#[tokio::test]
+async fn patch_keeps_tags_and_what_the_other_door_wrote() {
+    let (store, server) = over_s3().await;
+    let s3 = Server::start_beside(&server.engine).await;
+    for bucket in ["folder", "cloud"] {
+        let tagged = [("x-amz-tagging", "a=1"), ("x-amz-meta-x", "y")];
+        s3.put(&format!("/{bucket}/key"), &tagged, b"body")
+            .await
+            .expect(200);
+        let object = format!("/storage/v1/b/{bucket}/o/key");
+        change(&server, "PATCH", &object, &json!({"metadata": {"z": "1"}})).await;
+        let tags = s3.get(&format!("/{bucket}/key?tagging"), &[]).await;
+        assert!(tags.expect(200).text().contains("<Key>a</Key>"), "{bucket}");
+        let read = s3.get(&format!("/{bucket}/key"), &[]).await.expect(200);
+        assert_eq!(read.header("x-amz-meta-x"), Some("y"));
+        assert_eq!(read.header("x-amz-meta-z"), Some("1"));
+        assert_eq!(read.header("x-amz-meta-bywashmetageneration"), None);
+        assert_eq!(read.text(), "body");
+    }
+    drop(store);
+}
+
+#[tokio::test]
+async fn patch_of_what_is_not_kept_is_refused_by_name() {
+    let server = GcsServer::start().await;
+    server.put_object("folder", "key", b"body").await;
+    let object = "/storage/v1/b/folder/o/key";
+    for (body, status, reason) in [
+        (
+            r#"{"customTime":"2020-01-01T00:00:00Z"}"#,
+            501,
+            "notImplemented",
+        ),
+        (r#"{"temporaryHold":true}"#, 501, "notImplemented"),
+        (r#"{"metadata":{"bywash-x":"1"}}"#, 400, "invalid"),
+        ("[]", 400, "invalid"),
+    ] {
+        let response = server.send("PATCH", object, &[], body.as_bytes()).await;
+        refused(response, status, reason);
+    }
+    let found = document(&server.get(object).await.expect(200));
+    assert_eq!(found["metageneration"], "1");
+}
