@@ -70,6 +70,8 @@ pub(crate) const MAX_LOADED_UPLOADS_MEMORY_DIVISOR: u64 = 2;
 pub const MAX_GCS_CONNECTIONS: usize = 128;
 /// Max bytes of a JSON request body, buffered whole: user metadata takes 2 KiB of it.
 pub(crate) const MAX_JSON_BYTES: usize = 64 << 10;
+/// Max sources of a composed object, as in Google's storage.
+pub(crate) const MAX_COMPOSE_SOURCES: usize = 32;
 /// Max bytes of the name of a resumable session, in a file's name: 64 digits.
 pub(crate) const SESSION_ID_BYTES: usize = 64;
 /// Lifetime of a resumable session, and of the record of its end, as in Google's storage: a week.

@@ -24,7 +24,7 @@ use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
 use super::sessions::Sessions;
-use super::{buckets, copy, insert, list, patch, read};
+use super::{buckets, compose, copy, insert, list, patch, read};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
@@ -206,6 +206,7 @@ impl Door {
             Operation::DeleteObject => read::delete(self, request).await,
             Operation::PatchObject => patch::patch(self, request).await,
             Operation::UpdateObject => patch::update(self, request).await,
+            Operation::Compose => compose::compose(self, request).await,
             Operation::Copy => copy::copy(self, request).await,
             Operation::Rewrite => copy::rewrite(self, request).await,
             Operation::Insert => insert::object(self, request).await,

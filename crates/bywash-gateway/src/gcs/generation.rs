@@ -92,6 +92,15 @@ impl Conditions {
         })
     }
 
+    /// The conditions of a source that a document names.
+    pub(crate) fn of_version(named: Option<i64>, matching: Option<i64>) -> Self {
+        Self {
+            named,
+            matching,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

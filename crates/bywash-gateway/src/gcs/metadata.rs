@@ -60,6 +60,11 @@ impl GivenMetadata {
         let document: Map<String, Value> = serde_json::from_slice(document).map_err(|error| {
             GcsError::invalid(format!("The metadata is no JSON object: {error}."))
         })?;
+        Self::of(document)
+    }
+
+    /// Takes the properties of a document.
+    pub(crate) fn of(document: Map<String, Value>) -> GcsResult<Self> {
         let mut found = Self::default();
         for (name, value) in document {
             found.take(&name, value)?;

@@ -5,6 +5,7 @@
 
 mod body;
 mod buckets;
+mod compose;
 mod condition;
 mod copy;
 mod door;

@@ -20,6 +20,7 @@ pub(crate) enum Operation {
     DeleteObject,
     PatchObject,
     UpdateObject,
+    Compose,
     Copy,
     Rewrite,
     Insert,
@@ -41,6 +42,7 @@ impl Operation {
             Self::DeleteObject => "storage.objects.delete",
             Self::PatchObject => "storage.objects.patch",
             Self::UpdateObject => "storage.objects.update",
+            Self::Compose => "storage.objects.compose",
             Self::Copy => "storage.objects.copy",
             Self::Rewrite => "storage.objects.rewrite",
             Self::Insert => "storage.objects.insert",
@@ -150,6 +152,9 @@ impl Route {
     }
 
     fn copy(bucket: &str, rest: &str) -> Option<GcsResult<Self>> {
+        if let Some(object) = rest.strip_suffix("/compose") {
+            return Some(Self::new(Operation::Compose, bucket, object));
+        }
         let verbs = [
             ("/copyTo/b/", Operation::Copy),
             ("/rewriteTo/b/", Operation::Rewrite),
@@ -274,6 +279,8 @@ mod tests {
     fn verbs_of_objects_are_methods_headers_or_the_end_of_the_path() {
         use Operation::*;
         let object = "/storage/v1/b/data/o/x";
+        let compose = find("POST", "/storage/v1/b/data/o/a%2Fx/compose").unwrap();
+        assert_eq!((compose.operation, &*compose.object), (Compose, "a/x"));
         assert_eq!(find("PATCH", object).unwrap().operation, PatchObject);
         assert_eq!(find("PUT", object).unwrap().operation, UpdateObject);
         let mut request = Request::post(object).body(()).unwrap();
@@ -293,7 +300,6 @@ mod tests {
             ("POST", "/batch/storage/v1"),
             ("GET", "/storage/v1/b/data/iam"),
             ("PATCH", "/storage/v1/b/data/o"),
-            ("POST", "/storage/v1/b/data/o/x/compose"),
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
         ] {
             let error = find(method, uri).unwrap_err();

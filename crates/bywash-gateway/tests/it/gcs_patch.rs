@@ -163,3 +163,77 @@ async fn patch_of_what_is_not_kept_is_refused_by_name() {
     let found = document(&server.get(object).await.expect(200));
     assert_eq!(found["metageneration"], "1");
 }
+
+/// Returns the document of a compose of these sources.
+fn sources(names: &[&str]) -> Value {
+    let names = names.iter().map(|name| json!({"name": name}));
+    json!({"sourceObjects": names.collect::<Vec<_>>()})
+}
+
+#[tokio::test]
+async fn composed_object_has_the_bytes_and_checksum_of_its_sources() {
+    let (_store, server) = over_s3().await;
+    let long = pattern(3 << 20);
+    for bucket in ["folder", "memory", "cloud"] {
+        for (name, body) in [
+            ("a", &b"1234"[..]),
+            ("b", b""),
+            ("c", b"56789"),
+            ("d", &long),
+        ] {
+            server.put_object(bucket, name, body).await;
+        }
+        let object = format!("/storage/v1/b/{bucket}/o/all%2Fof");
+        let mut body = sources(&["a", "b", "c"]);
+        body["destination"] = json!({"contentType": "text/z", "metadata": {"m": "1"}});
+        let target = format!("{object}/compose");
+        let composed = change(&server, "POST", &target, &body).await;
+        assert_eq!(composed["name"], "all/of");
+        assert_eq!(
+            (&composed["size"], &composed["contentType"]),
+            (&json!("9"), &json!("text/z"))
+        );
+        assert_eq!(composed["metadata"], json!({"m": "1"}));
+        assert_eq!(composed["crc32c"], "4waSgw==", "{bucket}");
+        assert!(composed.get("md5Hash").is_none());
+        let media = format!("{object}?alt=media");
+        assert_eq!(server.get(&media).await.expect(200).text(), "123456789");
+        // Onto itself, with a source whose checksum need not be known.
+        let again = change(&server, "POST", &target, &sources(&["all/of", "d"])).await;
+        assert_eq!(again["size"], (9 + long.len()).to_string());
+        assert!(again["crc32c"].is_string());
+        let read = server.get(&media).await.expect(200).body;
+        assert!(read[..9] == *b"123456789" && read[9..] == long[..]);
+    }
+}
+
+#[tokio::test]
+async fn compose_heeds_its_conditions_and_limits() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        server.put_object(bucket, "a", b"a").await;
+        let target = format!("/storage/v1/b/{bucket}/o/target/compose");
+        let post = |query: &str, body: Value| {
+            let target = format!("{target}?{query}");
+            let (server, body) = (&server, body.to_string());
+            async move { server.post(&target, &[], body.as_bytes()).await }
+        };
+        let first = post("ifGenerationMatch=0", sources(&["a"])).await;
+        let first = document(&first.expect(200));
+        let again = post("ifGenerationMatch=0", sources(&["a"])).await;
+        refused(again, 412, "conditionNotMet");
+        let generation = first["generation"].as_str().unwrap();
+        let query = format!("ifGenerationMatch={generation}");
+        post(&query, sources(&["target", "a"])).await.expect(200);
+        let stale = json!({"sourceObjects": [{"name": "a", "objectPreconditions": {"ifGenerationMatch": 1}}]});
+        refused(post("", stale).await, 412, "conditionNotMet");
+        let other = json!({"sourceObjects": [{"name": "a", "generation": "1"}]});
+        refused(post("", other).await, 404, "notFound");
+        refused(post("", sources(&["a", "absent"])).await, 404, "notFound");
+        post("", sources(&["a"; 32])).await.expect(200);
+        refused(post("", sources(&["a"; 33])).await, 400, "invalid");
+        refused(post("", sources(&[])).await, 400, "invalid");
+        let media = format!("/storage/v1/b/{bucket}/o/target?alt=media");
+        assert_eq!(server.get(&media).await.text(), "a".repeat(32));
+    }
+}

@@ -1,0 +1,321 @@
+//! Objects composed of others of their bucket, one after the other.
+
+use std::sync::{Arc, OnceLock};
+
+use bywash::{Bucket, PartBody, PutStreamOptions};
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Response;
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, ObjectStore, PutResult, TagSet};
+use s3s::Body;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::body::{document, kept};
+use super::condition::{WriteCondition, named};
+use super::copy::Replaced;
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, VersionNumbers};
+use super::insert::body_of;
+use super::metadata::GivenMetadata;
+use super::read::{head, head_written};
+use super::resource::{self, ObjectResource};
+use crate::digest::{Algorithm, Checksum, combine};
+use crate::errors::OperationContext;
+use crate::keys::path_of;
+use crate::limits::{MAX_COMPOSE_SOURCES, MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
+use crate::meta::{encode_metadata_for, keep_checksum, kept_checksum, refuse_text_for};
+use crate::passing::{PassedDigests, PassingDigests};
+
+/// The document of a request.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ComposeDocument {
+    source_objects: Vec<SourceDocument>,
+    destination: Option<Map<String, Value>>,
+    #[serde(default)]
+    delete_source_objects: Option<bool>,
+}
+
+/// A source as the document names it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SourceDocument {
+    name: String,
+    generation: Option<Value>,
+    object_preconditions: Option<Preconditions>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Preconditions {
+    if_generation_match: Option<Value>,
+}
+
+/// A source, and the condition on its version.
+struct Source {
+    name: String,
+    path: Path,
+    conditions: Conditions,
+}
+
+/// The version of a source that is read.
+struct SourceVersion {
+    path: Path,
+    e_tag: Option<String>,
+    size: u64,
+    crc32c: Option<Checksum>,
+}
+
+/// Returns a number that a document has as a number or as a text.
+fn number(name: &str, value: Option<&Value>) -> GcsResult<Option<i64>> {
+    let parsed = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(value) => value.as_i64(),
+    };
+    let invalid = || GcsError::invalid(format!("{name} is a whole number."));
+    parsed.map(Some).ok_or_else(invalid)
+}
+
+impl Source {
+    fn new(document: SourceDocument) -> GcsResult<Self> {
+        let named = number("generation", document.generation.as_ref())?;
+        let matching = document
+            .object_preconditions
+            .and_then(|conditions| conditions.if_generation_match);
+        let matching = number("ifGenerationMatch", matching.as_ref())?;
+        Ok(Self {
+            path: path_of(&document.name)?,
+            name: document.name,
+            conditions: Conditions::of_version(named, matching),
+        })
+    }
+}
+
+/// Parses the document of a request.
+fn parse(document: &[u8]) -> GcsResult<(Vec<Source>, GivenMetadata)> {
+    let document: ComposeDocument = serde_json::from_slice(document).map_err(|error| {
+        GcsError::invalid(format!(
+            "The request is no JSON object with sourceObjects: {error}."
+        ))
+    })?;
+    if document.delete_source_objects == Some(true) {
+        return Err(GcsError::not_served(
+            "deleteSourceObjects is not served here; leave it out, and delete them.",
+        ));
+    }
+    let count = document.source_objects.len();
+    if !(1..=MAX_COMPOSE_SOURCES).contains(&count) {
+        return Err(GcsError::invalid(format!(
+            "An object is composed of 1 to {MAX_COMPOSE_SOURCES} sourceObjects, not {count}."
+        )));
+    }
+    let sources = document.source_objects.into_iter().map(Source::new);
+    let sources: Vec<Source> = sources.collect::<GcsResult<_>>()?;
+    let given = GivenMetadata::of(document.destination.unwrap_or_default())?;
+    Ok((sources, given))
+}
+
+pub(crate) async fn compose(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let body = body_of(request);
+    let doing = request.doing("compose");
+    let (sources, mut given) = {
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
+        parse(&document(body).await?)?
+    };
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    refuse_text_for(&bucket, &given.attributes)?;
+    encode_metadata_for(&bucket, &mut given.attributes)?;
+    let composing = Composing {
+        bucket,
+        path,
+        sources,
+        conditions: Conditions::of(&request.query)?,
+        given,
+        doing,
+    };
+    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    let (written, crc32c) = loop {
+        if let Some(written) = composing.attempt().await? {
+            break written;
+        }
+        if attempts.next().is_none() {
+            return Err(GcsError::unavailable(format!(
+                "{}: a source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
+                named(doing)
+            )));
+        }
+    };
+    let (bucket, path) = (&composing.bucket, &composing.path);
+    let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
+    let endpoint = door.endpoint(&request.parts);
+    let resource = ObjectResource::read(bucket, doing.key, &found, &endpoint);
+    resource::document(&resource.with_crc32c(crc32c.as_deref()))
+}
+
+struct Composing<'a> {
+    bucket: Bucket,
+    path: Path,
+    sources: Vec<Source>,
+    conditions: Conditions,
+    given: GivenMetadata,
+    doing: OperationContext<'a>,
+}
+
+impl Composing<'_> {
+    /// Composes the current versions of the sources. Returns `None` if one was replaced during its read, and else the CRC32C of
+    /// the object.
+    async fn attempt(&self) -> GcsResult<Option<(PutResult, Option<String>)>> {
+        let (bucket, doing) = (&self.bucket, self.doing);
+        let mut versions = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            versions.push(self.version(source).await?);
+        }
+        let condition = WriteCondition::find(bucket, &self.path, &self.conditions, doing).await?;
+        let mut attributes = self.given.attributes.clone();
+        let known = combined(&versions);
+        if let Some(known) = &known {
+            keep_checksum(&mut attributes, known);
+        }
+        let computed = known.is_none().then_some(Algorithm::Crc32c);
+        let digests = PassingDigests::new(false, computed);
+        let passed = digests.clone();
+        let found: Arc<OnceLock<PassedDigests>> = Arc::default();
+        let late = Arc::clone(&found);
+        let put = PutStreamOptions {
+            mode: condition.mode.clone(),
+            attributes,
+            tags: TagSet::default(),
+            late_attributes: Some(Box::new(move || {
+                let passed = late.get_or_init(|| passed.finish());
+                kept(passed, false)
+            })),
+            length: Some(versions.iter().map(|version| version.size).sum()),
+        };
+        let replaced = Replaced::default();
+        let body = replaced.watch(joined(bucket, versions));
+        match bucket.put_stream(&self.path, put, digests.of(body)).await {
+            Ok(written) => {
+                let computed = found.get().and_then(|found| found.checksum.clone());
+                let checksum = known.or(computed);
+                Ok(Some((written, checksum.map(|checksum| checksum.value))))
+            }
+            Err(_) if replaced.is_seen() => Ok(None),
+            Err(error) => Err(condition.error(doing, &error)),
+        }
+    }
+
+    /// Finds the current version of a source.
+    async fn version(&self, source: &Source) -> GcsResult<SourceVersion> {
+        let doing = OperationContext::new("compose from", self.doing.bucket, &source.name);
+        let found = head(&self.bucket, &source.path, doing).await?;
+        let numbers = VersionNumbers::of(&self.bucket, &found);
+        source.conditions.check_write(numbers, &named(doing))?;
+        Ok(SourceVersion {
+            path: source.path.clone(),
+            e_tag: found.meta.e_tag,
+            size: found.meta.size,
+            crc32c: kept_checksum(&found.attributes),
+        })
+    }
+}
+
+/// Returns the CRC32C of all bytes, if that of each source is kept with it.
+fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
+    let is_crc32c = |checksum: &Checksum| {
+        checksum.algorithm == Algorithm::Crc32c && !checksum.value.contains('-')
+    };
+    if !versions
+        .iter()
+        .all(|version| version.crc32c.as_ref().is_some_and(is_crc32c))
+    {
+        return None;
+    }
+    let parts = versions
+        .iter()
+        .map(|version| (version.crc32c.as_ref(), version.size));
+    // The checksum of no bytes adds nothing.
+    let mut filled: Vec<_> = parts.clone().filter(|(_, size)| *size > 0).collect();
+    if filled.is_empty() {
+        filled.extend(parts.take(1));
+    }
+    combine(&filled, true)
+}
+
+/// Returns the bytes of the versions, one after the other; each is opened when the one before it has ended.
+fn joined(bucket: &Bucket, versions: Vec<SourceVersion>) -> PartBody {
+    let bucket = bucket.clone();
+    let reads = stream::iter(versions).then(move |version| {
+        let bucket = bucket.clone();
+        async move {
+            let options = GetOptions {
+                if_match: version.e_tag,
+                ..GetOptions::default()
+            };
+            let read = bucket.get_opts(&version.path, options).await;
+            read.map(GetResult::into_stream)
+        }
+    });
+    reads.try_flatten().boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn checksum_is_combined_if_that_of_each_source_is_known() {
+        let version = |value: Option<&str>, size| SourceVersion {
+            path: Path::from("a"),
+            e_tag: None,
+            size,
+            crc32c: value.map(|value| Checksum {
+                algorithm: Algorithm::Crc32c,
+                value: value.to_owned(),
+            }),
+        };
+        // Of `1234`, of nothing, of `56789`.
+        let digest = |bytes: &[u8]| {
+            let digests = PassingDigests::new(false, Some(Algorithm::Crc32c));
+            let body = stream::iter([Ok(bytes::Bytes::copy_from_slice(bytes))]).boxed();
+            let read = digests.of(body).collect::<Vec<_>>().now_or_never();
+            assert_eq!(read.unwrap().len(), 1);
+            digests.finish().checksum.unwrap().value
+        };
+        let (first, none, second) = (digest(b"1234"), digest(b""), digest(b"56789"));
+        let parts = [
+            version(Some(&first), 4),
+            version(Some(&none), 0),
+            version(Some(&second), 5),
+        ];
+        assert_eq!(combined(&parts).unwrap().value, "4waSgw==");
+        assert_eq!(combined(&parts[1..2]).unwrap().value, none);
+        let unknown = [version(Some(&first), 4), version(None, 5)];
+        assert!(combined(&unknown).is_none());
+    }
+
+    #[test]
+    fn documents_name_sources_with_generations_as_numbers_or_texts() {
+        let document = br#"{"kind":"x","sourceObjects":[{"name":"a","generation":5},{"name":"b",
+            "objectPreconditions":{"ifGenerationMatch":"7"}}],"destination":{"contentType":"text/x"}}"#;
+        let (sources, given) = parse(document).unwrap();
+        assert_eq!(sources[0].conditions, Conditions::of_version(Some(5), None));
+        assert_eq!(sources[1].conditions, Conditions::of_version(None, Some(7)));
+        assert_eq!(given.attributes.len(), 1);
+        for refused in [
+            &b"{}"[..],
+            br#"{"sourceObjects":[]}"#,
+            br#"{"sourceObjects":[{"name":"a","generation":"x"}]}"#,
+            br#"{"sourceObjects":[{"name":"a"}],"deleteSourceObjects":true}"#,
+            br#"{"sourceObjects":[{"name":""}]}"#,
+        ] {
+            assert!(parse(refused).is_err());
+        }
+    }
+}
