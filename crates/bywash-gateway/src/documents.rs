@@ -185,21 +185,37 @@ impl Charge {
 pub(crate) struct RequestDocuments {
     documents: Arc<Documents>,
     charge: Mutex<Option<Charge>>,
+    /// Whether the batch of the request has charged its document.
+    prepaid: bool,
 }
 
 impl RequestDocuments {
     pub(crate) fn new(documents: Arc<Documents>) -> Self {
-        let charge = Mutex::new(None);
-        Self { documents, charge }
+        Self {
+            documents,
+            charge: Mutex::new(None),
+            prepaid: false,
+        }
     }
 
-    /// Charges a document of `bytes` while it is read.
+    /// Of a call of a batch, which has charged its document.
+    pub(crate) fn of_batch(documents: Arc<Documents>) -> Self {
+        Self {
+            prepaid: true,
+            ..Self::new(documents)
+        }
+    }
+
+    /// Charges a document of `bytes` while it is read; `None` if the batch of the request has.
     pub(crate) async fn charge_document(
         &self,
         bytes: usize,
         doing: OperationContext<'_>,
-    ) -> S3Result<Charge> {
-        self.documents.charge(bytes as u64, doing).await
+    ) -> S3Result<Option<Charge>> {
+        match self.prepaid {
+            true => Ok(None),
+            false => self.documents.charge(bytes as u64, doing).await.map(Some),
+        }
     }
 
     pub(crate) fn all(&self) -> &Documents {
@@ -232,6 +248,13 @@ impl RequestDocuments {
         );
         self.hold(charge);
         Ok(granted)
+    }
+
+    /// Releases what the charge has above `bytes`.
+    pub(crate) fn shrink(&self, bytes: u64) {
+        if let Some(charge) = &mut *self.charge.lock() {
+            charge.shrink_to(bytes);
+        }
     }
 
     /// Raises the charge by `more` bytes, for a request that may hold one already.

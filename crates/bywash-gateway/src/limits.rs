@@ -72,6 +72,13 @@ pub const MAX_GCS_CONNECTIONS: usize = 128;
 pub(crate) const MAX_JSON_BYTES: usize = 64 << 10;
 /// Max sources of a composed object, as in Google's storage.
 pub(crate) const MAX_COMPOSE_SOURCES: usize = 32;
+/// Max calls of a batch, as in Google's storage.
+pub(crate) const MAX_BATCH_CALLS: usize = 100;
+/// Max bytes of a batch, buffered whole: 100 calls with names of full length and metadata take less than half.
+pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Max bytes of the response to a call of a batch: the document of an object with a name of full length takes about 10 KiB,
+/// its metadata 2 KiB.
+pub(crate) const MAX_BATCH_RESPONSE_BYTES: usize = 16 << 10;
 /// Max bytes of the name of a resumable session, in a file's name: 64 digits.
 pub(crate) const SESSION_ID_BYTES: usize = 64;
 /// Lifetime of a resumable session, and of the record of its end, as in Google's storage: a week.

@@ -23,22 +23,31 @@ use crate::passing::{PassedDigests, PassingDigests};
 pub(crate) type BodyStream = BoxStream<'static, Result<Bytes, BodyError>>;
 
 /// Reads a whole document. The caller has charged [`MAX_JSON_BYTES`].
-pub(crate) async fn document(mut body: BodyStream) -> GcsResult<Vec<u8>> {
-    let mut document = Vec::new();
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| GcsError::invalid(error.to_string()))?;
-        if document.len() + piece.len() > MAX_JSON_BYTES {
-            return Err(too_long());
-        }
-        document.extend_from_slice(&piece);
-    }
-    Ok(document)
+pub(crate) async fn document(body: BodyStream) -> GcsResult<Vec<u8>> {
+    limited(body, MAX_JSON_BYTES, METADATA).await
 }
 
+/// Reads a whole body of at most `max` bytes, which the caller has charged. `what` names it in the error of a longer one.
+pub(crate) async fn limited(mut body: BodyStream, max: usize, what: &str) -> GcsResult<Vec<u8>> {
+    let mut whole = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| GcsError::invalid(error.to_string()))?;
+        if whole.len() + piece.len() > max {
+            return Err(longer(what, max));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole)
+}
+
+const METADATA: &str = "The metadata of a request";
+
 pub(crate) fn too_long() -> GcsError {
-    GcsError::invalid(format!(
-        "The metadata of a request is longer than {MAX_JSON_BYTES} bytes."
-    ))
+    longer(METADATA, MAX_JSON_BYTES)
+}
+
+fn longer(what: &str, max: usize) -> GcsError {
+    GcsError::invalid(format!("{what} is longer than {max} bytes."))
 }
 
 /// The bytes of an object, with digests that are computed as they pass and compared with those of the client.

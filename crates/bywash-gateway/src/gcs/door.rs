@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use bywash::traffic::Traffic;
 use bywash::{Bucket, Engine};
 use futures::StreamExt;
@@ -24,7 +25,7 @@ use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
 use super::sessions::Sessions;
-use super::{buckets, compose, copy, insert, list, patch, read};
+use super::{batch, buckets, compose, copy, insert, list, patch, read};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
@@ -148,11 +149,13 @@ impl Door {
             false => futures::stream::empty().boxed(),
         };
         let served = match route {
-            Ok(_) if !self.anonymous => Err(GcsError::login()),
             Ok(_) if may_change(&parts.method) && is_from_a_page(&parts.headers) => {
                 Err(GcsError::other_site())
             }
-            Ok(route) => self.route(parts, query, route, body, &context).await,
+            Ok(route) => {
+                let request = self.request(parts, query, route, body, &context);
+                self.route(request).await
+            }
             Err(error) => Err(error),
         };
         let mut response = served.unwrap_or_else(|error| {
@@ -175,25 +178,54 @@ impl Door {
         response.map(|body| ServedBody::Routed(body, recorder))
     }
 
-    async fn route(
+    fn request(
         &self,
         parts: Parts,
         query: Query,
         route: Route,
         body: BodyStream,
         context: &Arc<RequestContext>,
-    ) -> GcsResult<Response<Body>> {
-        query.refuse_not_served()?;
-        let operation = route.operation;
-        let mut request = GcsRequest {
+    ) -> GcsRequest {
+        GcsRequest {
             parts,
             query,
             route,
             body,
             context: Arc::clone(context),
             documents: RequestDocuments::new(Arc::clone(&self.documents)),
+        }
+    }
+
+    /// Serves a call of a batch.
+    pub(crate) fn call<'a>(
+        &'a self,
+        parts: Parts,
+        query: Query,
+        route: Route,
+        body: Bytes,
+        context: &Arc<RequestContext>,
+    ) -> Pin<Box<dyn Future<Output = GcsResult<Response<Body>>> + Send + 'a>> {
+        let body = futures::stream::iter([Ok(body)]).boxed();
+        let request = GcsRequest {
+            documents: RequestDocuments::of_batch(Arc::clone(&self.documents)),
+            ..self.request(parts, query, route, body, context)
         };
+        Box::pin(self.route(request))
+    }
+
+    /// Checks that the client may do what it asks for.
+    fn admit(&self, _request: &GcsRequest) -> GcsResult<()> {
+        match self.anonymous {
+            true => Ok(()),
+            false => Err(GcsError::login()),
+        }
+    }
+
+    async fn route(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
+        self.admit(&request)?;
+        request.query.refuse_not_served()?;
         refuse_customer_keys(&request)?;
+        let operation = request.route.operation;
         let request = &mut request;
         let response = match operation {
             Operation::ListBuckets => buckets::list(self, request).await,
@@ -212,6 +244,7 @@ impl Door {
             Operation::Insert => insert::object(self, request).await,
             Operation::StartSession => super::sessions::start(self, request).await,
             Operation::Session => super::sessions::serve(self, request).await,
+            Operation::Batch => batch::serve(self, request).await,
         }?;
         Ok(response.map(|body| request.documents.settle(body)))
     }

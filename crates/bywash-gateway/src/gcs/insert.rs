@@ -13,6 +13,7 @@ use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
 use super::metadata::GivenMetadata;
+use super::multipart::boundary;
 use super::read::head_written;
 use super::related;
 use super::resource::{self, ObjectResource};
@@ -58,7 +59,7 @@ async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body
 
 async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
-    let boundary = related::boundary(kind).ok_or_else(|| {
+    let boundary = boundary(kind, "multipart/related").ok_or_else(|| {
         GcsError::invalid("The Content-Type of this upload is multipart/related with a boundary.")
     })?;
     let body = body_of(request);

@@ -27,22 +27,6 @@ pub(crate) struct RelatedHead {
     bytes_begin: usize,
 }
 
-/// Returns the boundary of a `multipart/related` Content-Type.
-pub(crate) fn boundary(content_type: &str) -> Option<String> {
-    let mut parts = content_type.split(';').map(str::trim);
-    let kind = parts.next()?;
-    if !kind.eq_ignore_ascii_case("multipart/related") {
-        return None;
-    }
-    let value = parts.find_map(|part| {
-        let (name, value) = part.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("boundary")
-            .then(|| value.trim().trim_matches(['"', '\'']).to_owned())
-    });
-    value.filter(|value| !value.is_empty() && value.len() <= 70)
-}
-
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len())
         .position(|window| window == wanted)
@@ -264,18 +248,5 @@ mod tests {
         }
         let long = Box::leak(vec![b'x'; MAX_JSON_BYTES + 2].into_boxed_slice());
         assert!(read(long, 4096).await.unwrap_err().contains("longer"));
-    }
-
-    #[test]
-    fn boundary_is_read_from_any_form_of_the_header() {
-        for (text, found) in [
-            ("multipart/related; boundary=abc", Some("abc")),
-            ("Multipart/Related; type=x; BOUNDARY=\"a b\"", Some("a b")),
-            ("multipart/related; boundary='='", Some("=")),
-            ("multipart/related", None),
-            ("multipart/mixed; boundary=abc", None),
-        ] {
-            assert_eq!(boundary(text).as_deref(), found, "{text}");
-        }
     }
 }

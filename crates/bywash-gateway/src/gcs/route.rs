@@ -26,6 +26,7 @@ pub(crate) enum Operation {
     Insert,
     StartSession,
     Session,
+    Batch,
 }
 
 impl Operation {
@@ -48,6 +49,7 @@ impl Operation {
             Self::Insert => "storage.objects.insert",
             Self::StartSession => "storage.objects.insert.start",
             Self::Session => "storage.objects.insert.resumable",
+            Self::Batch => "storage.batch",
         }
     }
 }
@@ -86,6 +88,9 @@ impl Route {
                 Method::GET => Self::new(Operation::ReadObject, bucket, object),
                 _ => Err(unknown(&parts.method, path)),
             };
+        }
+        if parts.method == Method::POST && matches!(path, "batch/storage/v1" | "batch") {
+            return Self::new(Operation::Batch, "", "");
         }
         match path.strip_prefix("storage/v1/b") {
             Some(rest) => Self::plain(method_of(parts), rest, query)
@@ -212,6 +217,7 @@ mod tests {
         for (method, uri, operation, bucket, object) in [
             ("GET", "/storage/v1/b?project=p", ListBuckets, "", ""),
             ("POST", "/storage/v1/b", InsertBucket, "", ""),
+            ("POST", "/batch/storage/v1", Batch, "", ""),
             ("GET", "/storage/v1/b/data", GetBucket, "data", ""),
             ("DELETE", "/storage/v1/b/data", DeleteBucket, "data", ""),
             ("GET", "/storage/v1/b/data/o", ListObjects, "data", ""),
@@ -297,7 +303,7 @@ mod tests {
     fn other_paths_are_refused_by_name() {
         for (method, uri) in [
             ("GET", "/"),
-            ("POST", "/batch/storage/v1"),
+            ("GET", "/batch/storage/v1"),
             ("GET", "/storage/v1/b/data/iam"),
             ("PATCH", "/storage/v1/b/data/o"),
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),

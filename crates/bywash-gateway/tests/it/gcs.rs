@@ -426,7 +426,6 @@ async fn what_is_not_served_is_refused_by_name() {
     let server = GcsServer::start().await;
     server.put_object("folder", "key", b"x").await;
     for (method, target) in [
-        ("POST", "/batch/storage/v1"),
         ("PATCH", "/storage/v1/b/folder"),
         ("GET", "/storage/v1/b/folder/iam"),
         ("GET", "/storage/v1/projects/p/serviceAccount"),

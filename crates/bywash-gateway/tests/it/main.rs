@@ -17,6 +17,7 @@ mod digests;
 mod documents;
 mod etags;
 mod gcs;
+mod gcs_batch;
 mod gcs_patch;
 mod gcs_server;
 mod gcs_sessions;

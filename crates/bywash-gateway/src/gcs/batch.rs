@@ -1,0 +1,145 @@
+//! Batches: up to 100 calls in one request, each with its own response.
+//!
+//! The request is buffered within a limit, and so is each response: `multipart.rs` reads the one and writes the other. Calls
+//! for the bytes of objects and for lists are requests of their own.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response};
+use s3s::Body;
+
+use super::body::limited;
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+use super::insert::body_of;
+use super::multipart::{BatchCall, boundary, calls, end_parts, write_part};
+use super::query::Query;
+use super::route::{Operation, Route};
+use crate::body::RequestContext;
+use crate::limits::{MAX_BATCH_BYTES, MAX_BATCH_CALLS, MAX_BATCH_RESPONSE_BYTES, MAX_JSON_BYTES};
+use crate::meta::text;
+
+/// Calls of a batch that are served at a time.
+const CALLS_AT_ONCE: usize = 8;
+
+/// The request of a batch.
+type Outer<'a> = (&'a Parts, &'a Arc<RequestContext>);
+
+/// Headers of the request that each of its calls has, unless it has its own.
+const INHERITED: [HeaderName; 2] = [HOST, AUTHORIZATION];
+
+pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+    let boundary = boundary(kind, "multipart/mixed").ok_or_else(|| {
+        GcsError::invalid("The Content-Type of a batch is multipart/mixed with a boundary.")
+    })?;
+    let responses = |calls: usize| (calls * MAX_BATCH_RESPONSE_BYTES) as u64;
+    // Of the calls that are served at a time: a document, and the response before it is measured.
+    let in_progress = (CALLS_AT_ONCE * 2 * MAX_JSON_BYTES) as u64;
+    let most = MAX_BATCH_BYTES as u64 + responses(MAX_BATCH_CALLS) + in_progress;
+    let body = body_of(request);
+    let doing = request.doing("serve a batch");
+    request.documents.charge_more(most, doing).await?;
+    let body = limited(body, MAX_BATCH_BYTES, "The body of a batch").await?;
+    let length = body.len() as u64;
+    let calls = calls(&body.into(), &boundary)?;
+    if calls.len() > MAX_BATCH_CALLS {
+        return Err(GcsError::invalid(format!(
+            "The batch has {} calls, more than {MAX_BATCH_CALLS}; send several batches.",
+            calls.len()
+        )));
+    }
+    // The calls and their responses.
+    let taken = length + responses(calls.len()) + in_progress;
+    request.documents.shrink(taken);
+    let boundary = format!("batch_{}", request.context.id.as_str());
+    let mut written = Vec::new();
+    for some in calls.chunks(CALLS_AT_ONCE) {
+        let outer = (&request.parts, &request.context);
+        let served = join_all(some.iter().map(|call| one(door, outer, call))).await;
+        for (call, response) in some.iter().zip(served) {
+            write_part(&mut written, &boundary, call.id.as_deref(), &response);
+        }
+    }
+    end_parts(&mut written, &boundary);
+    let mut response = Response::new(Body::from(written));
+    // Without quotes: there are clients that look for them in the body.
+    let kind = HeaderValue::try_from(format!("multipart/mixed; boundary={boundary}"));
+    let kind = kind.map_err(|error| GcsError::unavailable(error.to_string()))?;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Serves a call. An error of it is its response.
+async fn one(door: &Door, batch: Outer<'_>, call: &BatchCall) -> Response<Vec<u8>> {
+    let served = call_of(door, batch, call).await;
+    let response = served.unwrap_or_else(GcsError::response);
+    // Documents and errors are whole in memory.
+    let length = response.body().bytes().map_or(0, |bytes| bytes.len());
+    if length > MAX_BATCH_RESPONSE_BYTES {
+        let error = GcsError::invalid(format!(
+            "The call was served, but its response has {length} bytes, more than {MAX_BATCH_RESPONSE_BYTES} in a batch; ask \
+             for it by a request of its own."
+        ));
+        return error.response().map(content);
+    }
+    response.map(content)
+}
+
+fn content(body: Body) -> Vec<u8> {
+    body.bytes().map_or_else(Vec::new, |bytes| bytes.to_vec())
+}
+
+async fn call_of(
+    door: &Door,
+    (batch, context): Outer<'_>,
+    call: &BatchCall,
+) -> GcsResult<Response<Body>> {
+    let head = call.head.as_ref().map_err(|reason| {
+        GcsError::invalid(format!("A part of the batch is no request: {reason}."))
+    })?;
+    let mut request = Request::builder()
+        .method(head.method.clone())
+        .uri(head.target.clone())
+        .body(())
+        .map_err(|error| GcsError::invalid(error.to_string()))?;
+    let headers = request.headers_mut();
+    headers.clone_from(&head.headers);
+    for name in INHERITED {
+        if let Some(value) = batch.headers.get(&name)
+            && (name == HOST || !headers.contains_key(&name))
+        {
+            headers.insert(name, value.clone());
+        }
+    }
+    let (parts, ()) = request.into_parts();
+    let query = Query::new(&parts.uri);
+    let route = Route::find(&parts, &query)?;
+    if !is_served(route.operation) {
+        return Err(GcsError::not_served(format!(
+            "{} is not served in a batch; send it as a request of its own.",
+            route.operation.name()
+        )));
+    }
+    let body = call.body.clone();
+    door.call(parts, query, route, body, context).await
+}
+
+/// Whether the responses to an operation are short documents.
+fn is_served(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::GetBucket
+            | Operation::DeleteBucket
+            | Operation::GetObject
+            | Operation::DeleteObject
+            | Operation::PatchObject
+            | Operation::UpdateObject
+            | Operation::Compose
+            | Operation::Copy
+            | Operation::Rewrite
+    )
+}
