@@ -1,16 +1,27 @@
 //! Listings of objects.
 
+use bywash::Bucket;
+use futures::future::join_all;
 use http::Response;
+use object_store::{Error as StoreError, GetOptions, GetResult, ObjectStore};
 use s3s::Body;
 use serde::Serialize;
 
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
+use super::glob::Glob;
 use super::query::Query;
 use super::resource::{self, ObjectResource};
-use crate::errors::from_store;
+use crate::documents::entry_bytes;
+use crate::errors::{OperationContext, from_store};
+use crate::keys::path_of;
 use crate::limits::MAX_LIST_KEYS;
-use crate::listing::{self, ListEntry, ListPosition, ListScope};
+use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope};
+
+/// Objects of a page whose metadata are read at a time.
+const READS_AT_ONCE: usize = 16;
+/// Memory of each byte of an object's metadata in a page: in its value, and in JSON in a buffer that grows.
+const METADATA_FACTOR: u64 = 4;
 
 /// A page of a listing.
 #[derive(Debug, Serialize)]
@@ -49,11 +60,7 @@ fn position(query: &Query) -> GcsResult<ListPosition> {
 }
 
 fn refuse_flags(query: &Query) -> GcsResult<()> {
-    let flags = [
-        "includeTrailingDelimiter",
-        "includeFoldersAsPrefixes",
-        "softDeleted",
-    ];
+    let flags = ["includeFoldersAsPrefixes", "softDeleted", "versions"];
     match flags.into_iter().find(|name| query.flag(name)) {
         None => Ok(()),
         Some(name) => Err(GcsError::not_served(format!(
@@ -62,30 +69,61 @@ fn refuse_flags(query: &Query) -> GcsResult<()> {
     }
 }
 
+/// Parses the pattern of a listing.
+fn pattern(query: &Query) -> GcsResult<Option<Glob>> {
+    let Some(pattern) = query.get("matchGlob") else {
+        return Ok(None);
+    };
+    if query.get("delimiter").is_some() {
+        return Err(GcsError::not_served(
+            "matchGlob with a delimiter is not served here; leave one of them out.",
+        ));
+    }
+    Glob::parse(pattern).map(Some)
+}
+
+/// Returns the longer one of two prefixes; `None` if no name has both.
+fn narrowed<'a>(prefix: &'a str, other: &'a str) -> Option<&'a str> {
+    let (longer, shorter) = match prefix.len() > other.len() {
+        true => (prefix, other),
+        false => (other, prefix),
+    };
+    longer.starts_with(shorter).then_some(longer)
+}
+
 pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let query = &request.query;
     refuse_flags(query)?;
+    let glob = pattern(query)?;
+    let prefix = query.get("prefix").unwrap_or_default();
+    let literal = glob.as_ref().map_or("", Glob::literal);
+    let narrowed = narrowed(prefix, literal);
     let scope = ListScope {
-        prefix: query.get("prefix").unwrap_or_default(),
+        prefix: narrowed.unwrap_or(prefix),
         delimiter: query.get("delimiter").unwrap_or_default(),
     };
     let max = max_results(query)?;
     let after = position(query)?;
     let (start, end) = (query.get("startOffset"), query.get("endOffset"));
-    let doing = crate::errors::OperationContext {
+    let doing = OperationContext {
         key: scope.prefix,
         ..request.doing("list")
     };
     let bucket = door.bucket(&request.route.bucket)?;
-    // With a delimiter, many keys may form one entry.
-    let requested = match scope.delimiter {
-        "" => max,
+    // With a delimiter, many keys may form one entry; with a pattern, many are left out.
+    let requested = match (scope.delimiter, &glob) {
+        ("", None) => max,
         _ => MAX_LIST_KEYS,
     };
     let documents = &request.documents;
     let max_bytes = documents.charge_page(max, requested, doing).await?;
     let max = usize::try_from(max).unwrap_or_default();
-    let page = listing::page(&bucket, scope, after, max, max_bytes).await;
+    let searched = match (&glob, narrowed) {
+        (_, None) => 0,
+        (Some(_), Some(_)) => usize::try_from(MAX_LIST_KEYS).unwrap_or_default(),
+        (None, Some(_)) => max,
+    };
+    let page = listing::page(&bucket, scope, after, searched, max_bytes).await;
     let mut page = page.map_err(|error| from_store(doing, &error))?;
     if let Some(end) = end
         && let Some(at) = page.entries.iter().position(|entry| entry.name() >= end)
@@ -93,22 +131,131 @@ pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<
         page.entries.truncate(at);
         page.next = None;
     }
-    let mut found = Page {
-        kind: "storage#objects",
-        next_page_token: page.next.as_ref().map(ListPosition::to_token),
-        prefixes: Vec::new(),
-        items: Vec::new(),
+    if let Some(start) = start {
+        page.entries
+            .retain(|entry| matches!(entry, ListEntry::Prefix(_)) || entry.name() >= start);
+    }
+    if let Some(glob) = &glob {
+        retain(&mut page, glob, max).await;
+    }
+    let describing = Describing {
+        bucket: &bucket,
+        endpoint: door.endpoint(&request.parts),
+        with_prefixes: query.flag("includeTrailingDelimiter"),
+        doing,
     };
-    for entry in page.entries {
+    resource::document(&describing.page(page, max_bytes).await?)
+}
+
+/// Leaves the first `max` entries that match in a page.
+async fn retain(page: &mut EntryPage, glob: &Glob, max: usize) {
+    let mut found: Vec<ListEntry> = Vec::new();
+    for (number, entry) in std::mem::take(&mut page.entries).into_iter().enumerate() {
+        if number % READS_AT_ONCE == 0 {
+            // A match may take some microseconds for each byte of the name.
+            tokio::task::yield_now().await;
+        }
+        if !glob.matches(entry.name()) {
+            continue;
+        }
+        if found.len() == max {
+            page.next = found.last().map(position_of);
+            break;
+        }
+        found.push(entry);
+    }
+    page.entries = found;
+}
+
+fn position_of(entry: &ListEntry) -> ListPosition {
+    match entry {
+        ListEntry::Object(listed) => ListPosition::Key(listed.key.clone()),
+        ListEntry::Prefix(prefix) => ListPosition::Prefix(prefix.clone()),
+    }
+}
+
+/// What describes the entries of a page.
+struct Describing<'a> {
+    bucket: &'a Bucket,
+    endpoint: String,
+    /// Whether objects that have the name of a common prefix are items too.
+    with_prefixes: bool,
+    doing: OperationContext<'a>,
+}
+
+/// The item of an entry, if it has one, and the bytes of its metadata.
+type Described = (Option<ObjectResource>, u64);
+
+impl Describing<'_> {
+    /// Describes entries up to `max_bytes`, but at least one.
+    async fn page(&self, page: EntryPage, mut max_bytes: u64) -> GcsResult<Page> {
+        let mut found = Page {
+            kind: "storage#objects",
+            next_page_token: page.next.as_ref().map(ListPosition::to_token),
+            prefixes: Vec::new(),
+            items: Vec::new(),
+        };
+        let mut before: Option<ListPosition> = None;
+        for entries in page.entries.chunks(READS_AT_ONCE) {
+            let described = join_all(entries.iter().map(|entry| self.entry(entry))).await;
+            for (entry, described) in entries.iter().zip(described) {
+                let (item, bytes) = described?;
+                let bytes = entry_bytes(entry.name()) + METADATA_FACTOR * bytes;
+                if let Some(before) = before.filter(|_| bytes > max_bytes) {
+                    found.next_page_token = Some(before.to_token());
+                    return Ok(found);
+                }
+                max_bytes = max_bytes.saturating_sub(bytes);
+                before = Some(position_of(entry));
+                found.items.extend(item);
+                if let ListEntry::Prefix(prefix) = entry {
+                    found.prefixes.push(prefix.clone());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn entry(&self, entry: &ListEntry) -> GcsResult<Described> {
         match entry {
-            ListEntry::Object(listed) if start.is_some_and(|start| listed.key.as_str() < start) => {
+            // A folder and memory have the metadata at hand; elsewhere each object would be a request.
+            ListEntry::Object(listed) if self.bucket.takes_late_attributes() => {
+                self.read(&listed.key).await
             }
             ListEntry::Object(listed) => {
-                let item = ObjectResource::listed(&bucket, &listed.key, &listed.meta);
-                found.items.push(item);
+                let item = ObjectResource::listed(self.bucket, &listed.key, &listed.meta);
+                Ok((Some(item), 0))
             }
-            ListEntry::Prefix(prefix) => found.prefixes.push(prefix),
+            ListEntry::Prefix(prefix) if self.with_prefixes => self.read(prefix).await,
+            ListEntry::Prefix(_) => Ok((None, 0)),
         }
     }
-    resource::document(&found)
+
+    /// Describes an object, if it exists.
+    async fn read(&self, key: &str) -> GcsResult<Described> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let Ok(path) = path_of(key) else {
+            return Ok((None, 0));
+        };
+        match self.bucket.get_opts(&path, options).await {
+            Ok(found) => {
+                let item = ObjectResource::read(self.bucket, key, &found, &self.endpoint);
+                Ok((Some(item), metadata_bytes(&found)))
+            }
+            Err(StoreError::NotFound { .. }) => Ok((None, 0)),
+            Err(error) => {
+                let doing = OperationContext { key, ..self.doing };
+                Err(from_store(doing, &error).into())
+            }
+        }
+    }
+}
+
+fn metadata_bytes(found: &GetResult) -> u64 {
+    let values = found.attributes.iter();
+    // A name of user metadata is at most as long as a header's.
+    values.map(|(_, value)| value.len() as u64 + 64).sum()
 }

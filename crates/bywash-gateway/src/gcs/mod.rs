@@ -12,6 +12,7 @@ mod copy;
 mod door;
 mod error;
 mod generation;
+mod glob;
 mod insert;
 mod list;
 mod metadata;

@@ -5,12 +5,7 @@ use http::Uri;
 use super::error::{GcsError, GcsResult};
 
 /// Parameters that would change what a request does, and are not served.
-const NOT_SERVED: [&str; 4] = [
-    "kmsKeyName",
-    "destinationKmsKeyName",
-    "contentEncoding",
-    "matchGlob",
-];
+const NOT_SERVED: [&str; 3] = ["kmsKeyName", "destinationKmsKeyName", "contentEncoding"];
 
 /// Decoded parameters, in their order.
 #[derive(Debug, Default)]
@@ -40,8 +35,10 @@ impl Query {
         parsed.transpose()
     }
 
+    /// Returns whether a parameter is true; Google's Python client writes `True`.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.get(name) == Some("true")
+        let value = self.get(name);
+        value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// Refuses parameters by name that would otherwise be ignored.

@@ -41,7 +41,7 @@ fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// An object's resource. Those of a listing have only what the origin's listing has.
+/// An object's resource. Where metadata are a request for each object, those of a listing have only what it has.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectResource {
@@ -55,6 +55,8 @@ pub(crate) struct ObjectResource {
     etag: String,
     time_created: String,
     updated: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    md5_hash: Option<String>,
     #[serde(flatten)]
     of_read: Option<ReadProperties>,
 }
@@ -76,8 +78,6 @@ struct ReadProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_control: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    md5_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     crc32c: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
@@ -98,6 +98,7 @@ impl ObjectResource {
             etag: bare(client_e_tag(meta.e_tag.as_deref().unwrap_or_default())).to_owned(),
             time_created: time(meta.last_modified),
             updated: time(meta.last_modified),
+            md5_hash: md5(meta),
             of_read: None,
         }
     }
@@ -132,7 +133,6 @@ impl ObjectResource {
             content_disposition: text(Attribute::ContentDisposition),
             content_language: text(Attribute::ContentLanguage),
             cache_control: text(Attribute::CacheControl),
-            md5_hash: md5(&found.meta),
             crc32c: crc32c(attributes),
             metadata: user_metadata_of(attributes)
                 .map(|(name, value)| (name.to_owned(), decode(value).into_owned()))

@@ -1,0 +1,147 @@
+//! The JSON API of Google's storage: what listings leave out and what their items have.
+
+use serde_json::{Value, json};
+
+use crate::gcs::{document, refused};
+use crate::gcs_server::GcsServer;
+use crate::server::BUCKETS;
+
+fn names(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|item| item["name"].as_str().unwrap())
+        .collect()
+}
+
+async fn list(server: &GcsServer, bucket: &str, query: &str) -> Value {
+    let target = format!("/storage/v1/b/{bucket}/o?{query}");
+    document(&server.get(&target).await.expect(200))
+}
+
+#[tokio::test]
+async fn items_are_described_as_the_objects_are() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        let target = format!("/upload/storage/v1/b/{bucket}/o?uploadType=multipart");
+        let kind = [("content-type", "multipart/related; boundary=b")];
+        let metadata = json!({"name": "d/key", "metadata": {"a": "1"}, "cacheControl": "no-store"});
+        let body =
+            format!("--b\r\n\r\n{metadata}\r\n--b\r\ncontent-type: text/y\r\n\r\nbody\r\n--b--");
+        server
+            .post(&target, &kind, body.as_bytes())
+            .await
+            .expect(200);
+        let object = format!("/storage/v1/b/{bucket}/o/d%2Fkey");
+        server
+            .send_owned("PATCH", object.clone(), b"{}")
+            .await
+            .expect(200);
+        let found = document(&server.get(&object).await.expect(200));
+        let page = list(&server, bucket, "").await;
+        assert_eq!(page["items"], json!([found]), "{bucket}");
+        assert_eq!(found["metageneration"], "2");
+    }
+}
+
+#[tokio::test]
+async fn items_over_s3_have_what_its_listing_has() {
+    let store = bywash_sim::server::Server::start(bywash_sim::server::s3::S3::new());
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    server.put_object("cloud", "key", b"body").await;
+    let page = list(&server, "cloud", "").await;
+    let item = &page["items"][0];
+    assert_eq!((&item["name"], &item["size"]), (&json!("key"), &json!("4")));
+    for absent in ["contentType", "metageneration", "crc32c"] {
+        assert!(item.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[tokio::test]
+async fn page_with_much_metadata_has_fewer_items_and_the_next_continues() {
+    let server = GcsServer::start().await;
+    let long = "x".repeat(2000);
+    let keys: Vec<String> = (0..40).map(|number| format!("key{number:02}")).collect();
+    for key in &keys {
+        server.put_object("memory", key, b"x").await;
+        let object = format!("/storage/v1/b/memory/o/{key}");
+        let body = format!(r#"{{"contentDisposition":"{long}","metadata":{{"a":"{long}"}}}}"#);
+        server
+            .send("PATCH", &object, &[], body.as_bytes())
+            .await
+            .expect(200);
+    }
+    let mut found = Vec::new();
+    let mut pages = 0;
+    let mut query = "maxResults=40".to_owned();
+    loop {
+        let page = list(&server, "memory", &query).await;
+        found.extend(names(&page).into_iter().map(str::to_owned));
+        pages += 1;
+        match page["nextPageToken"].as_str() {
+            Some(token) => query = format!("maxResults=40&pageToken={token}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, keys);
+    assert!(pages > 1, "the page is limited in bytes");
+}
+
+#[tokio::test]
+async fn pattern_leaves_out_other_names() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        for key in ["a1", "a2", "b/1.csv", "b/2.csv", "b/c/3.csv", "b/d.txt"] {
+            server.put_object(bucket, key, b"x").await;
+        }
+        for (query, expected) in [
+            ("matchGlob=a*", &["a1", "a2"][..]),
+            ("matchGlob=b/*.csv", &["b/1.csv", "b/2.csv"]),
+            ("matchGlob=b/**.csv", &["b/1.csv", "b/2.csv", "b/c/3.csv"]),
+            ("matchGlob=**.{txt,none}", &["b/d.txt"]),
+            ("matchGlob=*&prefix=a", &["a1", "a2"]),
+            ("matchGlob=b/**&prefix=b/c", &["b/c/3.csv"]),
+            ("matchGlob=b/**&prefix=a", &[]),
+            (
+                "matchGlob=b/**&startOffset=b/2&endOffset=b/d",
+                &["b/2.csv", "b/c/3.csv"],
+            ),
+        ] {
+            let page = list(&server, bucket, query).await;
+            assert_eq!(names(&page), expected, "{bucket}: {query}");
+            assert!(page.get("nextPageToken").is_none(), "{query}");
+        }
+        let page = list(&server, bucket, "matchGlob=**.csv&maxResults=2").await;
+        assert_eq!(names(&page), ["b/1.csv", "b/2.csv"]);
+        let token = page["nextPageToken"].as_str().unwrap();
+        let query = format!("matchGlob=**.csv&maxResults=2&pageToken={token}");
+        assert_eq!(names(&list(&server, bucket, &query).await), ["b/c/3.csv"]);
+    }
+    for (query, status, reason) in [
+        ("matchGlob=[a", 400, "invalid"),
+        ("matchGlob=*&delimiter=/", 501, "notImplemented"),
+    ] {
+        let target = format!("/storage/v1/b/folder/o?{query}");
+        refused(server.get(&target).await, status, reason);
+    }
+}
+
+#[tokio::test]
+async fn objects_named_as_a_prefix_are_items_if_the_client_wants_them() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        for key in ["a", "b/", "b/1", "c/1", "d"] {
+            server.put_object(bucket, key, b"x").await;
+        }
+        let without = list(&server, bucket, "delimiter=/").await;
+        assert_eq!(names(&without), ["a", "d"]);
+        for value in ["true", "True"] {
+            let query = format!("delimiter=/&includeTrailingDelimiter={value}");
+            let page = list(&server, bucket, &query).await;
+            assert_eq!(names(&page), ["a", "b/", "d"], "{bucket}");
+            assert_eq!(page["prefixes"], json!(["b/", "c/"]));
+        }
+    }
+}
