@@ -13,6 +13,7 @@ mod door;
 mod error;
 mod generation;
 mod glob;
+mod gunzip;
 mod insert;
 mod list;
 mod metadata;

@@ -1,8 +1,8 @@
 //! Objects: metadata, bytes, deletion.
 
-use bywash::{Bucket, DeleteCondition, PieceByPiece, ReadInfo};
+use bywash::{Bucket, DeleteCondition, PieceByPiece, ReadInfo, Share};
 use futures::TryStreamExt;
-use http::header::{CONTENT_LENGTH, RANGE};
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, RANGE, VARY, WARNING};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -15,8 +15,9 @@ use super::condition::{current, named};
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
+use super::gunzip::{self, GUNZIP_BYTES, is_due};
 use super::resource::{self, ObjectResource, media_headers};
-use crate::errors::{OperationContext, from_store, invalid_range, no_such_key};
+use crate::errors::{OperationContext, from_engine, from_store, invalid_range, no_such_key};
 use crate::meta::{bare, text};
 use crate::range::{content_range, normalize_range};
 
@@ -87,7 +88,7 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         conditions.check_read(numbers, &named(doing))?;
     }
     let range = text(&request.parts.headers, RANGE.as_str());
-    let range = range.and_then(|text| Range::parse(text).ok());
+    let mut range = range.and_then(|text| Range::parse(text).ok());
     if let Some(Range::Suffix { length: 0 }) = range {
         let meta = head(&bucket, &path, doing).await?.meta;
         return Err(invalid_range(doing, meta.size).into());
@@ -98,15 +99,25 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     };
     // The connection drops each piece once the socket has accepted it.
     options.extensions.insert(PieceByPiece);
-    let read = bucket.get_opts(&path, options).await;
-    let read = read.map_err(|error| from_store(doing, &error))?;
+    let read = bucket.get_opts(&path, options.clone()).await;
+    let mut read = read.map_err(|error| from_store(doing, &error))?;
+    let is_gunzipped = read.meta.size > 0 && is_due(&read.attributes, &request.parts.headers);
+    if is_gunzipped && range.take().is_some() {
+        // Decompressed bytes have no ranges.
+        options.range = None;
+        let whole = bucket.get_opts(&path, options).await;
+        read = whole.map_err(|error| from_store(doing, &error))?;
+    }
     conditions.check_read(VersionNumbers::of(&bucket, &read), &named(doing))?;
+    if let Some(info) = read.extensions.get::<ReadInfo>() {
+        request.context.note_cache(info.outcome);
+    }
+    if is_gunzipped && is_due(&read.attributes, &request.parts.headers) {
+        return gunzipped(door, &bucket, read, doing).await;
+    }
     let size = read.meta.size;
     if range.is_some() && size == 0 {
         return Err(invalid_range(doing, 0).into());
-    }
-    if let Some(info) = read.extensions.get::<ReadInfo>() {
-        request.context.note_cache(info.outcome);
     }
     let mut headers = media_headers(&bucket, &read, range.is_none());
     let mut status = StatusCode::OK;
@@ -120,6 +131,41 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let body = StreamBody::new(read.into_stream().map_ok(Frame::data));
     let mut response = Response::new(Body::http_body_unsync(body));
     *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Returns the bytes of a gzip file, decompressed. Its digests are not theirs.
+async fn gunzipped(
+    door: &Door,
+    bucket: &Bucket,
+    read: GetResult,
+    doing: OperationContext<'_>,
+) -> GcsResult<Response<Body>> {
+    let mut headers = media_headers(bucket, &read, false);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    let engine = &door.engine;
+    let charge = engine
+        .reserve(
+            Share::Download,
+            GUNZIP_BYTES,
+            doing.operation,
+            &named(doing),
+        )
+        .await
+        .map_err(|error| from_engine(doing, &error))?;
+    let opened = gunzip::open(read.into_stream(), charge).await;
+    let body = match opened.map_err(|error| from_store(doing, &error))? {
+        Ok(decompressed) => {
+            headers.remove(CONTENT_ENCODING);
+            headers.insert(WARNING, HeaderValue::from_static("214 Bywash gunzipped"));
+            decompressed
+        }
+        Err(unchanged) => unchanged,
+    };
+    let body = StreamBody::new(body.map_ok(Frame::data));
+    let mut response = Response::new(Body::http_body_unsync(body));
     *response.headers_mut() = headers;
     Ok(response)
 }

@@ -18,6 +18,7 @@ mod documents;
 mod etags;
 mod gcs;
 mod gcs_batch;
+mod gcs_gunzip;
 mod gcs_lists;
 mod gcs_patch;
 mod gcs_server;

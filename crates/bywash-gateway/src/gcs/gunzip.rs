@@ -1,0 +1,257 @@
+//! Decompression of objects that are stored with `contentEncoding: gzip`, for clients that do not take gzip.
+//!
+//! The memory of a response is fixed, however far its bytes expand: a piece is decompressed when the one before it was sent.
+
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use bywash::{PartBody, Reservation};
+use flate2::bufread::MultiGzDecoder;
+use futures::{Stream, StreamExt};
+use http::HeaderMap;
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL};
+use object_store::{Attribute, Attributes, Error as StoreError};
+
+/// Max bytes of a decompressed piece, as of a response's unsent bytes.
+const PIECE_BYTES: usize = crate::limits::MAX_UNSENT_BYTES;
+/// Memory of one decompression: window and tables, the buffer, and two pieces that wait to be sent.
+pub(crate) const GUNZIP_BYTES: u64 = 64 * 1024 + 3 * PIECE_BYTES as u64;
+/// What a gzip file begins with.
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Whether an object is decompressed for a client: it is stored as gzip, and neither of them forbids it.
+pub(crate) fn is_due(attributes: &Attributes, headers: &HeaderMap) -> bool {
+    let kept = |attribute| {
+        attributes
+            .get(&attribute)
+            .map_or("", |value| value.as_ref())
+    };
+    let is_gzip = kept(Attribute::ContentEncoding)
+        .trim()
+        .eq_ignore_ascii_case("gzip");
+    let is_fixed = kept(Attribute::CacheControl)
+        .split(',')
+        .any(|directive| directive.trim().eq_ignore_ascii_case("no-transform"));
+    is_gzip && !is_fixed && !takes_gzip(headers)
+}
+
+/// Whether a client takes gzip, or bytes as they are stored.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let values = |name| {
+        let values = headers.get_all(name).iter();
+        values.filter_map(|value| value.to_str().ok())
+    };
+    let takes = |coding: &str| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        let refused = quality
+            .trim()
+            .strip_prefix("q=")
+            .and_then(|quality| quality.trim().parse().ok())
+            .is_some_and(|quality: f32| quality <= 0.0);
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    };
+    values(ACCEPT_ENCODING).any(|value| value.split(',').any(takes))
+        || values(CACHE_CONTROL).any(|value| value.contains("no-transform"))
+}
+
+/// Compressed bytes that have arrived.
+#[derive(Debug, Default)]
+struct Arrived {
+    bytes: Bytes,
+    is_over: bool,
+}
+
+impl Read for Arrived {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let held = self.fill_buf()?;
+        let length = held.len().min(into.len());
+        into[..length].copy_from_slice(&held[..length]);
+        self.consume(length);
+        Ok(length)
+    }
+}
+
+impl BufRead for Arrived {
+    /// Fails with `WouldBlock` until more has arrived.
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self.bytes.is_empty() && !self.is_over {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(&self.bytes),
+        }
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.bytes.advance(length);
+    }
+}
+
+/// The bytes of a gzip file, decompressed.
+struct Gunzip {
+    body: PartBody,
+    decoder: MultiGzDecoder<Arrived>,
+    buffer: Box<[u8]>,
+    is_over: bool,
+    _charge: Reservation,
+}
+
+impl Stream for Gunzip {
+    type Item = Result<Bytes, StoreError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        while !this.is_over {
+            match this.decoder.read(&mut this.buffer) {
+                Ok(0) => this.is_over = true,
+                Ok(length) => {
+                    let piece = Bytes::copy_from_slice(&this.buffer[..length]);
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    match ready!(this.body.poll_next_unpin(cx)) {
+                        Some(Ok(bytes)) => this.decoder.get_mut().bytes = bytes,
+                        Some(Err(error)) => {
+                            this.is_over = true;
+                            return Poll::Ready(Some(Err(error)));
+                        }
+                        None => this.decoder.get_mut().is_over = true,
+                    }
+                }
+                Err(error) => {
+                    this.is_over = true;
+                    return Poll::Ready(Some(Err(StoreError::Generic {
+                        store: "gzip",
+                        source: Box::new(error),
+                    })));
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// Returns the decompressed bytes of an object; `Err` with them as they are if they are no gzip file. The caller has charged
+/// [`GUNZIP_BYTES`].
+pub(crate) async fn open(
+    mut body: PartBody,
+    charge: Reservation,
+) -> Result<Result<PartBody, PartBody>, StoreError> {
+    let first = body.next().await.transpose()?.unwrap_or_default();
+    if !first.starts_with(&MAGIC) {
+        let first = futures::stream::iter([Ok(first)]);
+        return Ok(Err(first.chain(body).boxed()));
+    }
+    let arrived = Arrived {
+        bytes: first,
+        is_over: false,
+    };
+    let gunzip = Gunzip {
+        body,
+        decoder: MultiGzDecoder::new(arrived),
+        buffer: vec![0; PIECE_BYTES].into_boxed_slice(),
+        is_over: false,
+        _charge: charge,
+    };
+    Ok(Ok(gunzip.boxed()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io::Write;
+
+    use bywash::{Engine, Share};
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use futures::TryStreamExt;
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Decompresses a file that arrives in pieces of `size` bytes.
+    async fn opened(file: &[u8], size: usize) -> Result<PartBody, PartBody> {
+        let pieces: Vec<_> = file
+            .chunks(size)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .collect();
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        let charge = engine.try_reserve(Share::Download, GUNZIP_BYTES).unwrap();
+        let body = futures::stream::iter(pieces).boxed();
+        open(body, charge).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn files_are_decompressed_however_they_are_cut() {
+        let text: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
+        // Two members, as `cat a.gz b.gz` makes them.
+        let file = [gzip(&text), gzip(b"end")].concat();
+        for size in [2, 3, 1000, file.len()] {
+            let body = opened(&file, size).await.ok().unwrap();
+            let pieces: Vec<Bytes> = body.try_collect().await.unwrap();
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
+            assert!(pieces.concat() == [&text[..], b"end"].concat(), "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn piece_of_a_bomb_is_no_longer_than_any() {
+        let file = gzip(&vec![0; 64 << 20]);
+        assert!(file.len() < 100 << 10);
+        let mut body = opened(&file, file.len()).await.ok().unwrap();
+        let mut length = 0;
+        while let Some(piece) = body.try_next().await.unwrap() {
+            assert!(piece.len() <= PIECE_BYTES);
+            length += piece.len();
+        }
+        assert_eq!(length, 64 << 20);
+    }
+
+    #[tokio::test]
+    async fn cut_and_damaged_files_fail_and_others_pass_unchanged() {
+        let file = gzip(&[7; 10_000]);
+        let mut damaged = file.clone();
+        let last = damaged.len() - 6;
+        damaged[last] ^= 1;
+        for file in [&file[..file.len() - 1], &damaged] {
+            let body = opened(file, 100).await.ok().unwrap();
+            assert!(body.try_collect::<Vec<_>>().await.is_err());
+        }
+        let plain = opened(b"plain", 2).await.err().unwrap();
+        let plain: Vec<Bytes> = plain.try_collect().await.unwrap();
+        assert_eq!(plain.concat(), b"plain");
+    }
+
+    #[test]
+    fn gzip_is_decompressed_unless_object_or_client_forbids_it() {
+        let gzip = [(Attribute::ContentEncoding, "gzip")];
+        let fixed = [
+            (Attribute::ContentEncoding, "gzip"),
+            (Attribute::CacheControl, "public, no-transform"),
+        ];
+        let none: [(Attribute, &str); 0] = [];
+        let accept = |value: &'static str| {
+            HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(value))])
+        };
+        for (headers, due) in [
+            (HeaderMap::new(), true),
+            (accept("identity"), true),
+            (accept("gzip;q=0"), true),
+            (accept("deflate, GZIP"), false),
+            (accept("gzip;q=0.5"), false),
+        ] {
+            assert_eq!(is_due(&Attributes::from_iter(gzip.clone()), &headers), due);
+            assert!(!is_due(&Attributes::from_iter(fixed.clone()), &headers));
+            assert!(!is_due(&Attributes::from_iter(none.clone()), &headers));
+        }
+        let value = HeaderValue::from_static("no-transform");
+        let headers = HeaderMap::from_iter([(CACHE_CONTROL, value)]);
+        assert!(!is_due(&Attributes::from_iter(gzip), &headers));
+    }
+}

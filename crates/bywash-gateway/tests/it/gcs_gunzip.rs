@@ -1,0 +1,99 @@
+//! The JSON API of Google's storage: objects that are stored as gzip, for clients that take it and others.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::gcs::refused;
+use crate::gcs_server::GcsServer;
+use crate::http::pattern;
+use crate::server::BUCKETS;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Writes an object with this metadata.
+async fn put(server: &GcsServer, bucket: &str, key: &str, body: &[u8], metadata: &str) {
+    server.put_object(bucket, key, body).await;
+    let object = format!("/storage/v1/b/{bucket}/o/{key}");
+    let set = server.send_owned("PATCH", object, metadata.as_bytes());
+    set.await.expect(200);
+}
+
+#[tokio::test]
+async fn gzip_is_decompressed_for_clients_that_do_not_take_it() {
+    let server = GcsServer::start().await;
+    let text = pattern(5 << 20);
+    let file = gzip(&text);
+    for bucket in BUCKETS {
+        put(
+            &server,
+            bucket,
+            "key",
+            &file,
+            r#"{"contentEncoding":"gzip"}"#,
+        )
+        .await;
+        let target = format!("/storage/v1/b/{bucket}/o/key?alt=media");
+        for headers in [&[][..], &[("Range", "bytes=5-9")]] {
+            let read = server.send("GET", &target, headers, b"").await.expect(200);
+            assert!(read.body == text, "{bucket}");
+            let length = file.len().to_string();
+            for (name, value) in [
+                ("content-encoding", None),
+                ("content-length", None),
+                ("x-goog-hash", None),
+                ("x-goog-stored-content-encoding", Some("gzip")),
+                ("x-goog-stored-content-length", Some(&*length)),
+                ("warning", Some("214 Bywash gunzipped")),
+                ("accept-ranges", Some("none")),
+                ("vary", Some("Accept-Encoding")),
+            ] {
+                assert_eq!(read.header(name), value, "{name}");
+            }
+        }
+        for header in [
+            ("Accept-Encoding", "gzip, deflate"),
+            ("Cache-Control", "no-transform"),
+        ] {
+            let read = server
+                .send("GET", &target, &[header], b"")
+                .await
+                .expect(200);
+            assert!(read.body == file, "{bucket}");
+            assert_eq!(read.header("content-encoding"), Some("gzip"));
+            assert!(read.header("warning").is_none() && read.header("x-goog-hash").is_some());
+            let part = [header, ("Range", "bytes=0-1")];
+            let read = server.send("GET", &target, &part, b"").await.expect(206);
+            assert_eq!(read.body, [0x1f, 0x8b]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_objects_pass_as_they_are_stored() {
+    let server = GcsServer::start().await;
+    let file = gzip(b"text");
+    let fixed = r#"{"contentEncoding":"gzip","cacheControl":"no-transform"}"#;
+    for (body, metadata) in [
+        (&file[..], fixed),
+        (b"no gzip file", r#"{"contentEncoding":"gzip"}"#),
+        (b"", r#"{"contentEncoding":"gzip"}"#),
+        (&file, r#"{"contentEncoding":"br"}"#),
+    ] {
+        put(&server, "folder", "key", body, metadata).await;
+        let read = server.get("/storage/v1/b/folder/o/key?alt=media").await;
+        let read = read.expect(200);
+        assert_eq!(read.body, body, "{metadata}");
+        assert!(read.header("content-encoding").is_some() && read.header("warning").is_none());
+    }
+    refused(
+        server.get("/storage/v1/b/folder/o/absent?alt=media").await,
+        404,
+        "notFound",
+    );
+}
