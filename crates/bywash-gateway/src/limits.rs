@@ -81,6 +81,8 @@ pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 pub(crate) const MAX_BATCH_RESPONSE_BYTES: usize = 16 << 10;
 /// Max bytes of a pattern of names: the time of a match is as long as the pattern, for each byte of a name.
 pub(crate) const MAX_GLOB_BYTES: usize = 256;
+/// Max depth of the fields that a client selects of a document; documents are five deep.
+pub(crate) const MAX_FIELDS_DEPTH: usize = 16;
 /// Max bytes of the name of a resumable session, in a file's name: 64 digits.
 pub(crate) const SESSION_ID_BYTES: usize = 64;
 /// Lifetime of a resumable session, and of the record of its end, as in Google's storage: a week.

@@ -134,6 +134,7 @@ fn is_served(operation: Operation) -> bool {
         operation,
         Operation::GetBucket
             | Operation::DeleteBucket
+            | Operation::PatchBucket
             | Operation::GetObject
             | Operation::DeleteObject
             | Operation::PatchObject

@@ -1,14 +1,15 @@
-//! Buckets: list, insert, get, delete.
+//! Buckets: list, insert, get, delete, and changes that change nothing.
 
 use bywash::{BucketInfo, EngineError};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use s3s::Body;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::body::document;
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
+use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
 use super::resource::{self, BucketResource};
 use crate::errors::{OperationContext, from_engine, no_such_bucket};
@@ -57,7 +58,7 @@ pub(crate) async fn list(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
 struct NewBucket {
     name: String,
     #[serde(flatten)]
-    others: serde_json::Map<String, serde_json::Value>,
+    others: Map<String, Value>,
 }
 
 /// Properties of a new bucket that are taken and have no effect: all buckets are alike.
@@ -78,18 +79,12 @@ pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     let endpoint = door.endpoint(&request.parts);
     let new: NewBucket = serde_json::from_slice(&document(body).await?)
         .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?;
-    let is_empty = |value: &serde_json::Value| match value {
-        serde_json::Value::Object(map) => map.is_empty(),
-        value => value.is_null() || *value == false,
-    };
     let other = new
         .others
         .iter()
         .find(|(name, value)| !IGNORED.contains(&name.as_str()) && !is_empty(value));
     if let Some((name, _)) = other {
-        return Err(GcsError::not_served(format!(
-            "The property {name} of a bucket is not served here; leave it out."
-        )));
+        return Err(not_served(name));
     }
     let doing = OperationContext::new("create bucket", &new.name, "");
     match door.engine.create_bucket(&new.name) {
@@ -105,15 +100,74 @@ pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     }
 }
 
-async fn describe(door: &Door, name: &str, endpoint: &str) -> GcsResult<Response<Body>> {
+/// Whether a property says nothing.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        value => value.is_null() || *value == false,
+    }
+}
+
+fn not_served(name: &str) -> GcsError {
+    GcsError::not_served(format!(
+        "The property {name} of a bucket is not served here; leave it out."
+    ))
+}
+
+async fn resource(door: &Door, name: &str, endpoint: &str) -> GcsResult<BucketResource> {
     let found = all(door).await?;
     let info = found.iter().find(|info| info.name == name);
     let info = info.ok_or_else(|| no_such_bucket(name))?;
-    resource::document(&BucketResource::new(info, endpoint))
+    Ok(BucketResource::new(info, endpoint))
+}
+
+async fn describe(door: &Door, name: &str, endpoint: &str) -> GcsResult<Response<Body>> {
+    resource::document(&resource(door, name, endpoint).await?)
+}
+
+/// Checks the conditions on a bucket's metadata, which are never changed.
+fn check(request: &GcsRequest) -> GcsResult<()> {
+    let numbers = VersionNumbers {
+        generation: 1,
+        metageneration: 1,
+    };
+    let conditions = Conditions::of(&request.query)?;
+    let name = &request.route.bucket;
+    match request.parts.method {
+        Method::GET => conditions.check_read(numbers, name),
+        _ => conditions.check_write(numbers, name),
+    }
+}
+
+/// Accepts a change that changes nothing: buckets have no settings here.
+pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let body = body_of(request);
+    let doing = request.doing("change the bucket");
+    let given: Map<String, Value> = {
+        let documents = &request.documents;
+        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
+        serde_json::from_slice(&document(body).await?)
+            .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?
+    };
+    door.bucket(doing.bucket)?;
+    check(request)?;
+    let endpoint = door.endpoint(&request.parts);
+    let current = resource(door, doing.bucket, &endpoint).await?;
+    let current = serde_json::to_value(&current);
+    let current = current.map_err(|error| GcsError::unavailable(error.to_string()))?;
+    let other = given
+        .iter()
+        .find(|(name, value)| !is_empty(value) && current.get(name) != Some(value));
+    match other {
+        Some((name, _)) => Err(not_served(name)),
+        None => resource::document(&current),
+    }
 }
 
 pub(crate) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     door.bucket(&request.route.bucket)?;
+    check(request)?;
     let endpoint = door.endpoint(&request.parts);
     describe(door, &request.route.bucket, &endpoint).await
 }
@@ -121,6 +175,7 @@ pub(crate) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
 pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let name = &request.route.bucket;
     door.bucket(name)?;
+    check(request)?;
     let doing = OperationContext::new("delete bucket", name, "");
     let deleted = door.engine.delete_bucket(name).await;
     deleted.map_err(|error| from_engine(doing, &error))?;

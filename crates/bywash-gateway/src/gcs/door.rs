@@ -21,6 +21,7 @@ use s3s::Body;
 
 use super::body::BodyStream;
 use super::error::{GcsError, GcsResult};
+use super::fields::Fields;
 use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
@@ -225,6 +226,7 @@ impl Door {
         self.admit(&request)?;
         request.query.refuse_not_served()?;
         refuse_customer_keys(&request)?;
+        let fields = Fields::of(&request.query)?;
         let operation = request.route.operation;
         let request = &mut request;
         let response = match operation {
@@ -232,6 +234,7 @@ impl Door {
             Operation::InsertBucket => buckets::insert(self, request).await,
             Operation::GetBucket => buckets::get(self, request).await,
             Operation::DeleteBucket => buckets::delete(self, request).await,
+            Operation::PatchBucket => buckets::patch(self, request).await,
             Operation::ListObjects => list::objects(self, request).await,
             Operation::GetObject => read::metadata(self, request).await,
             Operation::ReadObject => read::media(self, request).await,
@@ -246,7 +249,21 @@ impl Door {
             Operation::Session => super::sessions::serve(self, request).await,
             Operation::Batch => batch::serve(self, request).await,
         }?;
-        Ok(response.map(|body| request.documents.settle(body)))
+        let has_document = !matches!(operation, Operation::ReadObject | Operation::Batch);
+        Ok(response.map(|body| {
+            let fields = fields.as_ref().filter(|_| has_document);
+            request.documents.settle(selected(body, fields))
+        }))
+    }
+}
+
+/// Returns the part of a document that the client wants.
+fn selected(body: Body, fields: Option<&Fields>) -> Body {
+    let document = fields.and_then(|fields| Some((fields, body.bytes()?)));
+    let document = document.filter(|(_, document)| !document.is_empty());
+    match document.and_then(|(fields, document)| fields.select(&document)) {
+        Some(selected) => Body::from(selected),
+        None => body,
     }
 }
 

@@ -11,6 +11,7 @@ mod condition;
 mod copy;
 mod door;
 mod error;
+mod fields;
 mod generation;
 mod glob;
 mod gunzip;

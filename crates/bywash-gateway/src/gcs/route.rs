@@ -14,6 +14,7 @@ pub(crate) enum Operation {
     InsertBucket,
     GetBucket,
     DeleteBucket,
+    PatchBucket,
     ListObjects,
     GetObject,
     ReadObject,
@@ -37,6 +38,7 @@ impl Operation {
             Self::InsertBucket => "storage.buckets.insert",
             Self::GetBucket => "storage.buckets.get",
             Self::DeleteBucket => "storage.buckets.delete",
+            Self::PatchBucket => "storage.buckets.patch",
             Self::ListObjects => "storage.objects.list",
             Self::GetObject => "storage.objects.get",
             Self::ReadObject => "storage.objects.get.media",
@@ -134,6 +136,7 @@ impl Route {
             return match *method {
                 Method::GET => Some(Self::new(Operation::GetBucket, rest, "")),
                 Method::DELETE => Some(Self::new(Operation::DeleteBucket, rest, "")),
+                Method::PATCH | Method::PUT => Some(Self::new(Operation::PatchBucket, rest, "")),
                 _ => None,
             };
         };
@@ -220,6 +223,8 @@ mod tests {
             ("POST", "/batch/storage/v1", Batch, "", ""),
             ("GET", "/storage/v1/b/data", GetBucket, "data", ""),
             ("DELETE", "/storage/v1/b/data", DeleteBucket, "data", ""),
+            ("PATCH", "/storage/v1/b/data", PatchBucket, "data", ""),
+            ("PUT", "/storage/v1/b/data", PatchBucket, "data", ""),
             ("GET", "/storage/v1/b/data/o", ListObjects, "data", ""),
             (
                 "GET",

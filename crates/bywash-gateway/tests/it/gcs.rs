@@ -420,7 +420,6 @@ async fn what_is_not_served_is_refused_by_name() {
     let server = GcsServer::start().await;
     server.put_object("folder", "key", b"x").await;
     for (method, target) in [
-        ("PATCH", "/storage/v1/b/folder"),
         ("GET", "/storage/v1/b/folder/iam"),
         ("GET", "/storage/v1/projects/p/serviceAccount"),
         ("GET", "/storage/v1/b/folder/o/key?kmsKeyName=k"),

@@ -145,3 +145,69 @@ async fn objects_named_as_a_prefix_are_items_if_the_client_wants_them() {
         }
     }
 }
+
+#[tokio::test]
+async fn documents_have_the_fields_that_the_client_wants() {
+    let server = GcsServer::start().await;
+    for key in ["a", "b"] {
+        server.put_object("folder", key, b"x").await;
+    }
+    let page = list(
+        &server,
+        "folder",
+        "maxResults=1&fields=items(name,size),nextPageToken",
+    )
+    .await;
+    let token = page["nextPageToken"].clone();
+    assert_eq!(
+        page,
+        json!({"items": [{"name": "a", "size": "1"}], "nextPageToken": token})
+    );
+    let object = "/storage/v1/b/folder/o/a";
+    let found = server.get(&format!("{object}?fields=name,bucket")).await;
+    assert_eq!(
+        document(&found.expect(200)),
+        json!({"name": "a", "bucket": "folder"})
+    );
+    // The bytes of an object are no document.
+    let read = server.get(&format!("{object}?alt=media&fields=name")).await;
+    assert_eq!(read.expect(200).text(), "x");
+    let write = "/upload/storage/v1/b/folder/o?uploadType=media&name=c&fields=name(";
+    refused(server.post(write, &[], b"x").await, 400, "invalid");
+    let absent = server.get("/storage/v1/b/folder/o/c?fields=name").await;
+    refused(absent, 404, "notFound");
+}
+
+#[tokio::test]
+async fn buckets_take_changes_that_change_nothing() {
+    let server = GcsServer::start().await;
+    let bucket = "/storage/v1/b/folder";
+    let found = document(&server.get(bucket).await.expect(200));
+    for method in ["PATCH", "PUT"] {
+        let body = found.to_string();
+        let same = server.send(method, bucket, &[], body.as_bytes()).await;
+        assert_eq!(document(&same.expect(200)), found);
+        let same = server.send(method, bucket, &[], br#"{"labels":{}}"#).await;
+        same.expect(200);
+        for (name, body) in [
+            ("labels", r#"{"labels":{"a":"b"}}"#),
+            ("storageClass", r#"{"storageClass":"NEARLINE"}"#),
+            ("versioning", r#"{"versioning":{"enabled":true}}"#),
+        ] {
+            let response = server.send(method, bucket, &[], body.as_bytes()).await;
+            assert!(response.text().contains(name), "{}", response.text());
+            refused(response, 501, "notImplemented");
+        }
+    }
+    let stale = format!("{bucket}?ifMetagenerationMatch=2");
+    refused(
+        server.send("PATCH", &stale, &[], b"{}").await,
+        412,
+        "conditionNotMet",
+    );
+    refused(server.delete(&stale).await, 412, "conditionNotMet");
+    let absent = server
+        .send("PATCH", "/storage/v1/b/absent", &[], b"{}")
+        .await;
+    refused(absent, 404, "notFound");
+}
