@@ -379,6 +379,26 @@ fn sweep_drops_old_uploads_in_the_journal_and_at_the_store() {
 }
 
 #[test]
+fn sweep_reports_a_damaged_session_of_the_server_and_drops_the_rest() {
+    let fixture = UploadFixture::new(40 * MIB);
+    fixture.kill_at(2 * CHUNK_BYTES);
+    std::fs::remove_file(&fixture.journal()[0]).unwrap();
+    let sessions = fixture.path("data/gcs-sessions");
+    std::fs::create_dir(&sessions).unwrap();
+    let damaged = sessions.join(format!("{}.open", "0".repeat(64)));
+    std::fs::write(&damaged, "no line").unwrap();
+    let origin = format!("file://{}", fixture.path("origin").display());
+    let (output, printed) = fixture.uploads(&["sweep", "--older-than", "0s", &origin]);
+    assert!(!output.status.success());
+    assert_eq!(printed[0]["url"], fixture.url());
+    let named = damaged.display().to_string();
+    let error = format!("{}{}", stderr(&output), stdout(&output));
+    assert!(error.contains(&named), "{error}");
+    fixture.assert_nothing_open();
+    assert!(damaged.exists(), "nothing of the server is changed");
+}
+
+#[test]
 fn small_file_needs_no_journal_and_unknown_id_fails() {
     let fixture = UploadFixture::new(1000);
     let output = fixture.cp().output().unwrap();

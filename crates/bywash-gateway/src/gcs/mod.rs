@@ -29,4 +29,4 @@ mod serve;
 mod sessions;
 
 pub use serve::{GcsConfig, GcsServeError, serve_gcs};
-pub use sessions::gcs_session_tokens;
+pub use sessions::{GcsSessionTokens, gcs_session_tokens};

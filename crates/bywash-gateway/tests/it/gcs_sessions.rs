@@ -537,3 +537,53 @@ async fn writers_beyond_the_memory_for_them_continue_from_their_files() {
         assert!(content(&server, bucket, "key").await == body);
     }
 }
+
+/// A store that notes at each request for the metadata of an object whether the end of a session is recorded.
+struct Watched {
+    store: std::sync::Arc<bywash_sim::server::s3::S3>,
+    sessions: std::sync::OnceLock<std::path::PathBuf>,
+    recorded: parking_lot::Mutex<Vec<bool>>,
+}
+
+impl bywash_sim::server::Protocol for Watched {
+    fn respond(
+        &self,
+        request: &bywash_sim::server::HttpRequest,
+    ) -> bywash_sim::server::HttpResponse {
+        if request.method == "HEAD"
+            && let Some(folder) = self.sessions.get()
+        {
+            let mut files = std::fs::read_dir(folder).unwrap();
+            let is_done = files.any(|file| {
+                file.unwrap()
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .ends_with(".done")
+            });
+            self.recorded.lock().push(is_done);
+        }
+        self.store.respond(request)
+    }
+}
+
+#[tokio::test]
+async fn end_is_recorded_before_the_object_is_looked_at() {
+    let watched = std::sync::Arc::new(Watched {
+        store: bywash_sim::server::s3::S3::new(),
+        sessions: std::sync::OnceLock::new(),
+        recorded: parking_lot::Mutex::default(),
+    });
+    let protocol = std::sync::Arc::<Watched>::clone(&watched);
+    let store = bywash_sim::server::Server::start(protocol).await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    let session = Session::start(&server, "cloud", "key", "", b"").await;
+    let sessions = server.sessions.path().to_owned();
+    watched.sessions.set(sessions).unwrap();
+    let object = finished(&session.put("bytes 0-3/4", b"once").await, 4);
+    assert!(object["generation"].is_string());
+    let recorded = watched.recorded.lock().clone();
+    assert!(!recorded.is_empty() && recorded.iter().all(|is_done| *is_done));
+    assert_eq!(finished(&session.status("*").await, 4), object);
+}

@@ -8,7 +8,7 @@ use bywash::time::parse_duration;
 use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
 use bywash_console::ListedUploads;
-use bywash_gateway::{gcs_session_tokens, open_uploads};
+use bywash_gateway::{GcsSessionTokens, gcs_session_tokens, open_uploads};
 use chrono::Utc;
 
 use super::{drop_upload, journal, take};
@@ -63,6 +63,12 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
                 Err(failure) => failed.push(failure.message),
             }
         }
+    }
+    for (file, reason) in resumable(args)?.damaged {
+        let file = file.display();
+        failed.push(format!(
+            "{file} is left: {reason}; the server removes it in a week"
+        ));
     }
     for (name, bucket) in &origins {
         if let Err(failure) = orphans(args, sweep, name, bucket).await {
@@ -119,13 +125,18 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
         ))
     })?;
     known.extend(clients.into_iter().map(|open| SessionToken(open.id)));
-    let resumable = gcs_session_tokens(&args.data_dir.join(GCS_SESSIONS)).map_err(|error| {
+    // A damaged one cannot be continued, so its parts at the store are an orphan.
+    known.extend(resumable(args)?.tokens);
+    Ok(known)
+}
+
+/// Resumable sessions of clients of `bywash serve`.
+fn resumable(args: &super::Args) -> Result<GcsSessionTokens, Failure> {
+    gcs_session_tokens(&args.data_dir.join(GCS_SESSIONS)).map_err(|error| {
         Failure::failed(format!(
             "cannot list the resumable sessions of the server, so none is dropped: {error}"
         ))
-    })?;
-    known.extend(resumable);
-    Ok(known)
+    })
 }
 
 /// Uploads of S3 clients that the running server of the data folder knows: in a cluster, those of all nodes, which are in no folder. None

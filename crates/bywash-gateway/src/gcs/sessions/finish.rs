@@ -64,26 +64,31 @@ impl Sessions {
                 return Err(self.rescue(&request.id, session, error).await);
             }
         };
+        // Before anything else: without its record, a repeated end would find no session.
+        let known = resource_of(put.as_ref(), &header).to_string();
+        self.record(&request.id, known.as_bytes()).await;
         let found = head(&bucket, &path, doing).await;
         let is_own = |found: &GetResult| match &put {
             Some(put) => is_version_of(put, &header, found),
             None => has_mark(found, &request.id),
         };
-        let resource = match found {
-            Ok(found) if is_own(&found) => {
-                let resource = ObjectResource::read(&bucket, doing.key, &found, &request.endpoint);
-                let resource = resource.with_crc32c(Some(&header.crc32c));
-                serde_json::to_vec(&resource)
-            }
+        let Some(found) = found.ok().filter(is_own) else {
             // Another writer replaced the object since then, or its metadata cannot be read now.
-            _ => serde_json::to_vec(&resource_of(put.as_ref(), &header)),
+            return Ok(SessionState::Finished(known.into_bytes()));
         };
+        let resource = ObjectResource::read(&bucket, doing.key, &found, &request.endpoint);
+        let resource = serde_json::to_vec(&resource.with_crc32c(Some(&header.crc32c)));
         let resource = resource.map_err(|error| GcsError::unavailable(error.to_string()))?;
-        if let Err(error) = self.files.finish(&request.id, &resource).await {
+        self.record(&request.id, &resource).await;
+        Ok(SessionState::Finished(resource))
+    }
+
+    /// Records the object that a session became.
+    async fn record(&self, id: &str, resource: &[u8]) {
+        if let Err(error) = self.files.finish(id, resource).await {
             // The object is there all the same.
             tracing::warn!(?error, "the end of a session could not be recorded");
         }
-        Ok(SessionState::Finished(resource))
     }
 
     /// Whether the object is that of an earlier end of this session, whose response was lost.

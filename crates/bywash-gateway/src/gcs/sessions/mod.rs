@@ -2,6 +2,7 @@
 //!
 //! * `record.rs` is what a session's file holds: the upload's token with all bytes that its store does not have, or the
 //!   object that it became.
+//! * `finished.rs` is the order of ends, whose records are limited in number; `tokens.rs` what another program learns.
 //! * `session_locks.rs` lets one request at a time work on a session; a newer one ends the body of an older one.
 //! * `range.rs` parses Content-Range.
 //! * `run.rs` adds the bytes of one request.
@@ -13,12 +14,14 @@
 
 mod cancel;
 mod finish;
+mod finished;
 mod range;
 mod record;
 mod run;
 mod session_locks;
+mod tokens;
 
-pub use self::record::gcs_session_tokens;
+pub use self::tokens::{GcsSessionTokens, gcs_session_tokens};
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -48,7 +51,8 @@ use super::resource::{encoded, json};
 use crate::digest::{Algorithm, Checksum, hex};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{
-    MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS, MAX_LIVE_SESSIONS_MEMORY_DIVISOR,
+    MAX_FINISHED_SESSIONS, MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS,
+    MAX_LIVE_SESSIONS_MEMORY_DIVISOR,
 };
 use crate::meta::{encode_metadata_for, mark_upload, refuse_text_for, text};
 
@@ -87,7 +91,7 @@ impl Sessions {
         let memory = engine.budget().limit();
         let live = memory / MAX_LIVE_SESSIONS_MEMORY_DIVISOR / MAX_LIVE_CHUNK_BYTES;
         Ok(Self {
-            files: SessionFiles::open(folder, limit)?,
+            files: SessionFiles::open(folder, limit, MAX_FINISHED_SESSIONS)?,
             engine,
             locks: SessionLocks::default(),
             live: Mutex::default(),

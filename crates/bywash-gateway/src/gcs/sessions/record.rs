@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::UploadToken;
-use bywash::origin::SessionToken;
 use bywash::staged_file::{StagedFile, open_folder, remove_leftovers};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{GcsError, GcsResult};
+use super::finished::FinishedSessions;
 use crate::limits::SESSION_ID_BYTES;
 
-const OPEN: &str = "open";
-const DONE: &str = "done";
+pub(super) const OPEN: &str = "open";
+pub(super) const DONE: &str = "done";
 
 /// What a session is for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +52,7 @@ pub(crate) struct SessionFiles {
     limit: usize,
     /// Number of open sessions.
     open: Arc<Mutex<usize>>,
+    finished: Arc<Mutex<FinishedSessions>>,
 }
 
 /// Writes a file durably. Blocks.
@@ -72,8 +73,8 @@ fn remove(path: &FsPath) -> io::Result<bool> {
 }
 
 impl SessionFiles {
-    /// Opens the folder, created if missing. Blocks.
-    pub(crate) fn open(folder: PathBuf, limit: usize) -> io::Result<Self> {
+    /// Opens the folder, created if missing, for at most `limit` open sessions and records of `max_finished`. Blocks.
+    pub(crate) fn open(folder: PathBuf, limit: usize, max_finished: usize) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -82,12 +83,25 @@ impl SessionFiles {
         remove_leftovers(&open_folder(&folder)?)?;
         let mut open = 0;
         for entry in fs::read_dir(&folder)? {
-            open += usize::from(entry?.path().extension().is_some_and(|kind| kind == OPEN));
+            let path = entry?.path();
+            if path.extension().is_none_or(|kind| kind != OPEN) {
+                continue;
+            }
+            match path.with_extension(DONE).try_exists()? {
+                // A crash between the two files.
+                true => _ = remove(&path)?,
+                false => open += 1,
+            }
+        }
+        let mut finished = FinishedSessions::read(&folder, max_finished)?;
+        for id in finished.beyond() {
+            remove(&folder.join(format!("{id}.{DONE}")))?;
         }
         Ok(Self {
             folder: Arc::new(folder),
             limit,
             open: Arc::new(Mutex::new(open)),
+            finished: Arc::new(Mutex::new(finished)),
         })
     }
 
@@ -170,7 +184,14 @@ impl SessionFiles {
         let (id, resource) = (id.to_owned(), resource.to_vec());
         self.run(move |files| {
             place(&files.folder, &format!("{id}.{DONE}"), &[&resource], true)?;
-            files.remove_open(&id).map(drop)
+            // The record of one end may be written twice.
+            if files.remove_open(&id)? {
+                let forgotten = files.finished.lock().add(&id);
+                for id in forgotten {
+                    remove(&files.file(&id, DONE))?;
+                }
+            }
+            Ok(())
         })
         .await
     }
@@ -193,7 +214,9 @@ impl SessionFiles {
         let id = id.to_owned();
         self.run(move |files| {
             let was_open = files.remove_open(&id)?;
-            remove(&files.file(&id, DONE))?;
+            if remove(&files.file(&id, DONE))? {
+                files.finished.lock().forget(&id);
+            }
             Ok(was_open)
         })
         .await
@@ -249,25 +272,27 @@ impl SessionFiles {
         .await
     }
 
-    /// Returns the sessions whose files were not written for this long. Those that cannot be read are left out.
+    /// Returns the sessions whose files were not written for this long, the oldest first. Those that cannot be read are left out.
     pub(crate) async fn older_than(&self, age: Duration) -> Vec<String> {
         let old = self.run(move |files| {
             let mut old = Vec::new();
             for entry in fs::read_dir(&*files.folder)? {
                 let entry = entry?;
-                if is_older(&entry.metadata()?, age)?
+                let found = entry.metadata()?;
+                if is_older(&found, age)?
                     && let Some(id) = entry.path().file_stem()
                 {
-                    old.push(id.to_string_lossy().into_owned());
+                    old.push((found.modified()?, id.to_string_lossy().into_owned()));
                 }
             }
-            Ok(old)
+            old.sort_unstable();
+            Ok(old.into_iter().map(|(_, id)| id).collect())
         });
         old.await.unwrap_or_default()
     }
 }
 
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     id.len() == SESSION_ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -278,7 +303,7 @@ fn unknown() -> GcsError {
 }
 
 /// Converts the absence of a file to `None`.
-fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -292,41 +317,13 @@ fn is_older(file: &Metadata, age: Duration) -> io::Result<bool> {
 }
 
 /// Parses the file of an open session. Returns what is damaged otherwise.
-fn parse(content: Vec<u8>) -> Result<(Header, UploadToken), String> {
+pub(super) fn parse(content: Vec<u8>) -> Result<(Header, UploadToken), String> {
     let line = content.iter().position(|byte| *byte == b'\n');
     let line = line.ok_or_else(|| "it has no line".to_owned())?;
     let header = serde_json::from_slice(&content[..line]).map_err(|error| error.to_string())?;
     let token = Bytes::from(content).split_off(line + 1);
     let token = UploadToken::from_bytes(token).map_err(|error| error.to_string())?;
     Ok((header, token))
-}
-
-/// Returns the origins' sessions of the open resumable sessions in a folder, which a server may use meanwhile. Changes
-/// nothing, and reads a file after the other. Blocks.
-///
-/// # Errors
-/// If a file cannot be read, or is damaged.
-pub fn gcs_session_tokens(folder: &FsPath) -> io::Result<Vec<SessionToken>> {
-    let mut tokens = Vec::new();
-    let Some(entries) = present(fs::read_dir(folder))? else {
-        return Ok(tokens);
-    };
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_none_or(|kind| kind != OPEN) {
-            continue;
-        }
-        // It may have ended in between.
-        let Some(content) = present(fs::read(&path))? else {
-            continue;
-        };
-        let (_, token) = parse(content).map_err(|reason| {
-            let text = format!("{}: {reason}", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        })?;
-        tokens.extend(token.session().cloned());
-    }
-    Ok(tokens)
 }
 
 #[cfg(test)]
@@ -342,7 +339,7 @@ mod tests {
     async fn sessions_past_their_age_are_found_and_others_are_not() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("sessions");
-        let files = SessionFiles::open(folder.clone(), 1).unwrap();
+        let files = SessionFiles::open(folder.clone(), 1, 1).unwrap();
         let second = Duration::from_secs(1);
         for (name, age) in [
             ("old.open", MAX_SESSION_AGE + second),
@@ -352,20 +349,61 @@ mod tests {
             let file = File::create(folder.join(name)).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
         }
-        let mut old = files.older_than(MAX_SESSION_AGE).await;
-        old.sort();
-        assert_eq!(old, ["old", "older"]);
+        let old = files.older_than(MAX_SESSION_AGE).await;
+        assert_eq!(old, ["older", "old"]);
     }
 
     #[tokio::test]
     async fn damaged_files_end_their_session() {
         let home = tempfile::tempdir().unwrap();
-        let files = SessionFiles::open(home.path().to_owned(), 1).unwrap();
+        let files = SessionFiles::open(home.path().to_owned(), 1, 1).unwrap();
         let id = "0".repeat(SESSION_ID_BYTES);
         for content in ["", "{", "{}\ntoken", "no line"] {
             fs::write(home.path().join(format!("{id}.open")), content).unwrap();
             let error = files.read_open(&id).await.err().unwrap();
             assert_eq!(error.status().as_u16(), 410, "{content}");
         }
+    }
+
+    #[tokio::test]
+    async fn records_of_the_oldest_ends_are_removed_beyond_their_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let open = |max| SessionFiles::open(home.path().to_owned(), 8, max).unwrap();
+        let id = |number: usize| format!("{number:0>64}");
+        let files = open(2);
+        for number in 0..3 {
+            let path = home.path().join(format!("{}.open", id(number)));
+            fs::write(&path, "").unwrap();
+            // The second record replaces the first, and counts once.
+            files.finish(&id(number), b"first").await.unwrap();
+            files.finish(&id(number), b"second").await.unwrap();
+            let done = File::options()
+                .append(true)
+                .open(path.with_extension("done"));
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64);
+            done.unwrap().set_modified(time).unwrap();
+        }
+        let first = files.read_resource(&id(0)).await.err().unwrap();
+        assert_eq!(first.status().as_u16(), 404);
+        for number in [1, 2] {
+            assert_eq!(files.read_resource(&id(number)).await.unwrap(), b"second");
+        }
+        let again = open(1);
+        assert!(again.read_resource(&id(1)).await.is_err());
+        assert!(again.read_resource(&id(2)).await.is_ok());
+        again.remove(&id(2)).await.unwrap();
+        assert!(again.finished.lock().add(&id(3)).is_empty());
+    }
+
+    #[test]
+    fn session_with_both_files_is_finished() {
+        let home = tempfile::tempdir().unwrap();
+        for kind in [OPEN, DONE] {
+            let name = format!("{}.{kind}", "0".repeat(SESSION_ID_BYTES));
+            fs::write(home.path().join(name), "{}").unwrap();
+        }
+        let files = SessionFiles::open(home.path().to_owned(), 1, 1).unwrap();
+        assert_eq!(files.open_sessions(), 0);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }
