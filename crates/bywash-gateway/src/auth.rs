@@ -15,10 +15,11 @@ use s3s::dto::CopySource;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::body::RequestContext;
-use crate::bucket_rules::{AllRules, UnsignedAccess};
+use crate::bucket_rules::AllRules;
 use crate::config::{Credential, Scope};
 use crate::errors::fault;
 use crate::host::Target;
+use crate::public_access::UnsignedAccess;
 
 /// The keys that may sign requests, by access key. A cheap handle.
 #[derive(Clone)]
@@ -105,17 +106,9 @@ impl Keys {
     /// Authorises an unsigned request.
     fn check_unsigned(&self, bucket: Option<&str>, extensions: &mut Extensions) -> S3Result<()> {
         let operation = extensions.get::<OperationName>().map(|name| name.0);
-        let access = operation.zip(bucket).map(|(operation, bucket)| {
-            // An unsigned request causes no request to other origins.
-            let kept = || {
-                let found = self.engine.bucket(bucket);
-                found.is_some_and(|bucket| bucket.takes_late_attributes())
-            };
-            match self.rules.unsigned(operation, bucket) {
-                UnsignedAccess::ByObject if !kept() => UnsignedAccess::Denied,
-                access => access,
-            }
-        });
+        let access = operation
+            .zip(bucket)
+            .map(|(operation, bucket)| self.rules.unsigned_access(&self.engine, operation, bucket));
         match access {
             Some(UnsignedAccess::Allowed) => {}
             Some(UnsignedAccess::ByObject) => {

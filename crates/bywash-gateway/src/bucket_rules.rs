@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bywash::Engine;
 use bywash::staged_file::{StagedFile, open_folder};
 use parking_lot::{Mutex, RwLock};
 use s3s::{S3ErrorCode, S3Result};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::PublicAccess;
 use crate::cors::CorsRule;
 use crate::errors::fault;
+use crate::public_access::UnsignedAccess;
 
 /// Extension of a bucket's file.
 const SUFFIX: &str = "json";
@@ -29,15 +31,6 @@ pub(crate) struct BucketRules {
     /// Canned ACL public-read: unsigned requests may list it.
     pub(crate) public_read: bool,
     pub(crate) cors: Vec<CorsRule>,
-}
-
-/// What an unsigned request may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnsignedAccess {
-    Denied,
-    Allowed,
-    /// If the ACL of the object says so.
-    ByObject,
 }
 
 /// The rules of all buckets.
@@ -84,8 +77,25 @@ impl AllRules {
         self.rules.read().get(bucket).cloned().unwrap_or_default()
     }
 
-    /// Returns what an unsigned request for an operation may do.
-    pub(crate) fn unsigned(&self, operation: &str, bucket: &str) -> UnsignedAccess {
+    /// Returns what an unsigned request for an operation, by its name in S3, may do. Such a request causes no request to other
+    /// origins than folders and memory: their objects are public by their bucket only.
+    pub(crate) fn unsigned_access(
+        &self,
+        engine: &Engine,
+        operation: &str,
+        bucket: &str,
+    ) -> UnsignedAccess {
+        let is_kept = || {
+            let found = engine.bucket(bucket);
+            found.is_some_and(|bucket| bucket.takes_late_attributes())
+        };
+        match self.unsigned(operation, bucket) {
+            UnsignedAccess::ByObject if !is_kept() => UnsignedAccess::Denied,
+            access => access,
+        }
+    }
+
+    fn unsigned(&self, operation: &str, bucket: &str) -> UnsignedAccess {
         let public = self.public.get(bucket);
         match operation {
             "GetObject" | "HeadObject" if public.is_some() => UnsignedAccess::Allowed,

@@ -39,6 +39,7 @@ mod object_parts;
 mod ops;
 mod other_sites;
 mod passing;
+mod public_access;
 mod range;
 mod record;
 mod request_xml;

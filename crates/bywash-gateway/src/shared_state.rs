@@ -43,6 +43,11 @@ impl SharedState {
         let _ = self.0.buckets.set(kept);
     }
 
+    /// Returns the rules of buckets, once an S3 endpoint has opened them.
+    pub(crate) fn rules(&self) -> Option<Arc<AllRules>> {
+        self.0.buckets.get().map(|kept| Arc::clone(&kept.rules))
+    }
+
     /// Removes what is kept of a bucket that was deleted.
     pub(crate) async fn bucket_removed(&self, bucket: &str) -> S3Result<()> {
         match self.0.buckets.get() {

@@ -19,6 +19,7 @@ use hyper::service::Service;
 use object_store::path::Path;
 use s3s::Body;
 
+use super::admit::{Admission, admit};
 use super::body::BodyStream;
 use super::error::{GcsError, GcsResult};
 use super::fields::Fields;
@@ -65,6 +66,7 @@ pub(crate) struct GcsRequest {
     pub(crate) body: BodyStream,
     pub(crate) context: Arc<RequestContext>,
     pub(crate) documents: RequestDocuments,
+    pub(crate) admission: Admission,
 }
 
 impl GcsRequest {
@@ -89,6 +91,10 @@ impl Door {
             access_log: config.access_log.clone(),
             ids: RequestIds::new(),
         }
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.anonymous
     }
 
     pub(crate) fn bucket(&self, name: &str) -> GcsResult<Bucket> {
@@ -194,6 +200,7 @@ impl Door {
             body,
             context: Arc::clone(context),
             documents: RequestDocuments::new(Arc::clone(&self.documents)),
+            admission: Admission::Public { by_object: true },
         }
     }
 
@@ -214,16 +221,8 @@ impl Door {
         Box::pin(self.route(request))
     }
 
-    /// Checks that the client may do what it asks for.
-    fn admit(&self, _request: &GcsRequest) -> GcsResult<()> {
-        match self.anonymous {
-            true => Ok(()),
-            false => Err(GcsError::login()),
-        }
-    }
-
     async fn route(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
-        self.admit(&request)?;
+        request.admission = admit(self, &request.parts, &request.route).await?;
         request.query.refuse_not_served()?;
         refuse_customer_keys(&request)?;
         let fields = Fields::of(&request.query)?;

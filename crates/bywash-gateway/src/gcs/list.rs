@@ -7,6 +7,7 @@ use object_store::{Error as StoreError, GetOptions, GetResult, ObjectStore};
 use s3s::Body;
 use serde::Serialize;
 
+use super::admit::Admission;
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::glob::Glob;
@@ -141,6 +142,8 @@ pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<
     let describing = Describing {
         bucket: &bucket,
         endpoint: door.endpoint(&request.parts),
+        // A client without a token may list a bucket whose objects it may not read.
+        with_metadata: request.admission == Admission::All && bucket.takes_late_attributes(),
         with_prefixes: query.flag("includeTrailingDelimiter"),
         doing,
     };
@@ -178,6 +181,8 @@ fn position_of(entry: &ListEntry) -> ListPosition {
 struct Describing<'a> {
     bucket: &'a Bucket,
     endpoint: String,
+    /// Whether items have the metadata of their objects. A folder and memory have them at hand; elsewhere each would be a request.
+    with_metadata: bool,
     /// Whether objects that have the name of a common prefix are items too.
     with_prefixes: bool,
     doing: OperationContext<'a>,
@@ -218,10 +223,7 @@ impl Describing<'_> {
 
     async fn entry(&self, entry: &ListEntry) -> GcsResult<Described> {
         match entry {
-            // A folder and memory have the metadata at hand; elsewhere each object would be a request.
-            ListEntry::Object(listed) if self.bucket.takes_late_attributes() => {
-                self.read(&listed.key).await
-            }
+            ListEntry::Object(listed) if self.with_metadata => self.read(&listed.key).await,
             ListEntry::Object(listed) => {
                 let item = ObjectResource::listed(self.bucket, &listed.key, &listed.meta);
                 Ok((Some(item), 0))
@@ -241,6 +243,10 @@ impl Describing<'_> {
             return Ok((None, 0));
         };
         match self.bucket.get_opts(&path, options).await {
+            Ok(found) if !self.with_metadata => {
+                let item = ObjectResource::listed(self.bucket, key, &found.meta);
+                Ok((Some(item), 0))
+            }
             Ok(found) => {
                 let item = ObjectResource::read(self.bucket, key, &found, &self.endpoint);
                 Ok((Some(item), metadata_bytes(&found)))

@@ -3,6 +3,7 @@
 //! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 door, and no file of that door imports
 //! it; what both use lies beside them.
 
+mod admit;
 mod batch;
 mod body;
 mod buckets;

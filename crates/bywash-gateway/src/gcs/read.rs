@@ -60,6 +60,7 @@ pub(crate) async fn metadata(door: &Door, request: &mut GcsRequest) -> GcsResult
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     let found = head(&bucket, &path, doing).await?;
+    request.admission.check(&found.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let endpoint = door.endpoint(&request.parts);
     resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
@@ -108,6 +109,7 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         let whole = bucket.get_opts(&path, options).await;
         read = whole.map_err(|error| from_store(doing, &error))?;
     }
+    request.admission.check(&read.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &read), &named(doing))?;
     if let Some(info) = read.extensions.get::<ReadInfo>() {
         request.context.note_cache(info.outcome);

@@ -1,7 +1,7 @@
 //! ACLs of buckets and objects: `private` and `public-read`, by their names or as the grants that these stand for.
 
 use http::HeaderMap;
-use object_store::{Attribute, AttributeValue, Attributes};
+use object_store::Attributes;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -11,10 +11,8 @@ use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::meta::{check_version, text};
+use crate::public_access::{PUBLIC_READ, is_public, set_public};
 
-/// Attribute of an object that unsigned requests may read.
-const PUBLIC: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("bywash-acl"));
-const PUBLIC_READ: &str = "public-read";
 /// The group of all users in a grant, with a signature or without.
 const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 
@@ -70,21 +68,11 @@ pub(crate) fn keep(
     public: bool,
     attributes: &mut Attributes,
 ) -> S3Result<()> {
-    attributes.remove(&PUBLIC);
-    if public {
-        if !bucket.takes_late_attributes() {
-            return Err(unsupported("public-read of objects at this origin"));
-        }
-        attributes.insert(PUBLIC, AttributeValue::from(PUBLIC_READ));
+    if public && !bucket.takes_late_attributes() {
+        return Err(unsupported("public-read of objects at this origin"));
     }
+    set_public(attributes, public);
     Ok(())
-}
-
-/// Returns whether unsigned requests may read an object.
-pub(crate) fn is_public(attributes: &Attributes) -> bool {
-    attributes
-        .get(&PUBLIC)
-        .is_some_and(|acl| acl.as_ref() == PUBLIC_READ)
 }
 
 /// Holders of a key have full control; others may read what is public.

@@ -15,7 +15,6 @@ use object_store::{
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::acl::is_public;
 use crate::auth::{ByObjectAcl, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
@@ -28,6 +27,7 @@ use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{check_version, object_headers, text, validators};
 use crate::object_parts::ObjectParts;
+use crate::public_access::is_public;
 use crate::range::content_range;
 
 /// A validated read of an object.

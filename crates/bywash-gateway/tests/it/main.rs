@@ -21,6 +21,7 @@ mod gcs_batch;
 mod gcs_gunzip;
 mod gcs_lists;
 mod gcs_patch;
+mod gcs_public;
 mod gcs_server;
 mod gcs_sessions;
 mod heads;

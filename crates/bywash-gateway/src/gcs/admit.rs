@@ -1,0 +1,66 @@
+//! Which requests are served: all of an anonymous server, and those without a token for what is public.
+
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use object_store::Attributes;
+
+use super::door::Door;
+use super::error::{GcsError, GcsResult};
+use super::route::{Operation, Route};
+use crate::public_access::{UnsignedAccess, is_object_public, is_public};
+
+/// What a request that is served may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    All,
+    /// What is public. `by_object`: versions whose ACL says so.
+    Public {
+        by_object: bool,
+    },
+}
+
+impl Admission {
+    /// Checks the version that is read: it may be another one than was there before.
+    pub(crate) fn check(self, attributes: &Attributes) -> GcsResult<()> {
+        match self {
+            Self::Public { by_object: true } if !is_public(attributes) => Err(GcsError::login()),
+            Self::All | Self::Public { .. } => Ok(()),
+        }
+    }
+}
+
+/// Returns the name in S3 of what an operation without a token asks for.
+fn name_of(operation: Operation) -> Option<&'static str> {
+    match operation {
+        Operation::GetObject | Operation::ReadObject => Some("GetObject"),
+        Operation::ListObjects => Some("ListObjectsV2"),
+        Operation::GetBucket => Some("HeadBucket"),
+        _ => None,
+    }
+}
+
+/// Checks that a request may do what it asks for.
+pub(crate) async fn admit(door: &Door, parts: &Parts, route: &Route) -> GcsResult<Admission> {
+    if door.is_anonymous() {
+        return Ok(Admission::All);
+    }
+    if parts.headers.contains_key(AUTHORIZATION) {
+        return Err(GcsError::login());
+    }
+    let rules = door.shared.rules().zip(name_of(route.operation));
+    let access = rules
+        .map(|(rules, operation)| rules.unsigned_access(&door.engine, operation, &route.bucket));
+    match access {
+        Some(UnsignedAccess::Allowed) => Ok(Admission::Public { by_object: false }),
+        Some(UnsignedAccess::ByObject) => {
+            let object = door.object(&route.bucket, &route.object);
+            match object {
+                Ok((bucket, path)) if is_object_public(&bucket, &path).await => {
+                    Ok(Admission::Public { by_object: true })
+                }
+                _ => Err(GcsError::login()),
+            }
+        }
+        Some(UnsignedAccess::Denied) | None => Err(GcsError::login()),
+    }
+}
