@@ -1,5 +1,6 @@
 """Google's own Python client, unmodified, against the GCS endpoint over a folder and over an S3 origin."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -116,6 +117,112 @@ def test_pages_and_prefixes(bucket):
     assert list(level) == [] and level.prefixes == {"pages/a/", "pages/b/"}
     some = bucket.client.list_blobs(bucket, start_offset="pages/a/058", end_offset="pages/b/002")
     assert [found.name for found in some] == ["pages/a/058", "pages/a/059", "pages/b/000", "pages/b/001"]
+
+
+def test_metadata_is_patched_and_updated(bucket):
+    blob = bucket.blob("patched")
+    blob.upload_from_string(b"patched", content_type="text/plain")
+    assert blob.metageneration == 1
+    blob.metadata = {"colour": "blue", "shape": "round"}
+    blob.cache_control = "no-store"
+    blob.patch()
+    assert blob.metageneration == 2
+    found = bucket.get_blob("patched")
+    assert (found.metadata, found.cache_control) == ({"colour": "blue", "shape": "round"}, "no-store")
+    assert (found.content_type, found.metageneration) == ("text/plain", 2)
+    found.metadata = {"colour": None, "size": "small"}
+    found.patch()
+    assert bucket.get_blob("patched").metadata == {"shape": "round", "size": "small"}
+    other = bucket.get_blob("patched")
+    other.content_language = "de"
+    other.update()
+    found = bucket.get_blob("patched")
+    assert (found.content_language, found.metageneration) == ("de", 4)
+    assert found.download_as_bytes() == b"patched"
+    stale = bucket.blob("patched")
+    stale.metadata = {"a": "b"}
+    with pytest.raises(PreconditionFailed):
+        stale.patch(if_generation_match=1)
+    if bucket.kind == "folder":
+        with pytest.raises(PreconditionFailed):
+            stale.patch(if_metageneration_match=1)
+        stale.patch(if_metageneration_match=4)
+    # The S3 endpoint has the same metadata at once.
+    head = bucket.server.s3.head_object(Bucket=BUCKET, Key="patched")
+    assert head["Metadata"]["shape"] == "round" and head["ContentLanguage"] == "de"
+
+
+def test_objects_are_composed(bucket):
+    parts = [payload(3 * MIB), b"", payload(9 * MIB), b"end"]
+    blobs = []
+    for number, part in enumerate(parts):
+        blob = bucket.blob(f"compose/{number}")
+        blob.upload_from_string(part)
+        blobs.append(blob)
+    whole = bucket.blob("compose/whole")
+    whole.content_type = "text/x"
+    whole.compose(blobs, if_generation_match=0)
+    found = bucket.get_blob("compose/whole")
+    assert (found.size, found.content_type) == (sum(map(len, parts)), "text/x")
+    # The client compares the CRC32C where the response has it.
+    assert found.download_as_bytes() == b"".join(parts)
+    with pytest.raises(PreconditionFailed):
+        whole.compose(blobs, if_generation_match=0)
+    # Further bytes at the end of an object.
+    whole.compose([whole, blobs[3]])
+    assert bucket.blob("compose/whole").download_as_bytes() == b"".join(parts) + b"end"
+
+
+def test_batches_change_and_delete_many(bucket):
+    names = [f"batch/a b+{number}" for number in range(40)]
+    for name in names:
+        bucket.blob(name).upload_from_string(b"x")
+    with bucket.client.batch():
+        for name in names[:10]:
+            blob = bucket.blob(name)
+            blob.metadata = {"changed": "yes"}
+            blob.patch()
+    assert bucket.get_blob(names[9]).metadata == {"changed": "yes"}
+    with bucket.client.batch(raise_exception=False) as batch:
+        for name in [*names[:20], "batch/absent"]:
+            bucket.blob(name).delete()
+    assert [response.status_code for response in batch._responses] == [204] * 20 + [404]
+    left = [found.name for found in bucket.client.list_blobs(bucket, prefix="batch/")]
+    assert left == sorted(names[20:])
+    bucket.delete_blobs(left)
+    with pytest.raises(NotFound), bucket.client.batch():
+        bucket.blob("batch/absent").delete()
+
+
+def test_gzip_is_decompressed_for_clients_that_do_not_take_it(bucket):
+    text = b"line of text\n" * 500_000
+    compressed = gzip.compress(text)
+    blob = bucket.blob("compressed")
+    blob.content_encoding = "gzip"
+    blob.upload_from_string(compressed, content_type="text/plain")
+    assert bucket.blob("compressed").download_as_bytes(raw_download=True) == compressed
+    assert bucket.blob("compressed").download_as_bytes() == text
+    address = f"{bucket.server.gcs}/storage/v1/b/{BUCKET}/o/compressed?alt=media"
+    plain = requests.get(address, headers={"Accept-Encoding": "identity"}, timeout=60)
+    assert plain.content == text and "Content-Encoding" not in plain.headers
+    assert plain.headers["X-Goog-Stored-Content-Encoding"] == "gzip"
+    assert plain.headers["X-Goog-Stored-Content-Length"] == str(len(compressed))
+    assert plain.headers["Warning"].startswith("214 ")
+
+
+def test_listings_have_patterns_fields_and_properties(bucket):
+    for name in ["glob/1.csv", "glob/2.txt", "glob/deep/3.csv"]:
+        bucket.blob(name).upload_from_string(b"x", content_type="text/x")
+    found = bucket.client.list_blobs(bucket, match_glob="glob/**.csv")
+    assert [blob.name for blob in found] == ["glob/1.csv", "glob/deep/3.csv"]
+    found = bucket.client.list_blobs(bucket, match_glob="glob/*.csv", fields="items(name),nextPageToken")
+    assert [(blob.name, blob.size) for blob in found] == [("glob/1.csv", None)]
+    bucket.blob("glob/deep/").upload_from_string(b"")
+    level = bucket.client.list_blobs(bucket, prefix="glob/", delimiter="/", include_trailing_delimiter=True)
+    assert [blob.name for blob in level] == ["glob/1.csv", "glob/2.txt", "glob/deep/"]
+    if bucket.kind == "folder":
+        blob = next(iter(bucket.client.list_blobs(bucket, prefix="glob/")))
+        assert blob.content_type == "text/x" and blob.md5_hash and blob.crc32c
 
 
 def test_upload_continues_after_the_server_was_killed(tmp_path):

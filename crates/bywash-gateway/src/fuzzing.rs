@@ -18,6 +18,18 @@ pub fn multipart(bytes: &[u8]) {
     }
 }
 
+/// A body of Google's API: `multipart/related` with the boundary `b`, or a batch. The first byte selects, and is the length
+/// of a piece.
+pub fn gcs_bodies(bytes: &[u8]) {
+    crate::gcs::fuzz::bodies(bytes);
+}
+
+/// A text of Google's API: a Content-Range, a document, a page token, a pattern or a selection of fields. The first byte
+/// selects.
+pub fn gcs_texts(bytes: &[u8]) {
+    crate::gcs::fuzz::texts(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +42,15 @@ mod tests {
     #[test]
     fn any_bytes_decode_or_fail_as_an_upload_file() {
         bywash_support::fuzz_corpus::run_seeds("multipart", multipart);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused_as_bodies_of_googles_api() {
+        bywash_support::fuzz_corpus::run_seeds("gcs_bodies", gcs_bodies);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused_as_texts_of_googles_api() {
+        bywash_support::fuzz_corpus::run_seeds("gcs_texts", gcs_texts);
     }
 }

@@ -262,6 +262,13 @@ fn joined(bucket: &Bucket, versions: Vec<SourceVersion>) -> PartBody {
     reads.try_flatten().boxed()
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(document: &[u8]) {
+    if let Ok((sources, _)) = parse(document) {
+        assert!((1..=MAX_COMPOSE_SOURCES).contains(&sources.len()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

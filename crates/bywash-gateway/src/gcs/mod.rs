@@ -13,6 +13,8 @@ mod copy;
 mod door;
 mod error;
 mod fields;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod generation;
 mod glob;
 mod gunzip;

@@ -75,14 +75,15 @@ impl RelatedHead {
         // The content may be empty; then the boundary begins with the end of the part's head.
         let content = document.saturating_sub(2);
         let rest = &text[content..];
-        if find(rest, format!("\r\n--{boundary}--").as_bytes()).is_some()
-            && find(rest, inner.as_bytes()).is_none()
-        {
+        let end = find(rest, inner.as_bytes());
+        // However the body is cut, the last boundary ends it.
+        let last = find(rest, format!("\r\n--{boundary}--").as_bytes());
+        if last.is_some_and(|last| end.is_none_or(|end| last < end)) {
             return Err(GcsError::invalid(
                 "The body has one part; it needs two, the metadata and the bytes of the object.",
             ));
         }
-        let Some(end) = find(rest, inner.as_bytes()).map(|at| content + at) else {
+        let Some(end) = end.map(|at| content + at) else {
             return Ok(None);
         };
         let Some((head, bytes_begin)) = part_head(text, end + inner.len()) else {

@@ -141,6 +141,13 @@ impl Sessions {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz_range(headers: &http::HeaderMap) {
+    if let Ok(ContentRange::Chunk { first, end, total }) = ContentRange::of(headers) {
+        assert!(first < end && total.is_none_or(|total| end <= total));
+    }
+}
+
 /// Returns a random session id; it is a bearer capability.
 fn new_id() -> String {
     hex(&rand::random::<[u8; 32]>())
