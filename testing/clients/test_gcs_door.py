@@ -12,7 +12,8 @@ from unittest import mock
 
 import pytest
 import requests
-from google.api_core.exceptions import Conflict, NotFound, PreconditionFailed
+from google.api_core.exceptions import Conflict, Forbidden, NotFound, PreconditionFailed
+from google.auth.exceptions import RefreshError
 from google.cloud import storage
 from harness import MIB, Bywash, payload
 
@@ -269,3 +270,45 @@ def test_buckets_are_created_listed_and_deleted(start):
     client.bucket("one").delete()
     assert client.lookup_bucket("one") is None
     assert client.get_bucket("two").name == "two"
+
+
+def keyed_client(server, folder, *arguments):
+    """Makes a service account, and returns its client in the environment that `bywash env --gcs --key-file` prints, with its file."""
+    program = os.environ["BYWASH_BIN"]
+    data = ["--data-dir", server.data_dir]
+    made = subprocess.run([program, "keys", "create", "--gcs", *arguments, *data], check=True, capture_output=True, text=True)
+    file = folder / "key.json"
+    file.write_text(made.stdout)
+    env = [program, "env", "--gcs", "--json", "--key-file", file, *data]
+    printed = subprocess.run(env, check=True, capture_output=True, text=True).stdout
+    with mock.patch.dict(os.environ, json.loads(printed)):
+        return storage.Client(), file
+
+
+def test_key_file_opens_its_buckets_alone(tmp_path):
+    """Google's client, with nothing but its environment, gets tokens for the key file: for all buckets, or for one to read."""
+    server = Bywash(tmp_path)
+    client, file = keyed_client(server, tmp_path)
+    content = payload(9 * MIB)
+    for name in ["mine", "other"]:
+        client.create_bucket(name).blob("key", chunk_size=CHUNK).upload_from_file(io.BytesIO(content))
+    assert {bucket.name for bucket in client.list_buckets()} >= {"mine", "other"}
+    reader_folder = tmp_path / "reader"
+    reader_folder.mkdir()
+    reader, _ = keyed_client(server, reader_folder, "--name", "reader", "--bucket", "mine", "--read-only")
+    assert reader.bucket("mine").blob("key").download_as_bytes() == content
+    assert [bucket.name for bucket in reader.list_buckets()] == ["mine"]
+    for forbidden in [
+        lambda: reader.bucket("other").blob("key").download_as_bytes(),
+        lambda: reader.bucket("mine").blob("key").upload_from_string(b"changed"),
+        lambda: reader.bucket("mine").blob("key").delete(),
+    ]:
+        with pytest.raises(Forbidden):
+            forbidden()
+    # The key of one account is not that of another one.
+    damaged = json.loads(file.read_text()) | {"client_email": "reader@bywash.iam.gserviceaccount.com"}
+    stranger = storage.Client.from_service_account_info(damaged, client_options={"api_endpoint": server.gcs})
+    with pytest.raises(RefreshError):
+        stranger.bucket("mine").blob("key").download_as_bytes()
+    assert server.stop() == 0
+    assert json.loads(file.read_text())["private_key"] not in (tmp_path / "bywash.log").read_text()

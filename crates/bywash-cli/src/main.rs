@@ -42,7 +42,7 @@ use failure::Failure;
 use transfer::After;
 use verbs::cp::Transfer;
 use verbs::{
-    buckets, cache, cat, cluster, cp, du, env, ls, presign, rm, series, shell, stat, sync, uploads,
+    buckets, cache, cat, cluster, cp, du, env, keys, ls, presign, rm, series, shell, stat, sync, uploads,
 };
 
 /// Returns freed memory to the system. The system's allocator keeps it in the arenas of its threads:
@@ -85,6 +85,7 @@ struct Cli {
 enum Verb {
     Serve(Box<serve::Args>),
     Env(env::Args),
+    Keys(keys::Args),
     /// Copy objects or files, one or whole trees
     ///
     /// A destination that is a folder, a bucket or ends in / gets the source's name; with --recursive it gets all names below the
@@ -127,6 +128,7 @@ impl Verb {
         match self {
             Self::Serve(_) | Self::Completions(_) | Self::Man(_) => false,
             Self::Env(args) => args.output.json,
+            Self::Keys(args) => args.output.json,
             Self::Cp(args) | Self::Mv(args) => args.output.json,
             Self::Sync(args) => args.output.json,
             Self::Ls(args) => args.output.json,
@@ -156,6 +158,7 @@ impl Verb {
         match self {
             Self::Serve(args) => Box::pin(serve::run(*args)).await,
             Self::Env(args) => env::run(&args),
+            Self::Keys(args) => keys::run(args),
             Self::Cp(args) => Box::pin(cp::run(args, After::Keep)).await,
             Self::Mv(args) => Box::pin(cp::run(args, After::Remove)).await,
             Self::Sync(args) => Box::pin(sync::run(args)).await,

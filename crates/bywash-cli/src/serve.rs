@@ -124,7 +124,7 @@ pub(crate) struct Args {
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
-    /// Address of the endpoint of Google's storage API; port 0 takes a free one, off serves none. Without --anonymous it refuses all requests [default: 127.0.0.1:8421]
+    /// Address of the endpoint of Google's storage API; port 0 takes a free one, off serves none. Without --anonymous its clients need keys: bywash keys create --gcs [default: 127.0.0.1:8421]
     #[arg(long, value_name = "HOST:PORT|off")]
     gcs_addr: Option<String>,
     /// Host name of this server, as s3.example.com: BUCKET.NAME addresses a bucket, NAME itself is path-style; may be repeated. `localhost` is always included

@@ -71,7 +71,7 @@ impl Keys {
             return self.check_unsigned(bucket.filter(|_| credentials.is_none()), extensions);
         };
         if let Some(context) = extensions.get::<Arc<RequestContext>>() {
-            context.note_requester(credentials);
+            credentials.inspect(|credentials| context.note_requester(&credentials.access_key));
         }
         // In S3 these two methods change nothing.
         if scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {

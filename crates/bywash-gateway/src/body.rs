@@ -13,7 +13,6 @@ use futures::Stream;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use s3s::auth::Credentials;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
 
 use crate::digest::Checksum;
@@ -109,11 +108,10 @@ impl RequestContext {
         self.cache.get().copied()
     }
 
-    /// Records the verified access key for the access log.
-    pub(crate) fn note_requester(&self, credentials: Option<&Credentials>) {
-        if let Some(credentials) = credentials.filter(|_| self.logged) {
-            self.requester
-                .get_or_init(|| credentials.access_key.clone());
+    /// Records the verified access key, or the account, for the access log.
+    pub(crate) fn note_requester(&self, access_key: &str) {
+        if self.logged {
+            self.requester.get_or_init(|| access_key.to_owned());
         }
     }
 

@@ -30,6 +30,11 @@ pub fn gcs_texts(bytes: &[u8]) {
     crate::gcs::fuzz::texts(bytes);
 }
 
+/// A JSON web token.
+pub fn jwt(bytes: &[u8]) {
+    crate::gcs::fuzz_jwt(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +57,10 @@ mod tests {
     #[test]
     fn any_bytes_are_read_or_refused_as_texts_of_googles_api() {
         bywash_support::fuzz_corpus::run_seeds("gcs_texts", gcs_texts);
+    }
+
+    #[test]
+    fn any_bytes_are_a_token_or_fail_and_none_is_signed() {
+        bywash_support::fuzz_corpus::run_seeds("jwt", jwt);
     }
 }

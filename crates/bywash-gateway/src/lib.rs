@@ -58,7 +58,9 @@ pub use addresses::{Network, NetworkError};
 pub use config::{
     Credential, ETagStyle, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
 };
-pub use gcs::{GcsConfig, GcsServeError, GcsSessionTokens, gcs_session_tokens, serve_gcs};
+pub use gcs::{
+    GcsAccount, GcsAccountError, GcsConfig, GcsServeError, GcsSessionTokens, gcs_session_tokens, serve_gcs,
+};
 pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};

@@ -100,6 +100,21 @@ pub(crate) const MAX_LIVE_CHUNK_BYTES: u64 = 8 << 20;
 /// Max writers of sessions that wait in memory, however much memory there is.
 pub(crate) const MAX_LIVE_SESSIONS: u64 = 64;
 
+/// Max bytes of a token: those of clients have less than 1 KiB.
+pub(crate) const MAX_JWT_BYTES: usize = 8 << 10;
+/// Max seconds from the issue of a signed token to its expiry, as in Google's storage: an hour.
+pub(crate) const MAX_JWT_LIFE_S: i64 = 60 * 60;
+/// Max seconds between the clocks of a client that signs tokens and the server.
+pub(crate) const MAX_JWT_SKEW_S: i64 = 60;
+/// Seconds of validity of an access token, as of Google's: clients request the next one some minutes before.
+pub(crate) const MAX_ACCESS_TOKEN_AGE_S: i64 = 60 * 60;
+/// Max bytes of the name of a service account, as of Google's.
+pub(crate) const MAX_ACCOUNT_NAME_BYTES: usize = 30;
+/// Max age of what is known of a service account: one that is removed is refused after it.
+pub(crate) const MAX_ACCOUNT_AGE: Duration = Duration::from_secs(10);
+/// Max service accounts that are known without a read of their file; each takes about 1 KiB.
+pub(crate) const MAX_KEPT_ACCOUNTS: usize = 256;
+
 /// Max bytes of an XML request body, buffered whole: 10,000 parts with checksums, or 1000 keys of full length, take
 /// about half.
 pub(crate) const MAX_XML_BYTES: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! Helpers that tests share.
 //!
 //! For tests of the S3 endpoint: HTTP without a client library ([`http`]) and a signer ([`sign`]), both independent of the
-//! code under test, so that their errors cannot cancel out. For tests of the program: its process ([`process`]). For tests
+//! code under test, so that their errors cannot cancel out. For the GCS endpoint: a service account ([`account`]). For tests of the program: its process ([`process`]). For tests
 //! above an object store: a store with a hook around each request ([`hooked_store`]), and one that injects faults
 //! ([`faulty_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For all of them: contents of objects
 //! ([`pattern()`]), and seeds from the environment
@@ -15,6 +15,7 @@
     reason = "helpers of tests; a panic is a failed test"
 )]
 
+pub mod account;
 pub mod faulty_store;
 pub mod fuzz_corpus;
 pub mod group;

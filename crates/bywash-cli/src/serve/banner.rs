@@ -48,11 +48,11 @@ impl Banner<'_> {
             ),
         ];
         if let Some(gcs) = self.gcs {
-            let closed = match self.settings.access {
+            let keys = match self.settings.access {
                 Access::Anonymous => "",
-                _ => "  (refuses all: it needs --anonymous)",
+                _ => "  (key files: bywash keys create --gcs)",
             };
-            lines.insert(2, format!("  gcs      {gcs}{closed}"));
+            lines.insert(2, format!("  gcs      {gcs}{keys}"));
         }
         if let Some(metrics) = &self.metrics {
             lines.push(format!("  metrics  {metrics}/metrics  (with a key)"));

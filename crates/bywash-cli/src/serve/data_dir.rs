@@ -8,6 +8,7 @@
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
 //! | `gcs-sessions/` | a file a resumable session of the GCS endpoint, mode 0600 |
+//! | `gcs-accounts/` | a file a service account of the GCS endpoint with its public key, and the key of access tokens, mode 0600 |
 //! | `multipart/` | a file an open multipart upload, mode 0600 |
 //! | `bucket-rules/` | a file a bucket with an ACL or rules for other sites, mode 0600 |
 //! | `series/` | values sent to the server, see `databases` |
@@ -31,7 +32,11 @@ pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
 pub(crate) const MULTIPART: &str = "multipart";
 /// Folder of resumable sessions of the GCS endpoint in the data folder.
 pub(crate) const GCS_SESSIONS: &str = "gcs-sessions";
+/// Folder of service accounts of the GCS endpoint in the data folder.
+const GCS_ACCOUNTS: &str = "gcs-accounts";
 const BUCKET_RULES: &str = "bucket-rules";
+/// Both dummy credentials of an anonymous server.
+const ANONYMOUS: &str = "anonymous";
 /// Version of the layout.
 const FORMAT: u32 = 1;
 /// Length of generated keys, of 62 different characters: as long as those of AWS.
@@ -93,8 +98,8 @@ impl Session {
     /// An anonymous server gets dummy credentials, because clients refuse to send requests without any.
     pub(crate) fn new(endpoint: &str, region: &str, credentials: Option<Credentials>) -> Self {
         let anonymous = || Credentials {
-            access_key: "anonymous".to_owned(),
-            secret_key: "anonymous".to_owned(),
+            access_key: ANONYMOUS.to_owned(),
+            secret_key: ANONYMOUS.to_owned(),
         };
         Self {
             endpoint: endpoint.to_owned(),
@@ -103,6 +108,15 @@ impl Session {
             admin: None,
             gcs: None,
         }
+    }
+
+    /// Whether the server is anonymous.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        let Credentials {
+            access_key,
+            secret_key,
+        } = &self.credentials;
+        [access_key, secret_key].iter().all(|key| *key == ANONYMOUS)
     }
 
     /// Adds the address of the admin endpoints.
@@ -187,6 +201,11 @@ impl DataDir {
         self.dir.join(GCS_SESSIONS)
     }
 
+    /// The folder of service accounts.
+    pub(crate) fn gcs_accounts(&self) -> PathBuf {
+        gcs_accounts(&self.dir)
+    }
+
     /// The folder of a series database.
     pub(crate) fn database(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -213,6 +232,11 @@ impl DataDir {
     pub(crate) fn record(&self, session: &Session) -> Result<(), Failure> {
         write_json(&self.dir.join("session.json"), session)
     }
+}
+
+/// The folder of service accounts in a data folder.
+pub(crate) fn gcs_accounts(dir: &Path) -> PathBuf {
+    dir.join(GCS_ACCOUNTS)
 }
 
 /// Path of the generated credentials.

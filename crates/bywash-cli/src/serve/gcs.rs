@@ -115,6 +115,8 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
 pub(super) fn gcs_config(s3: &S3Config, data: &DataDir, connections: usize) -> GcsConfig {
     GcsConfig {
         anonymous: s3.anonymous,
+        credentials: s3.credentials.clone(),
+        accounts: Some(data.gcs_accounts()),
         etag: s3.etag,
         limits: Limits {
             connections,

@@ -1,25 +1,35 @@
 //! `bywash env`: shell lines that point clients of S3 or of Google's storage at the server of a data folder.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, written};
 use crate::serve::data_dir::{DEFAULT_DATA_DIR, Session};
 use crate::serve::gcs::EMULATOR_HOST;
 
+/// Names the key file to clients of Google's storage.
+const CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+/// Points Google's Python client at a server, with credentials.
+const ENDPOINT_OVERRIDE: &str = "API_ENDPOINT_OVERRIDE";
+
 /// Print export lines for S3 clients: eval "$(bywash env)"
 ///
 /// They name the endpoint and the credentials of the server that uses the data folder, or used it
-/// last. With --gcs, the line for clients of Google's storage. With --json, one document: each variable with its value.
+/// last. With --gcs, the lines for clients of Google's storage: of an anonymous server STORAGE_EMULATOR_HOST; of another one, which needs
+/// --key-file, GOOGLE_APPLICATION_CREDENTIALS, and API_ENDPOINT_OVERRIDE for the Python client. With --json, one document: each variable
+/// with its value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The server's data folder
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Print the line for clients of Google's storage: eval "$(bywash env --gcs)"
+    /// Print the lines for clients of Google's storage: eval "$(bywash env --gcs)"
     #[arg(long)]
     gcs: bool,
+    /// Key file for a server that is not anonymous, by bywash keys create --gcs
+    #[arg(long, value_name = "FILE", requires = "gcs")]
+    key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -28,8 +38,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     use std::io::Write;
 
     let session = Session::read(&args.data_dir)?;
+    let key_file = args.key_file.as_deref().map(absolute).transpose()?;
     let variables = match args.gcs {
-        true => vec![(EMULATOR_HOST, gcs_endpoint(args, &session)?)],
+        true => gcs_variables(gcs_endpoint(args, &session)?, &session, key_file.as_deref())?,
         false => variables(&session).to_vec(),
     };
     if args.output.json {
@@ -53,6 +64,36 @@ fn gcs_endpoint<'a>(args: &Args, session: &'a Session) -> Result<&'a str, Failur
             ),
         )
     })
+}
+
+/// Resolves the path of a key file, which clients read from any folder.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let found = path.canonicalize();
+    let found = found.map_err(|error| {
+        Failure::io(format!("cannot read --key-file {}", path.display()), &error)
+    })?;
+    let text = found.to_str().map(str::to_owned);
+    text.ok_or_else(|| {
+        Failure::usage(format!(
+            "--key-file {} is not UTF-8; rename it",
+            found.display()
+        ))
+    })
+}
+
+fn gcs_variables<'a>(
+    endpoint: &'a str,
+    session: &Session,
+    key_file: Option<&'a str>,
+) -> Result<Vec<(&'static str, &'a str)>, Failure> {
+    match key_file {
+        Some(file) => Ok(vec![(CREDENTIALS, file), (ENDPOINT_OVERRIDE, endpoint)]),
+        None if session.is_anonymous() => Ok(vec![(EMULATOR_HOST, endpoint)]),
+        None => Err(Failure::usage(
+            "the server is not anonymous, so clients need a key file: bywash keys create --gcs > key.json, then \
+             bywash env --gcs --key-file key.json",
+        )),
+    }
 }
 
 fn variables(session: &Session) -> [(&'static str, &str); 5] {

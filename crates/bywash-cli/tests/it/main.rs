@@ -9,6 +9,7 @@ mod credentials;
 mod digests;
 mod downloads;
 mod hostile;
+mod keys;
 mod listing;
 mod many;
 mod multipart;

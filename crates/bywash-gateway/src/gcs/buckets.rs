@@ -37,7 +37,10 @@ pub(crate) async fn list(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
     let prefix = query.get("prefix").unwrap_or_default();
     let after = query.get("pageToken").unwrap_or_default();
     let mut found = all(door).await?;
-    found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
+    let caller = &request.caller;
+    found.retain(|bucket| {
+        bucket.name.starts_with(prefix) && bucket.name.as_str() > after && caller.sees(&bucket.name)
+    });
     let more = found.len() > max;
     found.truncate(max);
     let endpoint = door.endpoint(&request.parts);
@@ -86,6 +89,7 @@ pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     if let Some((name, _)) = other {
         return Err(not_served(name));
     }
+    request.caller.check(&request.parts.method, &new.name)?;
     let doing = OperationContext::new("create bucket", &new.name, "");
     match door.engine.create_bucket(&new.name) {
         Err(EngineError::BucketExists(name)) => Err(GcsError::new(

@@ -41,7 +41,12 @@ use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::shared_state::SharedState;
 
 /// Parameters that let their reader repeat or continue a request; they are in no log.
-const SECRET_PARAMETERS: [&str; 2] = ["upload_id", "access_token"];
+const SECRET_PARAMETERS: [&str; 4] = [
+    "upload_id",
+    "access_token",
+    "x-goog-signature",
+    "x-amz-signature",
+];
 
 /// Serves requests from any number of connections.
 pub(crate) struct Door {
@@ -50,6 +55,7 @@ pub(crate) struct Door {
     pub(crate) shared: SharedState,
     documents: Arc<Documents>,
     traffic: Arc<Traffic>,
+    access: Access,
     anonymous: bool,
     etag: ETagStyle,
     tls: bool,
@@ -63,6 +69,7 @@ pub(crate) struct GcsRequest {
     pub(crate) parts: Parts,
     pub(crate) query: Query,
     pub(crate) route: Route,
+    pub(crate) caller: Caller,
     pub(crate) body: BodyStream,
     pub(crate) context: Arc<RequestContext>,
     pub(crate) documents: RequestDocuments,
@@ -77,13 +84,19 @@ impl GcsRequest {
 }
 
 impl Door {
-    pub(crate) fn new(engine: Engine, sessions: Arc<Sessions>, config: &GcsConfig) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        sessions: Arc<Sessions>,
+        access: Access,
+        config: &GcsConfig,
+    ) -> Self {
         Self {
             documents: config.shared.documents(&engine),
             shared: config.shared.clone(),
             traffic: Arc::clone(engine.traffic()),
             engine,
             sessions,
+            access,
             anonymous: config.anonymous,
             etag: config.etag,
             tls: config.tls.is_some(),
@@ -133,7 +146,9 @@ impl Door {
             Err(_) => ObjectName::new("", ""),
         };
         let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
-        if let Ok(route) = &route {
+        if is_exchange(&parts) {
+            context.note_operation("oauth2.token");
+        } else if let Ok(route) = &route {
             meter.operation = Some(route.operation.name());
             context.note_operation(route.operation.name());
         }
@@ -197,6 +212,7 @@ impl Door {
             parts,
             query,
             route,
+            caller,
             body,
             context: Arc::clone(context),
             documents: RequestDocuments::new(Arc::clone(&self.documents)),
@@ -284,7 +300,10 @@ fn without_secrets(uri: &Uri) -> Uri {
     let is_secret = |pair: &&str| {
         // Decoded, as the request's parameters are.
         let mut decoded = form_urlencoded::parse(pair.as_bytes());
-        decoded.any(|(name, _)| SECRET_PARAMETERS.contains(&name.as_ref()))
+        decoded.any(|(name, _)| {
+            let is_named = |known: &&str| name.eq_ignore_ascii_case(known);
+            SECRET_PARAMETERS.iter().any(is_named)
+        })
     };
     let kept: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
     let target = format!("{}?{}", uri.path(), kept.join("&"));
@@ -321,6 +340,10 @@ mod tests {
             ("/upload?name=a&upload_id=secret&x=1", "/upload?name=a&x=1"),
             ("/a?access_token=secret", "/a?"),
             ("/a?upload%5Fid=secret&%61ccess_token=secret", "/a?"),
+            (
+                "/b/o?X-Goog-Date=1&X-Goog-Signature=00",
+                "/b/o?X-Goog-Date=1",
+            ),
             ("/a%2Fb", "/a%2Fb"),
         ] {
             let uri: Uri = uri.parse().expect("it is a target");

@@ -77,24 +77,42 @@ impl GcsError {
 
     /// A request without a token on a server that is not anonymous.
     pub(crate) fn login() -> Self {
-        let message = "This server is not anonymous, and tokens of service accounts are not served yet; use the S3 \
-                       endpoint, or start the server with --anonymous.";
-        let mut error = Self::new(StatusCode::UNAUTHORIZED, "required", message);
+        let message = "This server is not anonymous: send a token of a service account (bywash keys create --gcs), or sign the \
+                       request.";
+        Self::challenge("required", message)
+    }
+
+    /// A token that is not good.
+    pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
+        Self::challenge("authError", message)
+    }
+
+    fn challenge(reason: &'static str, message: impl Into<String>) -> Self {
+        let mut error = Self::new(StatusCode::UNAUTHORIZED, reason, message);
         error
             .headers
             .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         error
     }
 
+    /// A caller who may not do it.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
     /// A request that may change something and comes from a page in a browser.
     pub(crate) fn other_site() -> Self {
         let message = "A page of another site made this request in a browser (Origin, Sec-Fetch-Site). Pages may not write to an \
                        anonymous server; use a program.";
-        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+        Self::forbidden(message)
     }
 
     pub(crate) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(crate) fn response(self) -> Response<Body> {

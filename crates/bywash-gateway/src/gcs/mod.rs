@@ -3,6 +3,7 @@
 //! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 door, and no file of that door imports
 //! it; what both use lies beside them.
 
+mod access;
 mod admit;
 mod batch;
 mod body;
@@ -31,5 +32,8 @@ mod route;
 mod serve;
 mod sessions;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use access::fuzz_jwt;
+pub use access::{GcsAccount, GcsAccountError};
 pub use serve::{GcsConfig, GcsServeError, serve_gcs};
 pub use sessions::{GcsSessionTokens, gcs_session_tokens};

@@ -8,19 +8,24 @@ use bywash::Engine;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
+use super::access::Access;
 use super::door::{Door, DoorHandler};
 use super::sessions::Sessions;
 use crate::access_log::AccessLog;
 use crate::addresses::Network;
-use crate::config::{ETagStyle, Limits};
+use crate::config::{Credential, ETagStyle, Limits};
 use crate::http_server::{Drained, Transport, serve};
 use crate::shared_state::SharedState;
 
 /// Settings of one endpoint of Google's storage API.
 #[derive(Debug, Clone)]
 pub struct GcsConfig {
-    /// Accepts all requests. Otherwise each gets 401: tokens are not served yet.
+    /// Accepts all requests. Otherwise each needs a token of a service account, or a signature.
     pub anonymous: bool,
+    /// Keys that may sign requests, as those of the S3 endpoint.
+    pub credentials: Vec<Credential>,
+    /// Folder of [service accounts](crate::GcsAccount), created if missing; `None`: there are none.
+    pub accounts: Option<PathBuf>,
     /// ETags of objects that are written to folders and to memory.
     pub etag: ETagStyle,
     /// Limits.
@@ -43,6 +48,8 @@ impl GcsConfig {
     pub fn anonymous(sessions: impl Into<PathBuf>) -> Self {
         Self {
             anonymous: true,
+            credentials: Vec::new(),
+            accounts: None,
             etag: ETagStyle::default(),
             limits: Limits::default(),
             trusted_proxies: Vec::new(),
@@ -66,6 +73,9 @@ pub enum GcsServeError {
         /// The error of the file system.
         source: std::io::Error,
     },
+    /// The folder of service accounts is not usable.
+    #[error("GCS endpoint: cannot use the folder of service accounts: {0}")]
+    Accounts(#[source] std::io::Error),
 }
 
 /// Serves the buckets of `engine` on `listener` by Google's storage API until `shutdown` is ready.
@@ -88,7 +98,14 @@ pub async fn serve_gcs(
     let sessions = opened
         .unwrap_or_else(|error| Err(error.into()))
         .map_err(|source| GcsServeError::Sessions { folder, source })?;
-    let door = Door::new(engine.clone(), Arc::new(sessions), &config);
+    let accounts = config.accounts.clone();
+    let (anonymous, credentials) = (config.anonymous, config.credentials.clone());
+    let opened = move || Access::open(anonymous, accounts, &credentials);
+    let access = tokio::task::spawn_blocking(opened).await;
+    let access = access
+        .unwrap_or_else(|error| Err(error.into()))
+        .map_err(GcsServeError::Accounts)?;
+    let door = Door::new(engine.clone(), Arc::new(sessions), access, &config);
     let transport = Transport {
         limits: config.limits,
         tls: config.tls,

@@ -17,6 +17,7 @@ mod digests;
 mod documents;
 mod etags;
 mod gcs;
+mod gcs_access;
 mod gcs_batch;
 mod gcs_gunzip;
 mod gcs_lists;

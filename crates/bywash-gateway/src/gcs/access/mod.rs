@@ -1,0 +1,218 @@
+//! Which requests are served: those of service accounts by tokens, those that are signed, and all of an anonymous server.
+//!
+//! * `account.rs` are service accounts, of which the server has public keys.
+//! * `jwt.rs` verifies what they sign: assertions for the exchange, and tokens that clients send as they are.
+//! * `token.rs` signs and verifies access tokens.
+//! * `exchange.rs` gives them for assertions.
+//! * `signature.rs` verifies signatures of requests, also of signed URLs.
+//! * `payload.rs` compares a body with its signed digest.
+
+mod account;
+mod exchange;
+mod jwt;
+mod payload;
+mod signature;
+mod token;
+
+pub use self::account::{GcsAccount, GcsAccountError};
+pub(crate) use self::exchange::{exchange, is_exchange};
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::jwt::fuzz as fuzz_jwt;
+pub(crate) use self::payload::SignedPayload;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chrono::Utc;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use self::account::Accounts;
+use self::jwt::{Jwt, Purpose};
+use self::signature::ClaimedSignature;
+use self::token::TokenKey;
+use super::error::{GcsError, GcsResult};
+use crate::config::{Credential, Scope};
+use crate::meta::text;
+
+/// The audience of tokens that clients sign for Google's storage.
+const STORAGE: &str = "https://storage.googleapis.com/";
+
+/// Decides which requests are served.
+pub(crate) struct Access {
+    anonymous: bool,
+    accounts: Option<(Accounts, TokenKey)>,
+    /// Secret keys and scopes, by access key.
+    keys: HashMap<String, (String, Arc<Scope>)>,
+}
+
+/// What an admitted request may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    scope: Arc<Scope>,
+    /// An email address or an access key, for the access log.
+    pub(crate) name: Option<String>,
+    /// The digest of the body, if it is signed.
+    pub(crate) payload: Option<SignedPayload>,
+}
+
+impl Caller {
+    /// The caller of an anonymous server.
+    pub(crate) fn anyone() -> Self {
+        Self::new(None, &Arc::default())
+    }
+
+    fn new(name: Option<String>, scope: &Arc<Scope>) -> Self {
+        Self {
+            scope: Arc::clone(scope),
+            name,
+            payload: None,
+        }
+    }
+
+    /// Whether it sees a bucket.
+    pub(crate) fn sees(&self, bucket: &str) -> bool {
+        self.scope.sees(bucket)
+    }
+
+    /// Checks that it may do a request on a bucket.
+    pub(crate) fn check(&self, method: &Method, bucket: &str) -> GcsResult<()> {
+        if self.scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(GcsError::forbidden("This key may only read; use another."));
+        }
+        match bucket.is_empty() || self.sees(bucket) {
+            true => Ok(()),
+            false => Err(GcsError::forbidden(format!(
+                "This key does not reach the bucket {bucket}; use another."
+            ))),
+        }
+    }
+}
+
+impl Access {
+    /// Reads the key of access tokens in the folder of accounts. Blocks.
+    pub(crate) fn open(
+        anonymous: bool,
+        folder: Option<PathBuf>,
+        credentials: &[Credential],
+    ) -> io::Result<Self> {
+        let accounts = folder.map(|folder| {
+            let key = TokenKey::open(&folder)?;
+            io::Result::Ok((Accounts::new(folder), key))
+        });
+        let entry = |found: &Credential| {
+            let scope = Arc::new(found.scope.clone());
+            (found.access_key.clone(), (found.secret_key.clone(), scope))
+        };
+        Ok(Self {
+            anonymous,
+            accounts: accounts.transpose()?,
+            keys: credentials.iter().map(entry).collect(),
+        })
+    }
+
+    /// Finds what a request may do.
+    ///
+    /// # Errors
+    /// If it has neither a valid token nor a valid signature, unless the server is anonymous.
+    pub(crate) async fn admit(&self, parts: &Parts) -> GcsResult<Caller> {
+        if self.anonymous {
+            return Ok(Caller::anyone());
+        }
+        if let Some(claimed) = ClaimedSignature::find(parts)? {
+            return self.signed(&claimed).await;
+        }
+        match bearer(&parts.headers) {
+            Some(token) => self.bearer(token).await,
+            None => Err(GcsError::login()),
+        }
+    }
+
+    async fn bearer(&self, token: &str) -> GcsResult<Caller> {
+        let Some((accounts, key)) = &self.accounts else {
+            return Err(GcsError::unauthenticated(
+                "This server has no service accounts.",
+            ));
+        };
+        let now = Utc::now().timestamp();
+        if token.split('.').count() != 3 {
+            let unknown = || {
+                GcsError::unauthenticated(
+                    "The access token is not one of this server's, or has expired.",
+                )
+            };
+            let found = key.verify(token, now).ok_or_else(unknown)?;
+            let account = accounts.named(&found.account).await.map_err(unreadable)?;
+            let account = account.filter(|account| found.is_of(account));
+            let account = account.ok_or_else(unknown)?;
+            return Ok(caller_of(&account));
+        }
+        let refused = |reason: &dyn std::fmt::Display| {
+            GcsError::unauthenticated(format!("The token is refused: {reason}."))
+        };
+        let jwt = Jwt::parse(token).map_err(|error| refused(&error))?;
+        let account = account_of(accounts, &jwt).await?;
+        let purpose = Purpose::Bearer(&[STORAGE, &account.endpoint]);
+        let verified = jwt.verify(&account.public_key, purpose, now);
+        verified.map_err(|error| refused(&error))?;
+        Ok(caller_of(&account))
+    }
+
+    async fn signed(&self, claimed: &ClaimedSignature) -> GcsResult<Caller> {
+        let refused = || {
+            GcsError::forbidden("The signature is not that of the request by a key of this server.")
+        };
+        if !claimed.is_valid_at(Utc::now().timestamp()) {
+            return Err(GcsError::forbidden(
+                "The signature has expired, or its date is too far from the server's time; set the clock.",
+            ));
+        }
+        let caller = if claimed.is_by_account() {
+            let (accounts, _) = self.accounts.as_ref().ok_or_else(refused)?;
+            let account = accounts
+                .find(claimed.identity())
+                .await
+                .map_err(unreadable)?;
+            let account = account.filter(|account| claimed.is_by_key(&account.public_key));
+            caller_of(&*account.ok_or_else(refused)?)
+        } else {
+            let key = self.keys.get(claimed.identity());
+            let (_, scope) = key
+                .filter(|(secret, _)| claimed.is_by_secret(secret))
+                .ok_or_else(refused)?;
+            Caller::new(Some(claimed.identity().to_owned()), scope)
+        };
+        Ok(Caller {
+            payload: claimed.payload_digest().map(SignedPayload::new),
+            ..caller
+        })
+    }
+}
+
+fn caller_of(account: &GcsAccount) -> Caller {
+    Caller::new(Some(account.email()), &Arc::new(account.scope.clone()))
+}
+
+/// Finds the account that a token states, if it has the key that the token states.
+async fn account_of(accounts: &Accounts, jwt: &Jwt<'_>) -> GcsResult<Arc<GcsAccount>> {
+    let account = accounts.find(jwt.issuer()).await.map_err(unreadable)?;
+    let account = account.filter(|account| account.key_id == jwt.key_id());
+    account.ok_or_else(|| {
+        GcsError::unauthenticated("The token is refused: this server has no such account and key.")
+    })
+}
+
+fn unreadable(error: io::Error) -> GcsError {
+    tracing::error!("a service account cannot be read: {error}");
+    GcsError::unavailable("The service account cannot be read now; try again.")
+}
+
+/// Returns the bearer token of a request.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = text(headers, AUTHORIZATION.as_str())?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

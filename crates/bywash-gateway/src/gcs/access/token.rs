@@ -1,0 +1,175 @@
+//! Access tokens: a name, a key and an expiry, with a MAC over them. The server keeps no table of them, so they cost no memory and
+//! survive its restart; an account that is removed has none any more, as it is looked up with each request.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bywash::staged_file::{StagedFile, open_folder};
+use ring::hmac;
+
+use super::account::GcsAccount;
+use crate::limits::{MAX_ACCESS_TOKEN_AGE_S, MAX_JWT_BYTES};
+
+/// The file of the key, which is no name of an account.
+const FILE: &str = "token.key";
+const KEY_BYTES: usize = 32;
+/// Bytes of an expiry, in seconds since 1970.
+const EXPIRY_BYTES: usize = 8;
+/// Keeps the MACs of tokens apart from all others.
+const PURPOSE: &[u8] = b"bywash access token 1\n";
+
+/// Signs and verifies access tokens.
+pub(crate) struct TokenKey(hmac::Key);
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenKey")
+    }
+}
+
+/// What a verified token states.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AccessToken {
+    pub(crate) account: String,
+    key_id: String,
+}
+
+impl AccessToken {
+    /// Whether the token was given for the key that an account has now.
+    pub(crate) fn is_of(&self, account: &GcsAccount) -> bool {
+        self.account == account.name && self.key_id == account.key_id
+    }
+}
+
+impl TokenKey {
+    fn new(key: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// Reads the key in `folder`; both are created if missing. Blocks.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(FILE);
+        match fs::read(&path) {
+            Ok(key) if key.len() == KEY_BYTES => return Ok(Self::new(&key)),
+            Ok(_) => {
+                let text = format!(
+                    "{} does not have {KEY_BYTES} bytes; remove it, and clients get new tokens",
+                    path.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let key = rand::random::<[u8; KEY_BYTES]>();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        let staged = StagedFile::create(open_folder(folder)?, &Permissions::from_mode(0o600))?;
+        staged.file().write_all(&key)?;
+        staged.place(FILE.as_ref(), true)?;
+        Ok(Self::new(&key))
+    }
+
+    /// Returns a token of an account, given at `now`, in seconds since 1970.
+    pub(crate) fn token(&self, account: &GcsAccount, now: i64) -> String {
+        let expiry = now.saturating_add(MAX_ACCESS_TOKEN_AGE_S).to_be_bytes();
+        let stated = [
+            &expiry,
+            account.key_id.as_bytes(),
+            b"/",
+            account.name.as_bytes(),
+        ]
+        .concat();
+        let stated = BASE64_URL_SAFE_NO_PAD.encode(stated);
+        let mac = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.0, &message(&stated)));
+        format!("{stated}.{mac}")
+    }
+
+    /// Verifies a token at `now`: `None` if this key did not sign it, or it has expired. The MACs are compared in constant time.
+    pub(crate) fn verify(&self, token: &str, now: i64) -> Option<AccessToken> {
+        if token.len() > MAX_JWT_BYTES {
+            return None;
+        }
+        let (stated, mac) = token.split_once('.')?;
+        let mac = BASE64_URL_SAFE_NO_PAD.decode(mac).ok()?;
+        hmac::verify(&self.0, &message(stated), &mac).ok()?;
+        let stated = BASE64_URL_SAFE_NO_PAD.decode(stated).ok()?;
+        let (expiry, names) = stated.split_first_chunk::<EXPIRY_BYTES>()?;
+        let (key_id, account) = std::str::from_utf8(names).ok()?.split_once('/')?;
+        (now < i64::from_be_bytes(*expiry)).then(|| AccessToken {
+            account: account.to_owned(),
+            key_id: key_id.to_owned(),
+        })
+    }
+}
+
+/// What a MAC covers.
+fn message(stated: &str) -> Vec<u8> {
+    [PURPOSE, stated.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use bywash_support::account::{NAME, OTHER_PEM, PEM, der};
+
+    use super::*;
+    use crate::config::Scope;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn account(pem: &str) -> GcsAccount {
+        GcsAccount::new(NAME, &der(pem), "", Scope::default()).unwrap()
+    }
+
+    #[test]
+    fn token_is_good_until_it_expires_and_for_its_key_only() {
+        let key = TokenKey::new(b"key");
+        let account = account(PEM);
+        let token = key.token(&account, NOW);
+        let last = NOW + MAX_ACCESS_TOKEN_AGE_S - 1;
+        let found = key.verify(&token, last).unwrap();
+        assert_eq!(found.account, NAME);
+        assert!(found.is_of(&account) && !found.is_of(&self::account(OTHER_PEM)));
+        assert_eq!(key.verify(&token, last + 1), None);
+        assert_eq!(TokenKey::new(b"other").verify(&token, NOW), None);
+    }
+
+    #[test]
+    fn changed_token_is_refused() {
+        let key = TokenKey::new(b"key");
+        let token = key.token(&account(PEM), NOW);
+        for at in 0..token.len() {
+            let mut changed = token.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(key.verify(&changed, NOW), None, "{at}");
+        }
+        for other in ["", ".", "a.b", &token[1..], &"A".repeat(MAX_JWT_BYTES + 1)] {
+            assert_eq!(key.verify(other, NOW), None);
+        }
+    }
+
+    #[test]
+    fn key_survives_a_restart_and_is_its_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("accounts");
+        let token = TokenKey::open(&folder).unwrap().token(&account(PEM), NOW);
+        let again = TokenKey::open(&folder).unwrap();
+        assert!(again.verify(&token, NOW).is_some());
+        let path = folder.join(FILE);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(GcsAccount::list(&folder).unwrap(), []);
+        fs::write(&path, b"short").unwrap();
+        let error = TokenKey::open(&folder).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(format!("{again:?}"), "TokenKey");
+    }
+}
