@@ -12,10 +12,13 @@ from unittest import mock
 
 import pytest
 import requests
+from botocore.exceptions import ClientError
 from google.api_core.exceptions import Conflict, Forbidden, NotFound, PreconditionFailed
 from google.auth.exceptions import RefreshError
 from google.cloud import storage
-from harness import MIB, Bywash, payload
+from harness import MIB, Bywash, payload, s3_client
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import GCSStore
 
 BUCKET = "suite-gcs-door"
 CHUNK = 4 * MIB
@@ -312,3 +315,69 @@ def test_key_file_opens_its_buckets_alone(tmp_path):
         stranger.bucket("mine").blob("key").download_as_bytes()
     assert server.stop() == 0
     assert json.loads(file.read_text())["private_key"] not in (tmp_path / "bywash.log").read_text()
+
+
+def test_signed_urls_of_the_client_are_good_for_their_method(tmp_path):
+    server = Bywash(tmp_path)
+    client, _ = keyed_client(server, tmp_path)
+    blob = client.create_bucket("signed").blob("a b/key +")
+    options = {"version": "v4", "expiration": 600, "api_access_endpoint": server.gcs}
+    put = blob.generate_signed_url(method="PUT", content_type="text/x", **options)
+    assert requests.put(put, data=b"bytes", headers={"Content-Type": "text/x"}, timeout=60).status_code == 200
+    get = blob.generate_signed_url(method="GET", response_disposition="attachment", **options)
+    read = requests.get(get, timeout=60)
+    assert (read.content, read.headers["Content-Disposition"]) == (b"bytes", "attachment")
+    assert requests.delete(get, timeout=60).status_code == 403
+    assert requests.get(get.replace("key", "other"), timeout=60).status_code == 403
+    start = blob.generate_signed_url(method="RESUMABLE", **options)
+    started = requests.post(start, headers={"x-goog-resumable": "start"}, timeout=60)
+    assert started.status_code == 201
+    assert requests.put(started.headers["Location"], data=b"by session", timeout=60).status_code == 200
+    assert blob.download_as_bytes() == b"by session"
+    assert server.stop() == 0
+
+
+def test_obstore_takes_the_endpoint_from_its_key_file(tmp_path):
+    server = Bywash(tmp_path)
+    client, file = keyed_client(server, tmp_path)
+    bucket = client.create_bucket("xml")
+    store = GCSStore("xml", config={"service_account": str(file)}, client_options={"allow_http": True})
+    body = payload(23 * MIB)
+    store.put("folder/large", body)
+    assert bucket.blob("folder/large").download_as_bytes() == body
+    small = store.put("folder/small", b"small", mode="create")
+    with pytest.raises(AlreadyExistsError):
+        store.put("folder/small", b"again", mode="create")
+    store.put("folder/small", b"newer", mode={"e_tag": small["e_tag"], "version": small["version"]})
+    assert store.get_range("folder/large", start=MIB, end=MIB + 9).to_bytes() == body[MIB : MIB + 9]
+    store.copy("folder/small", "folder/copy")
+    listed = [meta["path"] for page in store.list("folder") for meta in page]
+    assert listed == ["folder/copy", "folder/large", "folder/small"]
+    store.delete(listed)
+    assert list(bucket.list_blobs()) == []
+    assert server.stop() == 0
+
+
+def test_s3_client_signs_with_hmac_keys(tmp_path):
+    """boto3 as Google documents it for its storage: without the checksums that are sent as trailers."""
+    server = Bywash(tmp_path)
+    server.s3.create_bucket(Bucket="hmac")
+    options = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+    google = s3_client(server.gcs, **options)
+    google.put_object(Bucket="hmac", Key="a b/key +", Body=b"bytes", Metadata={"a": "b"})
+    found = google.get_object(Bucket="hmac", Key="a b/key +")
+    assert found["Body"].read() == b"bytes"
+    body = payload(12 * MIB)
+    google.upload_fileobj(io.BytesIO(body), "hmac", "large")
+    assert server.s3.get_object(Bucket="hmac", Key="large")["Body"].read() == body
+    listed = google.list_objects_v2(Bucket="hmac")
+    assert [entry["Key"] for entry in listed["Contents"]] == ["a b/key +", "large"]
+    google.copy_object(Bucket="hmac", Key="copy", CopySource={"Bucket": "hmac", "Key": "large"})
+    google.delete_object(Bucket="hmac", Key="large")
+    signer = s3_client(server.gcs, signature_version="s3v4", **options)
+    presigned = signer.generate_presigned_url("get_object", Params={"Bucket": "hmac", "Key": "copy"})
+    assert requests.get(presigned, timeout=60).content == body
+    stranger = s3_client(server.gcs, secret_key="other", **options)
+    with pytest.raises(ClientError):
+        stranger.get_object(Bucket="hmac", Key="copy")
+    assert server.stop() == 0

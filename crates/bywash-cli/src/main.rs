@@ -42,7 +42,8 @@ use failure::Failure;
 use transfer::After;
 use verbs::cp::Transfer;
 use verbs::{
-    buckets, cache, cat, cluster, cp, du, env, keys, ls, presign, rm, series, shell, stat, sync, uploads,
+    buckets, cache, cat, cluster, cp, du, env, keys, ls, presign, rm, series, shell, stat, sync,
+    uploads,
 };
 
 /// Returns freed memory to the system. The system's allocator keeps it in the arenas of its threads:

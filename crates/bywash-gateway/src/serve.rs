@@ -89,10 +89,10 @@ pub async fn serve_s3(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, ServeError> {
     let hosts = check(&config)?;
-    let uploads = Arc::new(open_uploads(&config, engine.clone()).await?);
+    let uploads = open_uploads(&config, &engine).await?;
     config.open_uploads.show(&uploads);
     let rules = Arc::new(open_rules(&config).await?);
-    config.shared.keep(&uploads, &rules);
+    config.shared.keep(&rules);
     let gateway = Gateway {
         engine: engine.clone(),
         region: config.region.as_str().into(),
@@ -119,17 +119,12 @@ async fn open_rules(config: &S3Config) -> Result<AllRules, ServeError> {
         .map_err(ServeError::BucketRules)
 }
 
-async fn open_uploads(config: &S3Config, engine: Engine) -> Result<Uploads, ServeError> {
-    if let Some(cluster) = config.cluster_uploads.clone() {
-        return Ok(Uploads::in_cluster(cluster, engine));
-    }
-    let limit = config.limits.open_uploads;
-    let Some(folder) = config.uploads.clone() else {
-        return Ok(Uploads::new(limit, engine));
-    };
-    let reading = folder.clone();
-    let read = tokio::task::spawn_blocking(move || Uploads::persistent(limit, &reading, engine));
-    read.await
-        .unwrap_or_else(|error| Err(error.into()))
-        .map_err(|source| ServeError::Uploads { folder, source })
+async fn open_uploads(config: &S3Config, engine: &Engine) -> Result<Arc<Uploads>, ServeError> {
+    let (folder, limit) = (config.uploads.as_ref(), config.limits.open_uploads);
+    let cluster = config.cluster_uploads.clone();
+    let opened = config.shared.uploads(engine, cluster, folder, limit).await;
+    opened.map_err(|source| ServeError::Uploads {
+        folder: folder.cloned().unwrap_or_default(),
+        source,
+    })
 }

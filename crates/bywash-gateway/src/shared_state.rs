@@ -1,13 +1,16 @@
 //! What the endpoints of one engine share: the memory of documents, and what is kept of buckets.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bywash::Engine;
 use s3s::S3Result;
+use tokio::sync::OnceCell;
 
 use crate::bucket_rules::{AllRules, BucketRules};
 use crate::documents::Documents;
-use crate::uploads::Uploads;
+use crate::uploads::{ClusterUploads, Uploads};
 
 /// What the endpoints of one engine share. A cheap handle; the configurations of all of them have the same.
 #[derive(Debug, Clone, Default)]
@@ -16,14 +19,8 @@ pub struct SharedState(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     documents: OnceLock<Arc<Documents>>,
-    buckets: OnceLock<KeptOfBuckets>,
-}
-
-/// What an S3 endpoint keeps of buckets beside their objects.
-#[derive(Debug)]
-struct KeptOfBuckets {
-    uploads: Arc<Uploads>,
-    rules: Arc<AllRules>,
+    uploads: OnceCell<Arc<Uploads>>,
+    rules: OnceLock<Arc<AllRules>>,
 }
 
 impl SharedState {
@@ -33,25 +30,51 @@ impl SharedState {
         Arc::clone(documents.get_or_init(|| Arc::new(Documents::new(engine.clone()))))
     }
 
-    /// Adds what an S3 endpoint keeps of buckets, for removals by another endpoint. Only the first call has an effect.
-    pub(crate) fn keep(&self, uploads: &Arc<Uploads>, rules: &Arc<AllRules>) {
-        let kept = KeptOfBuckets {
-            uploads: Arc::clone(uploads),
-            rules: Arc::clone(rules),
+    /// Returns the uploads in parts, which the first caller opens: those of a cluster, those in `folder`, or in memory without
+    /// either.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(crate) async fn uploads(
+        &self,
+        engine: &Engine,
+        cluster: Option<ClusterUploads>,
+        folder: Option<&PathBuf>,
+        limit: usize,
+    ) -> io::Result<Arc<Uploads>> {
+        let open = async || {
+            if let Some(cluster) = cluster {
+                return Ok(Arc::new(Uploads::in_cluster(cluster, engine.clone())));
+            }
+            let (engine, folder) = (engine.clone(), folder.cloned());
+            let Some(folder) = folder else {
+                return Ok(Arc::new(Uploads::new(limit, engine)));
+            };
+            let read = move || Uploads::persistent(limit, &folder, engine);
+            let read = tokio::task::spawn_blocking(read).await;
+            read.unwrap_or_else(|error| Err(error.into())).map(Arc::new)
         };
+        self.0.uploads.get_or_try_init(open).await.map(Arc::clone)
+    }
+
+    /// Adds the rules of buckets, for removals by another endpoint. Only the first call has an effect.
+    pub(crate) fn keep(&self, rules: &Arc<AllRules>) {
         // A second S3 endpoint with the same configuration removes what is its own.
-        let _ = self.0.buckets.set(kept);
+        let _ = self.0.rules.set(Arc::clone(rules));
     }
 
     /// Returns the rules of buckets, once an S3 endpoint has opened them.
     pub(crate) fn rules(&self) -> Option<Arc<AllRules>> {
-        self.0.buckets.get().map(|kept| Arc::clone(&kept.rules))
+        self.0.rules.get().map(Arc::clone)
     }
 
     /// Removes what is kept of a bucket that was deleted.
     pub(crate) async fn bucket_removed(&self, bucket: &str) -> S3Result<()> {
-        match self.0.buckets.get() {
-            Some(kept) => bucket_removed(&kept.uploads, &kept.rules, bucket).await,
+        if let Some(uploads) = self.0.uploads.get() {
+            uploads.remove_bucket(bucket).await?;
+        }
+        match self.0.rules.get() {
+            Some(rules) => forget_rules(rules, bucket).await,
             None => Ok(()),
         }
     }
@@ -64,6 +87,10 @@ pub(crate) async fn bucket_removed(
     bucket: &str,
 ) -> S3Result<()> {
     uploads.remove_bucket(bucket).await?;
+    forget_rules(rules, bucket).await
+}
+
+async fn forget_rules(rules: &Arc<AllRules>, bucket: &str) -> S3Result<()> {
     let forget = rules.change(bucket, |rules| *rules = BucketRules::default());
     forget.await
 }

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod completion;
+mod create;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
@@ -36,6 +37,7 @@ use crate::meta::bare;
 pub use cluster::ClusterUploads;
 pub(crate) use cluster::{SealedUpload, not_recorded, part_of};
 pub(crate) use completion::Completion;
+pub(crate) use create::NewUpload;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
 pub(crate) use memory::{EntryReservation, UploadMemory, UploadSlot};

@@ -125,6 +125,8 @@ pub(super) fn gcs_config(s3: &S3Config, data: &DataDir, connections: usize) -> G
         trusted_proxies: s3.trusted_proxies.clone(),
         access_log: s3.access_log.clone(),
         tls: s3.tls.clone(),
+        uploads: s3.uploads.clone(),
+        in_cluster: s3.cluster_uploads.is_some(),
         sessions: data.gcs_sessions(),
         shared: s3.shared.clone(),
     }

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use s3s::Body;
 
+use super::access::Caller;
+use super::admit::Admission;
 use super::body::limited;
 use super::door::{Door, GcsRequest};
 use super::error::{GcsError, GcsResult};
@@ -25,11 +27,8 @@ use crate::meta::text;
 /// Calls of a batch that are served at a time.
 const CALLS_AT_ONCE: usize = 8;
 
-/// The request of a batch.
-type Outer<'a> = (&'a Parts, &'a Arc<RequestContext>);
-
-/// Headers of the request that each of its calls has, unless it has its own.
-const INHERITED: [HeaderName; 2] = [HOST, AUTHORIZATION];
+/// The request of a batch, and its caller.
+type Outer<'a> = (&'a Parts, &'a Arc<RequestContext>, (&'a Caller, Admission));
 
 pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
@@ -58,7 +57,8 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let boundary = format!("batch_{}", request.context.id.as_str());
     let mut written = Vec::new();
     for some in calls.chunks(CALLS_AT_ONCE) {
-        let outer = (&request.parts, &request.context);
+        let caller = (&request.caller, request.admission);
+        let outer = (&request.parts, &request.context, caller);
         let served = join_all(some.iter().map(|call| one(door, outer, call))).await;
         for (call, response) in some.iter().zip(served) {
             write_part(&mut written, &boundary, call.id.as_deref(), &response);
@@ -95,7 +95,7 @@ fn content(body: Body) -> Vec<u8> {
 
 async fn call_of(
     door: &Door,
-    (batch, context): Outer<'_>,
+    (batch, context, (caller, admission)): Outer<'_>,
     call: &BatchCall,
 ) -> GcsResult<Response<Body>> {
     let head = call.head.as_ref().map_err(|reason| {
@@ -108,12 +108,8 @@ async fn call_of(
         .map_err(|error| GcsError::invalid(error.to_string()))?;
     let headers = request.headers_mut();
     headers.clone_from(&head.headers);
-    for name in INHERITED {
-        if let Some(value) = batch.headers.get(&name)
-            && (name == HOST || !headers.contains_key(&name))
-        {
-            headers.insert(name, value.clone());
-        }
+    if let Some(host) = batch.headers.get(HOST) {
+        headers.insert(HOST, host.clone());
     }
     let (parts, ()) = request.into_parts();
     let query = Query::new(&parts.uri);
@@ -125,7 +121,9 @@ async fn call_of(
         )));
     }
     let body = call.body.clone();
-    door.call(parts, query, route, body, context).await
+    let caller = (caller.clone(), admission);
+    door.call((parts, query, route), body, caller, context)
+        .await
 }
 
 /// Whether the responses to an operation are short documents.

@@ -30,9 +30,34 @@ use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
 use crate::meta::{encode_metadata_for, is_ours, keep_e_tag, refuse_text_for};
 use crate::passing::PassingDigests;
 
+/// A copy that was made.
+pub(crate) struct Copied {
+    pub(crate) bucket: Bucket,
+    pub(crate) found: GetResult,
+}
+
 pub(crate) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
-    let (_, found) = run(door, request).await?;
-    resource::document(&found)
+    let given = given(request).await?;
+    let copied = run(door, request, given).await?;
+    resource::document(&described(door, request, &copied))
+}
+
+fn described(door: &Door, request: &GcsRequest, copied: &Copied) -> ObjectResource {
+    let endpoint = door.endpoint(&request.parts);
+    let target = request.route.target.as_ref();
+    let key = target.map_or("", |(_, object)| object);
+    ObjectResource::read(&copied.bucket, key, &copied.found, &endpoint)
+}
+
+/// Reads the metadata that a request has for the copy.
+async fn given(request: &mut GcsRequest) -> GcsResult<GivenMetadata> {
+    let body = body_of(request);
+    let doing = request.doing("copy from");
+    let _charge = request
+        .documents
+        .charge_document(MAX_JSON_BYTES, doing)
+        .await?;
+    GivenMetadata::parse(&document(body).await?)
 }
 
 pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
@@ -41,7 +66,10 @@ pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<
             "This endpoint gave no such rewriteToken: the first call of a rewrite does all of it.",
         ));
     }
-    let (size, found) = run(door, request).await?;
+    let given = given(request).await?;
+    let copied = run(door, request, given).await?;
+    let size = copied.found.meta.size;
+    let found = described(door, request, &copied);
     resource::document(&json!({
         "kind": "storage#rewriteResponse",
         "totalBytesRewritten": size.to_string(),
@@ -52,14 +80,11 @@ pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<
 }
 
 /// Copies the current version of the source; once more if it is replaced meanwhile.
-async fn run(door: &Door, request: &mut GcsRequest) -> GcsResult<(u64, ObjectResource)> {
-    let body = body_of(request);
-    let given = {
-        let doing = request.doing("copy from");
-        let documents = &request.documents;
-        let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
-        GivenMetadata::parse(&document(body).await?)?
-    };
+pub(crate) async fn run(
+    door: &Door,
+    request: &mut GcsRequest,
+    given: GivenMetadata,
+) -> GcsResult<Copied> {
     let from = request.doing("copy from");
     let (to_bucket, to_object) = request
         .route
@@ -91,9 +116,10 @@ async fn run(door: &Door, request: &mut GcsRequest) -> GcsResult<(u64, ObjectRes
     };
     let (bucket, path) = &copying.target;
     let found = head_written(bucket, path, written.e_tag.as_deref(), to).await?;
-    let endpoint = door.endpoint(&request.parts);
-    let resource = ObjectResource::read(bucket, to.key, &found, &endpoint);
-    Ok((found.meta.size, resource))
+    Ok(Copied {
+        bucket: bucket.clone(),
+        found,
+    })
 }
 
 struct Copying<'a> {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use bywash::traffic::Traffic;
 use bywash::{Bucket, Engine};
 use futures::StreamExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Uri};
 use hyper::body::{Body as _, Incoming};
@@ -19,6 +20,7 @@ use hyper::service::Service;
 use object_store::path::Path;
 use s3s::Body;
 
+use super::access::{Access, Caller, exchange, is_exchange};
 use super::admit::{Admission, admit};
 use super::body::BodyStream;
 use super::error::{GcsError, GcsResult};
@@ -27,7 +29,7 @@ use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
 use super::sessions::Sessions;
-use super::{batch, buckets, compose, copy, insert, list, patch, read};
+use super::{batch, buckets, compose, copy, insert, list, patch, read, xml};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
@@ -39,6 +41,7 @@ use crate::meta::text;
 use crate::other_sites::{is_from_a_page, may_change};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::shared_state::SharedState;
+use crate::uploads::Uploads;
 
 /// Parameters that let their reader repeat or continue a request; they are in no log.
 const SECRET_PARAMETERS: [&str; 4] = [
@@ -60,6 +63,10 @@ pub(crate) struct Door {
     etag: ETagStyle,
     tls: bool,
     silent_body: Duration,
+    /// Folder of open uploads in parts, and how many there may be.
+    uploads: Option<PathBuf>,
+    in_cluster: bool,
+    open_uploads: usize,
     access_log: Option<AccessLog>,
     ids: RequestIds,
 }
@@ -101,6 +108,9 @@ impl Door {
             etag: config.etag,
             tls: config.tls.is_some(),
             silent_body: config.limits.silent_body,
+            uploads: config.uploads.clone(),
+            in_cluster: config.in_cluster,
+            open_uploads: config.limits.open_uploads,
             access_log: config.access_log.clone(),
             ids: RequestIds::new(),
         }
@@ -123,6 +133,23 @@ impl Door {
     /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
         self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
+    }
+
+    /// Returns the uploads in parts, which the S3 endpoint has too.
+    pub(crate) async fn uploads(&self) -> GcsResult<Arc<Uploads>> {
+        if self.in_cluster {
+            return Err(GcsError::not_served(
+                "Uploads in parts are not served by this endpoint of a cluster; use the S3 endpoint, or a resumable upload.",
+            ));
+        }
+        let folder = self.uploads.as_ref();
+        let opened = self
+            .shared
+            .uploads(&self.engine, None, folder, self.open_uploads);
+        opened.await.map_err(|error| {
+            tracing::error!("the folder of open uploads cannot be used: {error}");
+            GcsError::unavailable("The folder of open uploads cannot be used now; try again.")
+        })
     }
 
     /// Returns the URL of this door, as a client addressed it.
@@ -170,19 +197,21 @@ impl Door {
             true => ClientBody::new(incoming, self.silent_body, Arc::clone(&context)).boxed(),
             false => futures::stream::empty().boxed(),
         };
+        let is_xml = matches!(&route, Ok(route) if matches!(route.operation, Operation::Xml(_)));
         let served = match route {
-            Ok(_) if may_change(&parts.method) && is_from_a_page(&parts.headers) => {
-                Err(GcsError::other_site())
-            }
+            _ if is_exchange(&parts) => exchange(&self.access, &self.documents, body).await,
             Ok(route) => {
                 let request = self.request(parts, query, route, body, &context);
-                self.route(request).await
+                self.admit(request).await
             }
             Err(error) => Err(error),
         };
         let mut response = served.unwrap_or_else(|error| {
-            let fault = context.fault().map(GcsError::from);
-            fault.unwrap_or(error).response()
+            let error = context.fault().map(GcsError::from).unwrap_or(error);
+            match is_xml {
+                true => xml::error(error),
+                false => error.response(),
+            }
         });
         let headers = response.headers_mut();
         if context.body_open.load(Relaxed) || expects {
@@ -200,6 +229,31 @@ impl Door {
         response.map(|body| ServedBody::Routed(body, recorder))
     }
 
+    /// Serves a request that may be sent.
+    async fn admit(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
+        let parts = &request.parts;
+        if self.anonymous && may_change(&parts.method) && is_from_a_page(&parts.headers) {
+            return Err(GcsError::other_site());
+        }
+        match request.route.operation {
+            // The name of a session is the right to write to it.
+            Operation::Session => request.admission = Admission::All,
+            _ if self.access.is_claimed(parts) => {
+                request.caller = self.access.admit(parts).await?;
+                request.admission = Admission::All;
+            }
+            _ => request.admission = admit(self, parts, &request.route).await?,
+        }
+        if let Some(name) = &request.caller.name {
+            request.context.note_requester(name);
+        }
+        if let Some(payload) = request.caller.payload.take() {
+            let body = std::mem::replace(&mut request.body, futures::stream::empty().boxed());
+            request.body = payload.check(body, &request.context);
+        }
+        self.route(request).await
+    }
+
     fn request(
         &self,
         parts: Parts,
@@ -212,7 +266,7 @@ impl Door {
             parts,
             query,
             route,
-            caller,
+            caller: Caller::anyone(),
             body,
             context: Arc::clone(context),
             documents: RequestDocuments::new(Arc::clone(&self.documents)),
@@ -220,25 +274,33 @@ impl Door {
         }
     }
 
-    /// Serves a call of a batch.
+    /// Serves a call of a batch, for the caller of the batch. A call with a token of its own is of that token.
     pub(crate) fn call<'a>(
         &'a self,
-        parts: Parts,
-        query: Query,
-        route: Route,
+        (parts, query, route): (Parts, Query, Route),
         body: Bytes,
+        (caller, admission): (Caller, Admission),
         context: &Arc<RequestContext>,
     ) -> Pin<Box<dyn Future<Output = GcsResult<Response<Body>>> + Send + 'a>> {
         let body = futures::stream::iter([Ok(body)]).boxed();
+        let has_token = parts.headers.contains_key(AUTHORIZATION);
         let request = GcsRequest {
             documents: RequestDocuments::of_batch(Arc::clone(&self.documents)),
+            caller,
+            admission,
             ..self.request(parts, query, route, body, context)
         };
-        Box::pin(self.route(request))
+        match has_token {
+            true => Box::pin(self.admit(request)),
+            false => Box::pin(self.route(request)),
+        }
     }
 
     async fn route(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
-        request.admission = admit(self, &request.parts, &request.route).await?;
+        let target = request.route.target.as_ref().map(|(bucket, _)| bucket);
+        for bucket in target.into_iter().chain([&request.route.bucket]) {
+            request.caller.check(&request.parts.method, bucket)?;
+        }
         request.query.refuse_not_served()?;
         refuse_customer_keys(&request)?;
         let fields = Fields::of(&request.query)?;
@@ -263,8 +325,12 @@ impl Door {
             Operation::StartSession => super::sessions::start(self, request).await,
             Operation::Session => super::sessions::serve(self, request).await,
             Operation::Batch => batch::serve(self, request).await,
+            Operation::Xml(operation) => xml::serve(self, request, operation).await,
         }?;
-        let has_document = !matches!(operation, Operation::ReadObject | Operation::Batch);
+        let has_document = !matches!(
+            operation,
+            Operation::ReadObject | Operation::Batch | Operation::Xml(_)
+        );
         Ok(response.map(|body| {
             let fields = fields.as_ref().filter(|_| has_document);
             request.documents.settle(selected(body, fields))

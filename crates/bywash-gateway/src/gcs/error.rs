@@ -13,6 +13,8 @@ pub(crate) struct GcsError {
     status: StatusCode,
     reason: &'static str,
     message: String,
+    /// The code of the shared modules' error.
+    code: Option<String>,
     headers: Box<HeaderMap>,
     /// Whether the response is plain text.
     is_plain: bool,
@@ -28,6 +30,7 @@ impl GcsError {
             status,
             reason,
             message: message.into(),
+            code: None,
             headers: Box::default(),
             is_plain: false,
         }
@@ -111,6 +114,22 @@ impl GcsError {
         self.status
     }
 
+    /// Returns the code of the XML API.
+    pub(crate) fn code(&self) -> &str {
+        let of_status = match self.status {
+            StatusCode::UNAUTHORIZED => "AuthenticationRequired",
+            StatusCode::FORBIDDEN => "AccessDenied",
+            StatusCode::NOT_FOUND => "NoSuchKey",
+            StatusCode::LENGTH_REQUIRED => "MissingContentLength",
+            StatusCode::PRECONDITION_FAILED => "PreconditionFailed",
+            StatusCode::NOT_IMPLEMENTED => "NotImplemented",
+            StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            status if status.is_server_error() => "InternalError",
+            _ => "InvalidArgument",
+        };
+        self.code.as_deref().unwrap_or(of_status)
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -157,6 +176,7 @@ impl From<S3Error> for GcsError {
         Self {
             status,
             reason,
+            code: Some(error.code().as_str().to_owned()),
             message: error.message().unwrap_or("The request failed.").to_owned(),
             headers: Box::new(error.headers().cloned().unwrap_or_default()),
             is_plain: false,

@@ -1,10 +1,10 @@
 //! Writes of an object by one request: its bytes alone, or after its metadata.
 
-use bywash::PutStreamOptions;
+use bywash::{Bucket, PutStreamOptions};
 use futures::StreamExt;
 use http::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use object_store::{Attribute, TagSet};
+use object_store::{Attribute, GetResult, TagSet};
 use s3s::Body;
 
 use super::body::{BodyStream, CheckedBody};
@@ -94,13 +94,35 @@ pub(crate) fn name_object(request: &mut GcsRequest, given: &GivenMetadata) -> Gc
     }
 }
 
+/// An object that was written.
+pub(crate) struct Written {
+    pub(crate) bucket: Bucket,
+    pub(crate) found: GetResult,
+    pub(crate) crc32c: Option<String>,
+}
+
 async fn write(
+    door: &Door,
+    request: &mut GcsRequest,
+    given: GivenMetadata,
+    body: BodyStream,
+    length: Option<u64>,
+) -> GcsResult<Response<Body>> {
+    let written = store(door, request, given, body, length).await?;
+    let endpoint = door.endpoint(&request.parts);
+    let key = &request.route.object;
+    let resource = ObjectResource::read(&written.bucket, key, &written.found, &endpoint);
+    resource::document(&resource.with_crc32c(written.crc32c.as_deref()))
+}
+
+/// Writes an object under the conditions of the request.
+pub(crate) async fn store(
     door: &Door,
     request: &mut GcsRequest,
     mut given: GivenMetadata,
     body: BodyStream,
     length: Option<u64>,
-) -> GcsResult<Response<Body>> {
+) -> GcsResult<Written> {
     name_object(request, &given)?;
     for (algorithm, value) in stated_hashes(request) {
         match algorithm {
@@ -128,9 +150,10 @@ async fn write(
     let written = bucket.put_stream(&path, options, checked.body).await;
     let written = written.map_err(|error| condition.error(doing, &error))?;
     let found = head_written(&bucket, &path, written.e_tag.as_deref(), doing).await?;
-    let endpoint = door.endpoint(&request.parts);
     let checksum = passed.get().and_then(|passed| passed.checksum.as_ref());
-    let crc32c = checksum.map(|checksum| checksum.value.as_str());
-    let resource = ObjectResource::read(&bucket, doing.key, &found, &endpoint);
-    resource::document(&resource.with_crc32c(crc32c))
+    Ok(Written {
+        crc32c: checksum.map(|checksum| checksum.value.clone()),
+        bucket,
+        found,
+    })
 }

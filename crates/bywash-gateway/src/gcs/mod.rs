@@ -1,4 +1,4 @@
-//! The second door: buckets of a [`bywash::Engine`] by the JSON API of Google's storage.
+//! The second door: buckets of a [`bywash::Engine`] by the JSON API of Google's storage, and by its XML API.
 //!
 //! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 door, and no file of that door imports
 //! it; what both use lies beside them.
@@ -31,6 +31,7 @@ mod resource;
 mod route;
 mod serve;
 mod sessions;
+mod xml;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use access::fuzz_jwt;

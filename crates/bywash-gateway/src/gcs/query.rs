@@ -25,6 +25,18 @@ impl Query {
             .filter(|value| !value.is_empty())
     }
 
+    /// Whether there is a parameter of this name, with a value or without.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(found, _)| found == name)
+    }
+
+    /// Adds a parameter, unless the request has it.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        if self.get(name).is_none() {
+            self.0.push((name.to_owned(), value.to_owned()));
+        }
+    }
+
     /// Parses a parameter that is a whole number.
     pub(crate) fn number(&self, name: &str) -> GcsResult<Option<i64>> {
         let parsed = self.get(name).map(|value| {

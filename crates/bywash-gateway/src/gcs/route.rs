@@ -6,6 +6,10 @@ use percent_encoding::percent_decode_str;
 
 use super::error::{GcsError, GcsResult};
 use super::query::Query;
+use super::xml::{self, XmlOperation};
+
+/// What paths of the JSON API begin with; others are of the XML API.
+const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch"];
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) enum Operation {
     StartSession,
     Session,
     Batch,
+    /// Of the XML API.
+    Xml(XmlOperation),
 }
 
 impl Operation {
@@ -52,6 +58,7 @@ impl Operation {
             Self::StartSession => "storage.objects.insert.start",
             Self::Session => "storage.objects.insert.resumable",
             Self::Batch => "storage.batch",
+            Self::Xml(operation) => operation.name(),
         }
     }
 }
@@ -97,7 +104,10 @@ impl Route {
         match path.strip_prefix("storage/v1/b") {
             Some(rest) => Self::plain(method_of(parts), rest, query)
                 .unwrap_or_else(|| Err(unknown(&parts.method, path))),
-            None => Err(unknown(&parts.method, path)),
+            None if OF_JSON.iter().any(|known| path.starts_with(known)) => {
+                Err(unknown(&parts.method, path))
+            }
+            None => xml::find(parts, query),
         }
     }
 
@@ -188,7 +198,7 @@ fn method_of(parts: &Parts) -> &Method {
     }
 }
 
-fn decoded(text: &str) -> GcsResult<String> {
+pub(crate) fn decoded(text: &str) -> GcsResult<String> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded
         .map_err(|_| GcsError::invalid(format!("The name {text} is not UTF-8 when decoded.")))?;

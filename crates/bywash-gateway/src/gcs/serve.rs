@@ -36,6 +36,11 @@ pub struct GcsConfig {
     pub access_log: Option<AccessLog>,
     /// Serves TLS with this certificate; see [`load_tls`](crate::load_tls).
     pub tls: Option<Arc<ServerConfig>>,
+    /// Folder of open uploads in parts, that of [`S3Config::uploads`](crate::S3Config::uploads). Without one they are lost when the
+    /// server ends.
+    pub uploads: Option<PathBuf>,
+    /// Whether the engine is a node of a cluster: its uploads in parts are those of all nodes, which this endpoint does not serve.
+    pub in_cluster: bool,
     /// Folder of resumable sessions, created if missing. No other server may use it.
     pub sessions: PathBuf,
     /// What it shares with the other endpoints of its engine.
@@ -55,6 +60,8 @@ impl GcsConfig {
             trusted_proxies: Vec::new(),
             access_log: None,
             tls: None,
+            uploads: None,
+            in_cluster: false,
             sessions: sessions.into(),
             shared: SharedState::default(),
         }

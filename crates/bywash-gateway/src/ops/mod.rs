@@ -4,7 +4,6 @@ pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod buckets;
 mod cluster_complete;
-mod complete;
 pub(crate) mod copy;
 pub(crate) mod cors;
 pub(crate) mod delete;

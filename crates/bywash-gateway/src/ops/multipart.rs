@@ -5,25 +5,26 @@ use std::sync::Arc;
 use bywash::UploadedPart;
 use chrono::Utc;
 use http::HeaderMap;
-use object_store::{Attributes, Error as StoreError, PutMultipartOptions};
+use object_store::Error as StoreError;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::cluster_complete::ClusterJob;
-use super::complete::{CompletionJob, CompletionToken, earlier_result};
 use super::set_checksum;
-use super::write::{body_length, part_body, write_error};
+use super::write::{WriteCondition, body_length, part_body, write_error};
 use super::{acl, context, trailers};
+use crate::completion::{
+    CompletionJob, CompletionToken, Repeated, earlier_result, late_attributes,
+};
 use crate::digest::{self, Algorithm, announce};
-use crate::errors::{OperationContext, fault, from_store};
+use crate::errors::{OperationContext, fault, no_such_upload};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, encode_metadata_for, keep_checksum, keep_e_tag, keep_storage_class,
-    keep_upload_id, mark_upload, refuse_text_for, refuse_unsupported, text,
+    attributes_of, e_tag, encode_metadata_for, keep_storage_class, refuse_text_for,
+    refuse_unsupported, text,
 };
-use crate::object_parts::ObjectParts;
 use crate::tags::Tags;
-use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
+use crate::uploads::{NewUpload, Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
 fn full_object(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> bool {
@@ -81,22 +82,15 @@ pub(crate) async fn create(
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
     let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
-    let mark = Some(format!("{:032x}", rand::random::<u128>()));
-    let mark =
-        mark.filter(|mark| gateway.uploads.are_persistent() && mark_upload(&mut attributes, mark));
-    let options = PutMultipartOptions {
+    let new = NewUpload {
         attributes,
         tags,
-        ..PutMultipartOptions::default()
+        algorithm,
+        full_object: full,
     };
-    let id = bucket
-        .create_upload(&path, options)
-        .await
-        .map_err(|error| from_store(doing, &error))?;
-    let upload = Upload::new(Utc::now(), algorithm, full, mark);
     let target = (&bucket, &path);
-    let kept = gateway.uploads.keep(target, doing, id, upload, admission);
-    let id = kept.await?;
+    let created = gateway.uploads.create(target, new, admission, doing);
+    let id = created.await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
@@ -285,27 +279,19 @@ pub(crate) async fn complete(
         parts,
         attributes,
     };
-    let result = job.run(&headers, doing).await?;
+    let result = match job.repeated(doing).await? {
+        Repeated::Done(result) => result,
+        Repeated::Pending(job) => {
+            let id = job.id.clone();
+            let condition = WriteCondition::find(&job.bucket, &job.path, &headers, doing).await?;
+            let result = job.run(condition.mode.clone()).await?;
+            result.map_err(|error| match error {
+                StoreError::NotFound { .. } => no_such_upload(&id),
+                error => condition.error(doing, &error),
+            })?
+        }
+    };
     Ok(completed(doing, url, result.e_tag.as_deref(), computed))
-}
-
-/// Returns the attributes of an object that are known when its upload is completed.
-fn late_attributes(
-    chosen: &[(UploadedPart, &StoredPart)],
-    checksum: Option<&digest::Checksum>,
-    id: &str,
-) -> Attributes {
-    let mut attributes = Attributes::new();
-    let md5s = chosen.iter().map(|(_, part)| part.md5.as_deref());
-    if let Some(e_tag) = digest::e_tag_of_parts(md5s) {
-        keep_e_tag(&mut attributes, e_tag);
-    }
-    if let Some(checksum) = checksum {
-        keep_checksum(&mut attributes, checksum);
-    }
-    ObjectParts::of(chosen).keep(&mut attributes);
-    keep_upload_id(&mut attributes, id);
-    attributes
 }
 
 fn completed(

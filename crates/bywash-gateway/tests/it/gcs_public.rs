@@ -53,7 +53,7 @@ async fn requests_without_a_token_read_and_list_what_is_public() {
             }
             let bearer = [("Authorization", "Bearer anything")];
             let response = server.send("GET", &target, &bearer, b"").await;
-            refused(response, 401, "required");
+            refused(response, 401, "authError");
         }
         let write = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name=new");
         for (method, target) in [

@@ -25,6 +25,7 @@ mod gcs_patch;
 mod gcs_public;
 mod gcs_server;
 mod gcs_sessions;
+mod gcs_xml;
 mod heads;
 mod keys;
 mod limits;

@@ -114,6 +114,13 @@ impl Access {
         })
     }
 
+    /// Returns whether a request has a token or a signature, valid or not, or needs none.
+    pub(crate) fn is_claimed(&self, parts: &Parts) -> bool {
+        self.anonymous
+            || parts.headers.contains_key(AUTHORIZATION)
+            || !matches!(ClaimedSignature::find(parts), Ok(None))
+    }
+
     /// Finds what a request may do.
     ///
     /// # Errors

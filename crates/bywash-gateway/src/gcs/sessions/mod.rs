@@ -161,12 +161,21 @@ fn mark_of(id: &str) -> String {
 /// Starts a session.
 pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let body = body_of(request);
-    let mut given = {
+    let given = {
         let doing = request.doing("begin the upload of");
         let documents = &request.documents;
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
+    begin(door, request, given).await
+}
+
+/// Starts a session of an object with this metadata.
+pub(crate) async fn begin(
+    door: &Door,
+    request: &mut GcsRequest,
+    mut given: GivenMetadata,
+) -> GcsResult<Response<Body>> {
     name_object(request, &given)?;
     given.crc32c = stated_crc32c(request)?.or(given.crc32c);
     if given.md5.is_some() {

@@ -7,24 +7,25 @@
 
 use bywash::origin::kept_client_etag;
 use bywash::{Bucket, CompleteOptions, UploadedPart};
-use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutResult,
+    Attributes, Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode, PutResult,
 };
 use s3s::dto::CompletedPart;
 use s3s::{S3ErrorCode, S3Result};
 
-use super::write::WriteCondition;
 use crate::digest::{Checksum, e_tag_of_parts};
-use crate::errors::{OperationContext, fault, from_store, no_such_upload};
-use crate::meta::{bare, client_e_tag, kept_checksum, kept_upload_id, upload_mark};
+use crate::errors::{OperationContext, fault, from_store};
+use crate::meta::{
+    bare, client_e_tag, keep_checksum, keep_e_tag, keep_upload_id, kept_checksum, kept_upload_id,
+    upload_mark,
+};
 use crate::object_parts::ObjectParts;
-use crate::uploads::{Completion, Upload, attempt};
+use crate::uploads::{Completion, Part, Upload, attempt};
 
 /// Evidence that an object is the result of this completion.
 #[derive(Debug)]
-pub(super) struct CompletionToken {
+pub(crate) struct CompletionToken {
     /// The requested list of parts, by name.
     attempt: String,
     /// Whether the list was sent before without a known result.
@@ -36,7 +37,7 @@ pub(super) struct CompletionToken {
 }
 
 impl CompletionToken {
-    pub(super) fn new(upload: &Upload, parts: &[UploadedPart], size: u64) -> Self {
+    pub(crate) fn new(upload: &Upload, parts: &[UploadedPart], size: u64) -> Self {
         let attempt = attempt(parts);
         let sole = upload.attempts.iter().all(|other| *other == attempt);
         Self {
@@ -86,7 +87,7 @@ fn parts_of(e_tag: &str) -> Option<usize> {
 
 /// Returns the stored ETag and the checksum of the object that the upload `id` became, if an earlier completion from the same parts
 /// succeeded: its client may have missed the response.
-pub(super) async fn earlier_result(
+pub(crate) async fn earlier_result(
     bucket: &Bucket,
     path: &Path,
     id: &str,
@@ -114,26 +115,51 @@ pub(super) async fn earlier_result(
     same.then(|| (stored.clone(), kept_checksum(&found.attributes)))
 }
 
+/// Whether a completion is still to be sent.
+pub(crate) enum Repeated {
+    /// An earlier one made this object.
+    Done(PutResult),
+    Pending(Box<CompletionJob>),
+}
+
+/// Returns the attributes of an object that are known when its upload is completed.
+pub(crate) fn late_attributes(
+    chosen: &[(UploadedPart, &Part)],
+    checksum: Option<&Checksum>,
+    id: &str,
+) -> Attributes {
+    let mut attributes = Attributes::new();
+    let md5s = chosen.iter().map(|(_, part)| part.md5.as_deref());
+    if let Some(e_tag) = e_tag_of_parts(md5s) {
+        keep_e_tag(&mut attributes, e_tag);
+    }
+    if let Some(checksum) = checksum {
+        keep_checksum(&mut attributes, checksum);
+    }
+    ObjectParts::of(chosen).keep(&mut attributes);
+    keep_upload_id(&mut attributes, id);
+    attributes
+}
+
 /// A validated completion.
-pub(super) struct CompletionJob {
-    pub(super) completion: Completion,
-    pub(super) token: CompletionToken,
-    pub(super) bucket: Bucket,
-    pub(super) path: Path,
-    pub(super) id: String,
-    pub(super) parts: Vec<UploadedPart>,
+pub(crate) struct CompletionJob {
+    pub(crate) completion: Completion,
+    pub(crate) token: CompletionToken,
+    pub(crate) bucket: Bucket,
+    pub(crate) path: Path,
+    pub(crate) id: String,
+    pub(crate) parts: Vec<UploadedPart>,
     /// Attributes known only now.
-    pub(super) attributes: Attributes,
+    pub(crate) attributes: Attributes,
 }
 
 impl CompletionJob {
-    /// Completes the upload in a task of its own. If the client leaves, the origin still completes it, and the upload
-    /// must then be removed.
-    pub(super) async fn run(
-        self,
-        headers: &HeaderMap,
-        doing: OperationContext<'_>,
-    ) -> S3Result<PutResult> {
+    /// Finds the object that an earlier completion of the same parts made, whose response was lost: before the request's conditions
+    /// are checked, which the object itself would fail now.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub(crate) async fn repeated(self, doing: OperationContext<'_>) -> S3Result<Repeated> {
         let failed = |error: StoreError| from_store(doing, &error);
         if self.token.again
             && let Some(found) = self
@@ -142,8 +168,7 @@ impl CompletionJob {
                 .await
                 .map_err(failed)?
         {
-            // Before the request's conditions are checked, which the object itself would fail now. If the origin was
-            // stopped in between, it still has the parts.
+            // If the origin was stopped in between, it still has the parts.
             match self.bucket.abort_upload(&self.path, &self.id).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => {}
                 Err(error) => {
@@ -151,21 +176,23 @@ impl CompletionJob {
                 }
             }
             self.completion.done().await?;
-            return Ok(found);
+            return Ok(Repeated::Done(found));
         }
-        let condition = WriteCondition::find(&self.bucket, &self.path, headers, doing).await?;
+        Ok(Repeated::Pending(Box::new(self)))
+    }
+
+    /// Completes the upload in a task of its own. If the client leaves, the origin still completes it, and the upload
+    /// must then be removed.
+    ///
+    /// # Errors
+    /// Those of the list of uploads; the inner ones are the origin's, `NotFound` if it has no such upload.
+    pub(crate) async fn run(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
         let options = CompleteOptions {
-            mode: condition.mode.clone(),
+            mode,
             attributes: self.attributes.clone(),
         };
-        let id = self.id.clone();
-        match tokio::spawn(self.send(options)).await {
-            Ok(result) => result?.map_err(|error| match error {
-                StoreError::NotFound { .. } => no_such_upload(&id),
-                error => condition.error(doing, &error),
-            }),
-            Err(error) => Err(fault(S3ErrorCode::InternalError, error.to_string())),
-        }
+        let sent = tokio::spawn(self.send(options)).await;
+        sent.unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))
     }
 
     async fn send(self, options: CompleteOptions) -> S3Result<Result<PutResult, StoreError>> {

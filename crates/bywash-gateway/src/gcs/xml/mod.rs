@@ -1,0 +1,84 @@
+//! The XML API of Google's storage: `/BUCKET/OBJECT`, as clients built on `object_store` and those with HMAC keys send it.
+//!
+//! A request becomes one of the JSON API: its headers become that one's parameters, and what it returns becomes headers and XML. Only
+//! lists of keys and uploads in parts are of this API alone.
+//!
+//! * `route.rs` is which operation a request names.
+//! * `names.rs` translates headers to parameters, and to the names of Amazon that the shared modules read.
+//! * `object.rs` reads, writes, copies and deletes objects, and starts resumable sessions of signed URLs.
+//! * `list.rs` lists keys.
+//! * `parts.rs` are uploads in parts.
+
+mod list;
+mod names;
+mod object;
+mod parts;
+mod route;
+
+pub(crate) use self::route::{XmlOperation, find};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use s3s::Body;
+
+use super::door::{Door, GcsRequest};
+use super::error::{GcsError, GcsResult};
+
+/// Serves a request.
+pub(crate) async fn serve(
+    door: &Door,
+    request: &mut GcsRequest,
+    operation: XmlOperation,
+) -> GcsResult<Response<Body>> {
+    names::refuse_not_served(request)?;
+    names::to_parameters(request);
+    match operation {
+        XmlOperation::List => list::keys(door, request).await,
+        XmlOperation::Get => object::get(door, request).await,
+        XmlOperation::Head => object::head(door, request).await,
+        XmlOperation::Put => object::put(door, request).await,
+        XmlOperation::Copy => object::copy(door, request).await,
+        XmlOperation::Delete => object::delete(door, request).await,
+        XmlOperation::StartSession => object::start_session(door, request).await,
+        XmlOperation::CreateUpload => parts::create(door, request).await,
+        XmlOperation::PutPart => parts::put(door, request).await,
+        XmlOperation::CompleteUpload => parts::complete(door, request).await,
+        XmlOperation::AbortUpload => parts::abort(door, request).await,
+    }
+}
+
+/// Returns a response with an XML document, whose root is `root` with `inner`.
+fn document(root: &str, inner: &str) -> Response<Body> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><{root} xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\">{inner}</{root}>"
+    );
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/xml; charset=UTF-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Returns an element with a text, escaped.
+fn element(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", quick_xml::escape::escape(text))
+}
+
+/// Returns the response of an error.
+pub(crate) fn error(error: GcsError) -> Response<Body> {
+    let code = element("Code", error.code());
+    let text: String = error
+        .message()
+        .chars()
+        .filter(|character| crate::xml::fits(*character))
+        .collect();
+    let inner = code + &element("Message", &text);
+    let mut response = error.response();
+    // A 304 has no body, and neither has the response to a HEAD request, of which HTTP takes it away.
+    if response.status() != http::StatusCode::NOT_MODIFIED {
+        let document = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error>{inner}</Error>");
+        *response.body_mut() = Body::from(document);
+        let kind = HeaderValue::from_static("application/xml; charset=UTF-8");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    response
+}

@@ -1,0 +1,233 @@
+//! Uploads in parts by the XML API. They are those of the S3 endpoint: begun by either protocol, kept in one place.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::Utc;
+use futures::StreamExt;
+use http::header::ETAG;
+use http::{HeaderValue, Response, StatusCode};
+use object_store::{Error as StoreError, TagSet};
+use s3s::Body;
+use s3s::dto::{CompletedPart, ETag};
+use serde::Deserialize;
+
+use super::super::body::{BodyStream, CheckedBody};
+use super::super::condition::{WriteCondition, named};
+use super::super::door::{Door, GcsRequest};
+use super::super::error::{GcsError, GcsResult};
+use super::super::generation::Conditions;
+use super::super::insert::body_of;
+use super::super::metadata::GivenMetadata;
+use super::super::read::{head, head_written};
+use super::object::{content_length, given, quoted_e_tag, version_headers};
+use super::{document, element};
+use crate::completion::{self, CompletionJob, CompletionToken, Repeated, earlier_result};
+use crate::digest::{self, Algorithm};
+use crate::errors::{from_store, no_such_upload};
+use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
+use crate::meta::{bare, encode_metadata_for, refuse_text_for};
+use crate::uploads::{NewUpload, Part, UploadName, choose, part_number};
+
+/// Names the upload of a request.
+fn name_of(request: &GcsRequest) -> UploadName {
+    let id = request.query.get("uploadId").unwrap_or_default();
+    UploadName::of(request.doing("upload"), id.to_owned())
+}
+
+pub(super) async fn create(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = request.doing("create upload of");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let GivenMetadata { mut attributes, .. } = given(&request.parts.headers)?;
+    refuse_text_for(&bucket, &attributes)?;
+    encode_metadata_for(&bucket, &mut attributes)?;
+    let uploads = door.uploads().await?;
+    let new = NewUpload {
+        attributes,
+        tags: TagSet::default(),
+        // Each part is checked as it passes, so the object's is known at its end.
+        algorithm: Some(Algorithm::Crc32c),
+        full_object: true,
+    };
+    let admission = uploads.admit_upload(doing).await?;
+    let target = (&bucket, &path);
+    let id = uploads.create(target, new, admission, doing).await?;
+    let inner =
+        element("Bucket", doing.bucket) + &element("Key", doing.key) + &element("UploadId", &id);
+    Ok(document("InitiateMultipartUploadResult", &inner))
+}
+
+pub(super) async fn put(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = request.doing("upload part of");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let number = request.query.number("partNumber")?.unwrap_or_default();
+    let number = part_number(i32::try_from(number).unwrap_or_default())?;
+    let length = content_length(&request.parts.headers);
+    let length = length.ok_or_else(|| {
+        GcsError::new(
+            StatusCode::LENGTH_REQUIRED,
+            "required",
+            "A part needs a Content-Length.",
+        )
+    })?;
+    let given = GivenMetadata {
+        attributes: object_store::Attributes::new(),
+        ..given(&request.parts.headers)?
+    };
+    let name = name_of(request);
+    let uploads = door.uploads().await?;
+    let hold = uploads.admit_part(&name, doing).await?;
+    let md5 = door.wants_md5(&bucket);
+    let body = body_of(request);
+    let doing = request.doing("upload part of");
+    let checked = CheckedBody::new(body, &given, md5, &request.context)?;
+    let passed = checked.passed();
+    let stored = bucket.put_part(&path, &name.id, number, length, checked.body);
+    let stored = match stored.await {
+        Ok(stored) => stored,
+        Err(StoreError::NotFound { .. }) => return Err(uploads.gone(&name).await.into()),
+        Err(error) => return Err(from_store(doing, &error).into()),
+    };
+    let passed = passed.get();
+    let part = Part {
+        e_tag: stored,
+        md5: passed.and_then(|passed| passed.md5.clone()).filter(|_| md5),
+        size: length,
+        checksum: passed.and_then(|passed| passed.checksum.clone()),
+        modified: Utc::now(),
+    };
+    let e_tag = format!("\"{}\"", part.client_e_tag());
+    uploads.add_part(&name, number, part, hold).await?;
+    let mut response = Response::new(Body::empty());
+    if let Ok(e_tag) = HeaderValue::try_from(e_tag) {
+        response.headers_mut().insert(ETAG, e_tag);
+    }
+    Ok(response)
+}
+
+/// The document of a completion.
+#[derive(Debug, Deserialize)]
+struct CompleteUpload {
+    #[serde(default, rename = "Part")]
+    parts: Vec<NamedPart>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedPart {
+    #[serde(rename = "PartNumber")]
+    number: i32,
+    #[serde(rename = "ETag")]
+    e_tag: String,
+}
+
+/// Reads the parts that a completion names. The caller has charged the document.
+async fn named_parts(mut body: BodyStream) -> GcsResult<Vec<CompletedPart>> {
+    let mut text = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece: Bytes = piece.map_err(|error| GcsError::invalid(error.to_string()))?;
+        if text.len() + piece.len() > MAX_XML_BYTES {
+            return Err(GcsError::invalid(format!(
+                "The list of parts is longer than {MAX_XML_BYTES} bytes."
+            )));
+        }
+        text.extend_from_slice(&piece);
+    }
+    let list: CompleteUpload = quick_xml::de::from_reader(text.as_slice())
+        .map_err(|error| GcsError::invalid(format!("The list of parts is no XML: {error}.")))?;
+    if list.parts.len() > usize::from(MAX_PART_NUMBER) {
+        return Err(GcsError::invalid(format!(
+            "The list has {} parts, more than {MAX_PART_NUMBER}.",
+            list.parts.len()
+        )));
+    }
+    let part = |part: NamedPart| CompletedPart {
+        part_number: Some(part.number),
+        e_tag: Some(ETag::Strong(bare(&part.e_tag).to_owned())),
+        ..CompletedPart::default()
+    };
+    Ok(list.parts.into_iter().map(part).collect())
+}
+
+pub(super) async fn complete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let body = body_of(request);
+    let doing = request.doing("complete upload of");
+    // Three times: as text, as it is parsed, and as parts.
+    let bytes = content_length(&request.parts.headers).unwrap_or(MAX_XML_BYTES as u64);
+    let bytes = bytes.min(MAX_XML_BYTES as u64).saturating_mul(3);
+    request.documents.charge_more(bytes, doing).await?;
+    let requested = named_parts(body).await?;
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let name = name_of(request);
+    let uploads = door.uploads().await?;
+    let completed = match uploads.complete(&name) {
+        Ok(found) => found,
+        Err(refusal) => {
+            let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
+            earlier.ok_or(refusal)?;
+            let found = head(&bucket, &path, doing).await?;
+            return Ok(completed_response(door, request, &bucket, &found));
+        }
+    };
+    let (completion, upload) = completed;
+    let chosen = choose(&upload, &requested)?;
+    let checksums: Vec<_> = chosen
+        .iter()
+        .map(|(_, part)| (part.checksum.as_ref(), part.size))
+        .collect();
+    let computed = digest::combine(&checksums, true);
+    let size = chosen.iter().map(|(_, part)| part.size).sum();
+    let attributes = completion::late_attributes(&chosen, computed.as_ref(), &name.id);
+    let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
+    let job = CompletionJob {
+        completion,
+        token: CompletionToken::new(&upload, &parts, size),
+        bucket: bucket.clone(),
+        path: path.clone(),
+        id: name.id.clone(),
+        parts,
+        attributes,
+    };
+    let put = match job.repeated(doing).await? {
+        Repeated::Done(put) => put,
+        Repeated::Pending(job) => {
+            let conditions = Conditions::of(&request.query)?;
+            let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
+            let result = job.run(condition.mode.clone()).await?;
+            result.map_err(|error| match error {
+                StoreError::NotFound { .. } => no_such_upload(&name.id).into(),
+                error => condition.error(doing, &error),
+            })?
+        }
+    };
+    let found = head_written(&bucket, &path, put.e_tag.as_deref(), doing).await?;
+    Ok(completed_response(door, request, &bucket, &found))
+}
+
+fn completed_response(
+    door: &Door,
+    request: &GcsRequest,
+    bucket: &bywash::Bucket,
+    found: &object_store::GetResult,
+) -> Response<Body> {
+    let doing = request.doing("complete upload of");
+    let location = format!("{}/{}", door.endpoint(&request.parts), named(doing));
+    let inner = element("Location", &location)
+        + &element("Bucket", doing.bucket)
+        + &element("Key", doing.key)
+        + &element("ETag", &quoted_e_tag(&found.meta));
+    let mut response = document("CompleteMultipartUploadResult", &inner);
+    let headers = version_headers(bucket, found, None);
+    response.headers_mut().extend(headers);
+    response
+}
+
+pub(super) async fn abort(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+    let doing = request.doing("abort upload of");
+    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let uploads: Arc<_> = door.uploads().await?;
+    let id = name_of(request).id;
+    uploads.abort(&bucket, &path, id, doing).await?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
