@@ -5,7 +5,8 @@
 //! above an object store: a store with a hook around each request ([`hooked_store`]), and one that injects faults
 //! ([`faulty_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For all of them: contents of objects
 //! ([`pattern()`]), and seeds from the environment
-//! ([`settings`]). For programs under a memory limit: a control group ([`group`]).
+//! ([`settings`]). For programs under a memory limit: a control group ([`group`]). For several programs that act as one: etcd and the
+//! options of a node ([`cluster`]), and links between processes that a test cuts ([`link`]).
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -16,11 +17,13 @@
 )]
 
 pub mod account;
+pub mod cluster;
 pub mod faulty_store;
 pub mod fuzz_corpus;
 pub mod group;
 pub mod hooked_store;
 pub mod http;
+pub mod link;
 pub mod pattern;
 pub mod process;
 pub mod settings;

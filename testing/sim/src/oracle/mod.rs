@@ -58,6 +58,8 @@ struct History {
     /// starts later must not see an earlier state, whatever the window.
     acknowledged: Vec<(Moment, usize)>,
     faults: Vec<(Moment, FaultKind)>,
+    /// Whether states were forgotten, so that the first one has predecessors.
+    forgotten: bool,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +113,28 @@ impl Oracle {
             until: None,
         });
         now
+    }
+
+    /// Forgets the states of all objects that had ended for `age`, in a run too long to keep them all. Reads that began earlier, or
+    /// whose window began earlier, must not be judged afterwards.
+    pub fn forget_older(&self, age: Duration) {
+        let mut ledger = self.ledger.lock();
+        let now = ledger.now();
+        let ended = |state: &KeyState| state.until.is_some_and(|until| until.at + age < now.at);
+        for history in ledger.keys.values_mut() {
+            let count = history.states.iter().take_while(|s| ended(s)).count();
+            if count == 0 {
+                continue;
+            }
+            history.forgotten = true;
+            history.states.drain(..count);
+            // Of the acknowledgements, the newest of what was forgotten counts for none of the rest.
+            history.acknowledged.retain_mut(|(_, index)| {
+                let kept = index.checked_sub(count);
+                *index = kept.unwrap_or(0);
+                kept.is_some()
+            });
+        }
     }
 
     /// Returns the current version, if the object exists.
@@ -185,7 +209,8 @@ impl Oracle {
             let absent = |state: &KeyState| {
                 state.version.is_none() && state.until.is_none_or(|until| until >= start)
             };
-            history.states.is_empty() || history.states.iter().any(absent)
+            let empty = history.states.is_empty() && !history.forgotten;
+            empty || history.states.iter().any(absent)
         };
         match made {
             Some(made) => history.acknowledged.push((now, made)),
@@ -242,7 +267,7 @@ impl History {
             Some(window) => first.at + window >= start.at || first >= start,
             None => true,
         });
-        if absent_first && floor.is_none() {
+        if absent_first && floor.is_none() && !self.forgotten {
             seen.push(None);
         }
         seen

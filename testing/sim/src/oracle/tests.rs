@@ -239,3 +239,41 @@ async fn errors_without_a_cause_are_detected() {
         Ok(Verdict::Absent)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_states_are_not_visible_and_the_rest_is_judged_as_before() {
+    let fixture = Fixture::new().await;
+    let Fixture {
+        oracle,
+        path,
+        one,
+        two,
+    } = &fixture;
+    let start = oracle.now();
+    let three = version(path, 3, 100);
+    oracle.commit(path, Some(three.clone()));
+    let wrote = WriteEffect::Body(&three.body);
+    oracle.acknowledge(path, start, wrote).unwrap();
+    oracle.forget_older(Duration::from_secs(4));
+    // Version 1 ended 5 s ago, version 2 just now.
+    let stale = oracle.judge(&fixture.seen(two, &two.body), &rules());
+    assert!(
+        matches!(stale, Err(Violation::Stale { version: 2, .. })),
+        "{stale:?}"
+    );
+    let unknown = oracle.judge(&fixture.seen(one, &one.body), &rules());
+    assert!(
+        matches!(unknown, Err(Violation::Unknown { .. })),
+        "{unknown:?}"
+    );
+    let current = oracle.judge(&fixture.seen(&three, &three.body), &rules());
+    assert_eq!(current, Ok(Verdict::Read(3)));
+    let mut absent = fixture.seen(&three, b"");
+    absent.meta = None;
+    absent.range = None;
+    absent.outcome = Outcome::Failed(object_store::Error::NotFound {
+        path: path.to_string(),
+        source: "absent".into(),
+    });
+    assert!(oracle.judge(&absent, &rules()).is_err());
+}
