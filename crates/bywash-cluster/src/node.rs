@@ -129,7 +129,7 @@ impl<V: Clone> Node<V> {
     /// A node that starts at `now`. Its first timer is due at once.
     #[must_use]
     pub fn new(settings: Settings, now: Duration) -> Self {
-        Self::with_rules(settings, now, Rules::default())
+        Self::with_rules(settings, now, Rules::of_process())
     }
 
     pub(crate) fn with_rules(settings: Settings, now: Duration, rules: Rules) -> Self {

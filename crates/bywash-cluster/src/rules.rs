@@ -1,7 +1,8 @@
-//! The rules of the protocol by name, so that a test can leave one out and see the simulation fail. Outside tests there is no way
-//! to leave one out, and no switch in the compiled code.
+//! The rules of the protocol by name, so that a test can leave one out and see the simulation fail. So can a program built with the
+//! feature `rules-left-out`, for the negative controls of the soak with processes. Outside those two there is no way to leave one out,
+//! and no switch in the compiled code.
 
-/// A rule that the simulation can leave out.
+/// A rule that a control can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Authority ends at the node's own deadline, whatever etcd's keys are.
@@ -42,10 +43,10 @@ pub(crate) enum Rule {
     KeepaliveSent,
 }
 
-/// Which rules hold: all, but for at most a few that a test leaves out.
+/// Which rules hold: all, but for at most a few that a control leaves out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "rules-left-out"))]
     left_out: Vec<Rule>,
 }
 
@@ -58,15 +59,63 @@ impl Rules {
         }
     }
 
-    #[cfg(test)]
+    /// Returns the rules of a process: all.
+    #[cfg(not(feature = "rules-left-out"))]
+    pub(crate) fn of_process() -> Self {
+        Self::default()
+    }
+
+    #[cfg(any(test, feature = "rules-left-out"))]
     pub(crate) fn holds(&self, rule: Rule) -> bool {
         !self.left_out.contains(&rule)
     }
 
     /// Returns whether the rule is followed: always.
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "tests leave rules out")]
+    #[cfg(not(any(test, feature = "rules-left-out")))]
+    #[expect(clippy::unused_self, reason = "controls leave rules out")]
     pub(crate) const fn holds(&self, _rule: Rule) -> bool {
         true
+    }
+}
+
+/// The build for controls with processes.
+#[cfg(feature = "rules-left-out")]
+mod left_out {
+    use super::{Rule, Rules};
+
+    /// Names of the rules that are left out, separated by commas.
+    const VARIABLE: &str = "BYWASH_CLUSTER_LEAVE_OUT";
+
+    /// Rules whose absence processes show, by name.
+    const NAMES: [(&str, Rule); 11] = [
+        ("begin", Rule::Begin),
+        ("claim-delay", Rule::ClaimDelay),
+        ("drain", Rule::Drain),
+        ("end", Rule::End),
+        ("join-unsent", Rule::JoinUnsent),
+        ("lease-age", Rule::LeaseAge),
+        ("lease-dropped", Rule::LeaseDropped),
+        ("leases-kept", Rule::LeasesKept),
+        ("own-deadline", Rule::OwnDeadline),
+        ("wait-out", Rule::WaitOut),
+        ("write-since", Rule::WriteSince),
+    ];
+
+    impl Rules {
+        /// Returns the rules of a process: all but those that the environment names.
+        ///
+        /// # Panics
+        /// If a name is unknown: a control without its effect must not pass.
+        pub(crate) fn of_process() -> Self {
+            let text = std::env::var(VARIABLE).unwrap_or_default();
+            let names = text.split(',').filter(|name| !name.is_empty());
+            let left_out = names.map(|name| {
+                let known = NAMES.iter().find(|(known, _)| *known == name);
+                known.map_or_else(|| panic!("{VARIABLE}: no rule {name:?}"), |(_, rule)| *rule)
+            });
+            Self {
+                left_out: left_out.collect(),
+            }
+        }
     }
 }

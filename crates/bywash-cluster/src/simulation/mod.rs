@@ -1,6 +1,6 @@
 //! The protocol, run by seeds: three nodes with clocks of their own, a network, etcd, an origin, faults, and a judge of each read.
 //!
-//! `BYWASH_SEEDS=A..B` runs other seeds, `BYWASH_SEED=N` one; `cargo xtask soak cluster` runs many.
+//! `BYWASH_SEEDS=A..B` runs other seeds, `BYWASH_SEED=N` one; `cargo xtask soak cluster-rules` runs many.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
