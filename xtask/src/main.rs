@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod charts;
+mod cluster;
 mod counts;
 mod fuzz;
 mod gate;
@@ -53,32 +54,9 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, or of the cluster's
-    /// rules.
-    Soak {
-        /// What to soak.
-        #[arg(value_enum)]
-        what: proofs::Soaked,
-        /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), runs of series (1,000),
-        /// names of series (10,000,000), or runs of the simulated cluster (10,000).
-        #[arg(long)]
-        ops: Option<u64>,
-        /// Schedules of each kind of the stress tests on shuttle.
-        #[arg(long, default_value_t = 20_000)]
-        schedules: u64,
-        /// Kills of a server with open uploads over each kind of store, or of a process that writes series or a disk tier.
-        #[arg(long, default_value_t = 100)]
-        kills: u64,
-        /// Objects of the large load on a folder.
-        #[arg(long, default_value_t = 4096)]
-        objects: u64,
-        /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
-        #[arg(long, default_value_t = 0.4)]
-        scale: f64,
-        /// Seed; the default is another one each time.
-        #[arg(long)]
-        seed: Option<u64>,
-    },
+    /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, or of the
+    /// cluster's rules.
+    Soak(proofs::SoakArgs),
     /// Runs the memory core's tests under Miri, on a nightly toolchain.
     Miri {
         /// Only tests whose name contains this.
@@ -110,7 +88,7 @@ enum Task {
     },
     /// Measures Bywash beside its ancestors and rivals, for example `cargo xtask peers pin`.
     Peers {
-        /// `write-at`, `pin`, `registry`, `block-memory`, `disk`, `upload`, `series`, `serve` or `sort`, and arguments.
+        /// `write-at`, `pin`, `registry`, `block-memory`, `cluster`, `disk`, `upload`, `series`, `serve` or `sort`, and arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
@@ -129,56 +107,13 @@ fn main() -> ExitCode {
         } => gate::run(&only, &skip, complete, &pytest),
         Task::Clients { wide: true, pytest } => wide::run(&pytest),
         Task::Clients { pytest, .. } => gate::run(&[Stage::Clients], &[], false, &pytest),
-        Task::Soak {
-            what: proofs::Soaked::Mem,
-            ops,
-            schedules,
-            seed,
-            ..
-        } => proofs::soak(ops.unwrap_or(100_000_000), schedules, seed),
-        Task::Soak {
-            what: proofs::Soaked::Uploads,
-            ops,
-            kills,
-            objects,
-            scale,
-            seed,
-            ..
-        } => {
-            let uploads = ops.unwrap_or(100_000);
-            proofs::soak_uploads(uploads, kills, (objects, scale), seed)
-        }
-        Task::Soak {
-            what: proofs::Soaked::Series,
-            ops,
-            kills,
-            seed,
-            ..
-        } => proofs::soak_series(ops.unwrap_or(1000), kills, seed),
-        Task::Soak {
-            what: proofs::Soaked::SeriesChurn,
-            ops,
-            seed,
-            ..
-        } => proofs::soak_series_churn(ops.unwrap_or(10_000_000), seed),
-        Task::Soak {
-            what: proofs::Soaked::Disk,
-            kills,
-            seed,
-            ..
-        } => proofs::soak_disk(kills, seed),
-        Task::Soak {
-            what: proofs::Soaked::Cluster,
-            ops,
-            seed,
-            ..
-        } => proofs::soak_cluster(ops.unwrap_or(10_000), seed),
+        Task::Soak(args) => proofs::run(&args),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { package, filter } => proofs::tsan(&package, filter.as_deref()),
         Task::Siege(args) => siege::run(&args),
         Task::Bench { args } => bench(&args),
-        Task::Peers { args } => bench(&[vec!["peers".to_owned()], args].concat()),
+        Task::Peers { args } => peers(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -190,7 +125,21 @@ fn main() -> ExitCode {
 }
 
 fn bench(args: &[String]) -> Result<(), Failure> {
-    Step::cargo(["run", "--quiet", "--release", "-p", "bywash-bench", "--"])
-        .args(args)
-        .run()
+    benchmark(args).run()
+}
+
+fn benchmark(args: &[String]) -> Step {
+    Step::cargo(["run", "--quiet", "--release", "-p", "bywash-bench", "--"]).args(args)
+}
+
+fn peers(args: Vec<String>) -> Result<(), Failure> {
+    let etcd = match args.first().map(String::as_str) {
+        Some("cluster") => cluster::etcd()?,
+        _ => None,
+    };
+    let step = benchmark(&[vec!["peers".to_owned()], args].concat());
+    match etcd {
+        Some(etcd) => step.env("BYWASH_ETCD", etcd).run(),
+        None => step.run(),
+    }
 }

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 
+use crate::cluster;
 use crate::run::{Failure, Step};
 
 /// The one target that ThreadSanitizer is tried on. Named outright, so that build scripts and macros stay uninstrumented.
@@ -23,8 +24,64 @@ pub(crate) enum Soaked {
     SeriesChurn,
     /// The disk tier: processes that are killed.
     Disk,
-    /// The rules of the cluster, in the simulation.
+    /// A cluster of processes that are killed, stopped and cut off.
     Cluster,
+    /// The rules of the cluster, in the simulation.
+    ClusterRules,
+}
+
+/// Arguments of `cargo xtask soak`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakArgs {
+    /// What to soak.
+    #[arg(value_enum)]
+    what: Soaked,
+    /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), runs of series (1,000),
+    /// names of series (10,000,000), requests to a cluster (100,000), or runs of the simulated cluster (10,000).
+    #[arg(long)]
+    ops: Option<u64>,
+    /// Schedules of each kind of the stress tests on shuttle.
+    #[arg(long, default_value_t = 20_000)]
+    schedules: u64,
+    /// Kills of a server with open uploads over each kind of store, or of a process that writes series or a disk tier.
+    #[arg(long, default_value_t = 100)]
+    kills: u64,
+    /// Objects of the large load on a folder.
+    #[arg(long, default_value_t = 4096)]
+    objects: u64,
+    /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
+    #[arg(long, default_value_t = 0.4)]
+    scale: f64,
+    /// Nodes of the cluster.
+    #[arg(long, default_value_t = 3)]
+    nodes: u64,
+    /// For the cluster: leave out one rule after the other, and fail if one is not found.
+    #[arg(long)]
+    controls: bool,
+    /// Seed; the default is another one each time.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs the soak of the verb.
+pub(crate) fn run(args: &SoakArgs) -> Result<(), Failure> {
+    let (ops, seed) = (args.ops, args.seed);
+    match args.what {
+        Soaked::Mem => soak(ops.unwrap_or(100_000_000), args.schedules, seed),
+        Soaked::Uploads => {
+            let load = (args.objects, args.scale);
+            soak_uploads(ops.unwrap_or(100_000), args.kills, load, seed)
+        }
+        Soaked::Series => soak_series(ops.unwrap_or(1000), args.kills, seed),
+        Soaked::SeriesChurn => soak_series_churn(ops.unwrap_or(10_000_000), seed),
+        Soaked::Disk => soak_disk(args.kills, seed),
+        Soaked::Cluster if args.controls => cluster::controls(seed.unwrap_or_else(drawn)),
+        Soaked::Cluster => {
+            let seed = seed.unwrap_or_else(drawn);
+            cluster::soak(ops.unwrap_or(100_000), args.nodes, seed)
+        }
+        Soaked::ClusterRules => soak_cluster_rules(ops.unwrap_or(10_000), seed),
+    }
 }
 
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
@@ -48,7 +105,7 @@ pub(crate) fn shuttle(more: Option<(u64, u64)>) -> Step {
 }
 
 /// The stress test on threads, then on shuttle's schedules.
-pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Failure> {
+fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {ops} operations on threads");
     core_tests(&["test", "--quiet", "--profile", "soak"], "soak")
@@ -67,7 +124,7 @@ fn drawn() -> u64 {
 }
 
 /// Runs random uploads from a first seed on, then uploads whose server or copy is killed, then a load of `objects` on a part of the disk.
-pub(crate) fn soak_uploads(
+fn soak_uploads(
     uploads: u64,
     kills: u64,
     (objects, scale): (u64, f64),
@@ -106,7 +163,7 @@ pub(crate) fn soak_uploads(
 }
 
 /// Random runs of data files compared with a sorted map, then kills of a process that writes, flushes and compacts.
-pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
+fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
     let first = seed.unwrap_or_else(drawn);
     let seeds = format!("{first}..{}", first.saturating_add(runs));
     println!("seeds {seeds}: {runs} runs of files compared with a sorted map");
@@ -125,7 +182,7 @@ pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<()
 }
 
 /// So many names of series, of which 100,000 are live at a time.
-pub(crate) fn soak_series_churn(names: u64, seed: Option<u64>) -> Result<(), Failure> {
+fn soak_series_churn(names: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {names} names of series, 100,000 live");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
@@ -139,7 +196,7 @@ pub(crate) fn soak_series_churn(names: u64, seed: Option<u64>) -> Result<(), Fai
 }
 
 /// Kills of a process that uses a disk tier.
-pub(crate) fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
+fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {kills} kills of a process");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-disk"])
@@ -151,7 +208,7 @@ pub(crate) fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
 }
 
 /// So many runs of the simulated cluster, each from a seed.
-pub(crate) fn soak_cluster(runs: u64, seed: Option<u64>) -> Result<(), Failure> {
+fn soak_cluster_rules(runs: u64, seed: Option<u64>) -> Result<(), Failure> {
     let first = seed.unwrap_or_else(drawn);
     let seeds = format!("{first}..{}", first.saturating_add(runs));
     println!("seeds {seeds}: {runs} runs of a cluster of three nodes");

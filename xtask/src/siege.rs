@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::cluster;
 use crate::counts::Counts;
 use crate::run::{Failure, Step, root};
 
@@ -37,7 +38,7 @@ pub(crate) fn released_binary() -> Result<PathBuf, Failure> {
     Ok(target().join("release").join("bywash"))
 }
 
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
 }
 
@@ -60,7 +61,11 @@ pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
 fn attack(binary: Option<PathBuf>, words: &[String], counts: &mut Counts) -> Result<(), Failure> {
     let binary = binary.map_or_else(released_binary, Ok)?;
     Step::cargo(["build", "--quiet", "-p", "bywash-siege"]).run()?;
-    Step::new(target().join("debug").join("bywash-siege"))
+    let mut siege = Step::new(target().join("debug").join("bywash-siege"));
+    if let Some(etcd) = cluster::etcd()? {
+        siege = siege.env("BYWASH_ETCD", etcd);
+    }
+    siege
         .args(["--binary".as_ref(), binary.as_os_str()])
         .args(words)
         .run_counted(counts)

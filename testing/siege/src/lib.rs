@@ -4,6 +4,8 @@
 //! A [`cases::Case`] starts a server through [`context::CaseContext`] and attacks it. Meanwhile [`watch`] samples memory,
 //! descriptors and threads and runs a probe client. All responses of a case go into a [`record::Record`], from which
 //! [`judge::judge`] derives findings. A case without findings has passed.
+//!
+//! [`cluster`] starts several servers that act as one, and judges each read and write by an oracle.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -15,6 +17,7 @@
 pub mod cases;
 pub mod ceiling;
 pub mod client;
+pub mod cluster;
 pub mod context;
 pub mod judge;
 pub mod machine;

@@ -1,6 +1,7 @@
 //! The cases, one file per group. Each has a name for `--case`, and is reproducible from its seed.
 
 mod chaos;
+mod cluster;
 mod disk;
 mod hostile;
 mod lies;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Case> {
         origins::CASES,
         disk::CASES,
         chaos::CASES,
+        cluster::CASES,
         hostile::CASES,
     ]
     .concat()

@@ -1,0 +1,120 @@
+//! Runs the judged soak of a cluster: `bywash-cluster-soak --binary PATH --etcd PATH [--seed N] [--ops N] [--controls]`.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bywash_siege::CaseError;
+use bywash_siege::cluster::controls::{CONTROLS, run_control, strangers};
+use bywash_siege::cluster::{Plan, run};
+use clap::Parser;
+
+/// Soaks a cluster of real processes and judges each result
+#[derive(Debug, Parser)]
+struct Args {
+    /// The program of the nodes
+    #[arg(long)]
+    binary: PathBuf,
+    /// etcd's program
+    #[arg(long, env = "BYWASH_ETCD")]
+    etcd: PathBuf,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Operations of all clients together
+    #[arg(long, default_value_t = 10_000)]
+    ops: u64,
+    /// Operations a second
+    #[arg(long, default_value_t = 400)]
+    rate: u64,
+    /// Nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
+    nodes: u64,
+    /// Leave out one rule after the other, of a binary that is built for it: each must be found
+    #[arg(long)]
+    controls: bool,
+    /// Only these rules
+    #[arg(long, value_delimiter = ',', requires = "controls")]
+    rule: Vec<String>,
+    /// Operations of each scenario with all rules, at least; 0 for none
+    #[arg(long, default_value_t = 3_000, requires = "controls")]
+    with_rules: u64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let done = match runtime {
+        Ok(runtime) if args.controls => runtime.block_on(controls(&args)),
+        Ok(runtime) => runtime.block_on(soak(&args)),
+        Err(error) => Err(error.into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bywash-cluster-soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn absolute(path: &PathBuf) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.clone())
+}
+
+async fn soak(args: &Args) -> Result<bool, CaseError> {
+    let plan = Plan {
+        ops: args.ops,
+        rate: args.rate,
+        nodes: args.nodes as usize,
+        ..Plan::new(
+            absolute(&args.binary),
+            Some(absolute(&args.etcd)),
+            args.seed,
+        )
+    };
+    let (seed, ops, nodes) = (args.seed, args.ops, args.nodes);
+    println!("seed {seed}: {ops} operations at {nodes} nodes");
+    let report = run(&plan).await?;
+    println!("{report}");
+    if report.violation.is_some() {
+        println!("repeat it: cargo xtask soak cluster --seed {seed} --ops {ops} --nodes {nodes}");
+    }
+    Ok(report.violation.is_none())
+}
+
+async fn controls(args: &Args) -> Result<bool, CaseError> {
+    let (binary, etcd) = (absolute(&args.binary), absolute(&args.etcd));
+    let wanted = |rule: &str| args.rule.is_empty() || args.rule.iter().any(|name| name == rule);
+    let mut all_right = true;
+    if wanted("strangers") {
+        let report = strangers(binary.clone(), 3, args.seed).await?;
+        all_right &= report.violation.is_some();
+        print_result("nodes without a cluster", &report);
+        let alone = strangers(binary.clone(), 1, args.seed).await?;
+        all_right &= alone.violation.is_none();
+        println!("one node without a cluster: {alone}");
+    }
+    for control in CONTROLS.iter().filter(|control| wanted(control.rule)) {
+        let numbers = (args.seed, args.with_rules);
+        let etcd = Some(etcd.clone());
+        let result = run_control(*control, binary.clone(), etcd, numbers).await?;
+        all_right &= result.is_right();
+        print_result(control.rule, &result.without);
+        if let Some(violation) = result.with.and_then(|with| with.violation) {
+            println!("  WRONG with all rules: {violation}");
+        }
+    }
+    Ok(all_right)
+}
+
+fn print_result(name: &str, report: &bywash_siege::cluster::Report) {
+    let (ops, took) = (report.ops, report.took);
+    match &report.violation {
+        Some(text) => println!("{name}: found after {ops} operations, {took:.1?}: {text}"),
+        None => println!("{name}: NOT FOUND in {ops} operations, {took:.1?}\n{report}"),
+    }
+}

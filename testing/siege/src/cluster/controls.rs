@@ -1,0 +1,130 @@
+//! Negative controls of the soak: a rule of the protocol that is left out gives a wrong result within a stated number of operations.
+//!
+//! They need a build of the program with the feature `rules-left-out`. In each scenario the complete rules must pass first.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Faults, Plan, Report, run};
+use crate::CaseError;
+
+/// A rule, by its name in the build's environment variable, and the operations within which its absence is found.
+#[derive(Debug, Clone, Copy)]
+pub struct Control {
+    pub rule: &'static str,
+    pub faults: Faults,
+    pub max_ops: u64,
+    /// Window of the bucket, in milliseconds.
+    window: u64,
+    /// Changes behind the cluster's back, in percent.
+    behind: u32,
+}
+
+const fn control(rule: &'static str, faults: Faults, max_ops: u64) -> Control {
+    Control {
+        rule,
+        faults,
+        max_ops,
+        window: 1_000,
+        behind: 0,
+    }
+}
+
+/// Rules whose absence processes show.
+pub const CONTROLS: [Control; 9] = [
+    control("end", Faults::SilentHolders, 10_000),
+    control("wait-out", Faults::SilentHolders, 10_000),
+    Control {
+        behind: 20,
+        ..control("lease-age", Faults::None, 10_000)
+    },
+    control("write-since", Faults::SlowOrigins, 20_000),
+    Control {
+        window: 300,
+        ..control("join-unsent", Faults::NoAuthority, 20_000)
+    },
+    control("lease-dropped", Faults::SlowHolders, 40_000),
+    control("drain", Faults::Restarts, 60_000),
+    control("claim-delay", Faults::Revoked, 40_000),
+    Control {
+        window: 2_000,
+        ..control("own-deadline", Faults::Islands, 40_000)
+    },
+];
+
+impl Control {
+    fn plan(&self, binary: PathBuf, etcd: Option<PathBuf>, seed: u64) -> Plan {
+        Plan {
+            ops: self.max_ops,
+            rate: 600,
+            keys: 12,
+            window: Duration::from_millis(self.window),
+            faults: self.faults,
+            behind: self.behind,
+            ..Plan::new(binary, etcd, seed)
+        }
+    }
+}
+
+/// Result of a control: what was found without the rule, and with it.
+#[derive(Debug)]
+pub struct ControlResult {
+    pub control: Control,
+    pub without: Report,
+    /// `None` if it was not run.
+    pub with: Option<Report>,
+}
+
+impl ControlResult {
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        let passes = |report: &Report| report.violation.is_none();
+        self.without.violation.is_some() && self.with.as_ref().is_none_or(passes)
+    }
+}
+
+/// Nodes that do not know each other: as soon as one writes, reads through the others are stale. One alone is right. Needs no build of
+/// its own.
+///
+/// # Errors
+/// If a process does not start.
+pub async fn strangers(binary: PathBuf, nodes: usize, seed: u64) -> Result<Report, CaseError> {
+    let plan = Plan {
+        ops: 2_000,
+        nodes,
+        faults: Faults::None,
+        ..Plan::new(binary, None, seed)
+    };
+    run(&plan).await
+}
+
+/// Leaves a rule out. Then runs the same scenario with all rules for as many operations as it took, at least `least`, so that the
+/// scenario alone is not what is found.
+///
+/// # Errors
+/// If a process does not start, or ends by itself.
+pub async fn run_control(
+    control: Control,
+    binary: PathBuf,
+    etcd: Option<PathBuf>,
+    (seed, least): (u64, u64),
+) -> Result<ControlResult, CaseError> {
+    let plan = control.plan(binary, etcd, seed);
+    let left_out = Plan {
+        leave_out: Some(control.rule.to_owned()),
+        ..plan.clone()
+    };
+    let without = run(&left_out).await?;
+    let with = match least {
+        0 => None,
+        least => {
+            let ops = without.ops.max(least).min(control.max_ops);
+            Some(run(&Plan { ops, ..plan }).await?)
+        }
+    };
+    Ok(ControlResult {
+        control,
+        without,
+        with,
+    })
+}

@@ -1,0 +1,50 @@
+//! The judged soak of a cluster of real processes, and its negative controls.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::run::{Failure, Step, doing};
+use crate::siege::{released_binary, target};
+use crate::tools;
+
+/// Returns etcd's program, built if it is missing; `None` where it cannot be built.
+pub(crate) fn etcd() -> Result<Option<PathBuf>, Failure> {
+    tools::etcd(&tools::cache()?)
+}
+
+/// The soak's program, with what it always needs.
+fn program(binary: PathBuf, seed: u64) -> Result<Step, Failure> {
+    let etcd = etcd()?.ok_or_else(|| {
+        let remedy = "install Go, or name a built one by BYWASH_ETCD";
+        Failure::Missing(format!("etcd is missing: {remedy}"))
+    })?;
+    Step::cargo(["build", "--quiet", "-p", "bywash-siege"]).run()?;
+    let program = target().join("debug").join("bywash-cluster-soak");
+    Ok(Step::new(program)
+        .args(["--binary".as_ref(), binary.as_os_str()])
+        .args(["--etcd".as_ref(), etcd.as_os_str()])
+        .args([format!("--seed={seed}")]))
+}
+
+/// Runs so many operations through random nodes of the released program under faults.
+pub(crate) fn soak(ops: u64, nodes: u64, seed: u64) -> Result<(), Failure> {
+    program(released_binary()?, seed)?
+        .args([format!("--ops={ops}"), format!("--nodes={nodes}")])
+        .run()
+}
+
+/// Runs the negative controls, on a debug build that can leave rules out. It is copied, so that no other run takes it for the
+/// program.
+pub(crate) fn controls(seed: u64) -> Result<(), Failure> {
+    Step::cargo(["build", "--quiet", "-p", "bywash-cli"])
+        .args(["--features", "bywash-cluster/rules-left-out"])
+        .run()?;
+    let folder = target().join("controls");
+    fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
+    let binary = folder.join("bywash");
+    // A running program cannot be overwritten, only replaced.
+    let _ = fs::remove_file(&binary);
+    fs::copy(target().join("debug").join("bywash"), &binary)
+        .map_err(doing(format!("copy to {}", binary.display())))?;
+    program(binary, seed)?.args(["--controls"]).run()
+}
