@@ -6,6 +6,7 @@
 //! is a file and a line of the table in `bench/peers/main.go`.
 
 mod block_memory;
+mod cluster;
 mod crew;
 mod disk;
 mod drain;
@@ -54,6 +55,8 @@ enum Name {
     Registry,
     /// Memory of a resident block besides its bytes
     BlockMemory,
+    /// Nodes that act as one, beside a single node and the goals of the design
+    Cluster,
     /// Blocks read from the disk tier, against foyer's hybrid cache, plain reads of a file and nginx
     Disk,
     /// Blobs downloaded to durable files, against Kraken's two designs
@@ -126,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut report = Report::default();
     match args.name {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
+        Name::Cluster => cluster::run(args, &mut report)?,
         Name::Disk => disk::run(args, &mut report)?,
         Name::Drain => drain::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,

@@ -22,13 +22,13 @@ use tokio_rustls::TlsConnector;
 use crate::Failure;
 use crate::read::load::consume;
 
-pub(super) type SignedRequest = Request<Full<Bytes>>;
+pub(in crate::peers) type SignedRequest = Request<Full<Bytes>>;
 /// Connection that sends one request at a time.
-pub(super) type Client = SendRequest<Full<Bytes>>;
+pub(in crate::peers) type Client = SendRequest<Full<Bytes>>;
 
 /// A certificate that servers share, and a client that trusts it and offers one suite.
 #[derive(Debug)]
-pub(super) struct Tls {
+pub(in crate::peers) struct Tls {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
     client: Arc<ClientConfig>,
@@ -81,7 +81,10 @@ impl Figures {
     }
 }
 
-pub(super) async fn connect(server: SocketAddr, tls: Option<&Tls>) -> Result<Client, Failure> {
+pub(in crate::peers) async fn connect(
+    server: SocketAddr,
+    tls: Option<&Tls>,
+) -> Result<Client, Failure> {
     let socket = TcpStream::connect(server).await?;
     socket.set_nodelay(true)?;
     match tls {
@@ -155,7 +158,10 @@ async fn reopen(client: &mut Client, server: SocketAddr, tls: Option<&Tls>) -> R
 }
 
 /// Sends a request and reads its response. Fails if the server refuses it.
-pub(super) async fn send(client: &mut Client, request: SignedRequest) -> Result<u64, Failure> {
+pub(in crate::peers) async fn send(
+    client: &mut Client,
+    request: SignedRequest,
+) -> Result<u64, Failure> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     client.ready().await?;
     let response = client.send_request(request).await?;

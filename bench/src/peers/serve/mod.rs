@@ -12,6 +12,7 @@ mod small;
 mod warm;
 
 pub(crate) use download::{WorkerArgs, run_worker};
+pub(super) use load::{Client, connect, send};
 pub(super) use servers::{NGINX, free_address, listening};
 
 use super::{Args, Report};
