@@ -198,7 +198,7 @@ pub(crate) struct Args {
     /// Format of --access-log: json, or the combined format of Apache [default: json]
     #[arg(long, value_name = "json|combined")]
     access_log_format: Option<String>,
-    /// Be a node of a cluster, whose nodes serve the same buckets as one: etcd://HOST:PORT[,HOST:PORT]/NAME [default: none]
+    /// Be a node of a cluster, whose nodes serve the same buckets as one: etcd://HOST:PORT/NAME, or several HOST:PORT with commas between [default: none]
     ///
     /// Each node has a data folder of its own. An object is requested from its origin once for all nodes, and a write through one
     /// is seen through each at once. Buckets are s3://, gs://, az:// or http://, with the same settings on all nodes.
@@ -243,17 +243,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
     gcs.refuse_loop(&settings)?;
 
-    let cluster = ClusterParts::join(&settings, &data).await?;
-    let engine = engine(&settings, &data, cluster.as_ref())?;
-    let cluster_uploads = cluster.as_ref().map(ClusterParts::uploads);
-    let node = cluster.map(|cluster| cluster.serve(&engine));
-    let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
-    let peers = node.as_ref().map_or(0, |_| MAX_PEER_CONNECTIONS);
-    log_max_memory(
-        engine.budget().limit(),
-        connections.all() + peers,
-        disk_threads,
-    );
+    let (engine, node) = engine_and_node(&settings, &data).await?;
+    log_max_memory(&settings, engine.budget().limit(), connections);
     let (credentials, made) = credentials(&settings.access, &data)?;
     let access_log = access_log(&settings, &engine).await?;
     let mut signals = Signals::new()?;
@@ -271,7 +262,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let config = S3Config {
         access_log: access_log.clone(),
         tls: tls.clone(),
-        cluster_uploads,
+        cluster_uploads: node.as_ref().map(RunningNode::uploads),
         ..s3_config(&data, &settings, credentials.as_ref(), connections.s3)
     };
     let clients = config.open_uploads.clone();
@@ -306,10 +297,18 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         .until_stopped(&mut signals, &stop, node.as_ref())
         .await?;
     close(&engine, databases, access_log).await;
-    match node {
-        Some(node) => node.drain(&mut signals).await,
-        None => Ok(()),
-    }
+    RunningNode::drain(node, &mut signals).await
+}
+
+/// Opens the engine, and joins the cluster with `--cluster`.
+async fn engine_and_node(
+    settings: &Settings,
+    data: &DataDir,
+) -> Result<(Engine, Option<RunningNode>), Failure> {
+    let cluster = ClusterParts::join(settings, data).await?;
+    let engine = engine(settings, data, cluster.as_ref())?;
+    let node = cluster.map(|cluster| cluster.serve(&engine));
+    Ok((engine, node))
 }
 
 async fn close(engine: &Engine, databases: Databases, access_log: Option<AccessLog>) {
@@ -417,7 +416,13 @@ fn s3_config(
 }
 
 /// Logs the max memory of the process and its sockets, for the limit of a container.
-fn log_max_memory(memory: u64, connections: usize, disk_threads: usize) {
+fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
+    let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
+    let peers = settings
+        .cluster
+        .as_ref()
+        .map_or(0, |_| MAX_PEER_CONNECTIONS);
+    let connections = connections.all() + peers;
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS + disk_threads) as u64;
     let connections = (connections + MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;

@@ -110,11 +110,6 @@ impl ClusterParts {
         self.node.as_cluster()
     }
 
-    /// Returns what the S3 endpoint needs for uploads that any node continues.
-    pub(super) fn uploads(&self) -> ClusterUploads {
-        self.uploads.clone()
-    }
-
     /// States the settings of a bucket that must be the same at all nodes.
     pub(super) fn describe(&self, bucket: &BucketSettings, origin: &dyn Origin) {
         let address = origin.durable_address();
@@ -136,6 +131,7 @@ impl ClusterParts {
             node: self.node,
             drain: self.drain,
             left: OnceLock::new(),
+            uploads: self.uploads,
             stop,
             serving,
         }
@@ -147,6 +143,7 @@ pub(super) struct RunningNode {
     node: ClusterNode,
     drain: Duration,
     left: OnceLock<Instant>,
+    uploads: ClusterUploads,
     stop: watch::Sender<bool>,
     serving: JoinHandle<usize>,
 }
@@ -163,10 +160,18 @@ impl RunningNode {
         );
     }
 
+    /// Returns what the S3 endpoint needs for uploads that any node continues.
+    pub(super) fn uploads(&self) -> ClusterUploads {
+        self.uploads.clone()
+    }
+
     /// Serves the blocks in memory to other nodes for the rest of `--drain`. A signal ends it.
-    pub(super) async fn drain(self, signals: &mut Signals) -> Result<(), Failure> {
-        let since = self.left.get().map_or(Duration::ZERO, Instant::elapsed);
-        let rest = self.drain.saturating_sub(since);
+    pub(super) async fn drain(node: Option<Self>, signals: &mut Signals) -> Result<(), Failure> {
+        let Some(node) = node else {
+            return Ok(());
+        };
+        let since = node.left.get().map_or(Duration::ZERO, Instant::elapsed);
+        let rest = node.drain.saturating_sub(since);
         tracing::info!(
             seconds = rest.as_secs(),
             "blocks in memory are served to other nodes"
@@ -175,8 +180,8 @@ impl RunningNode {
             () = tokio::time::sleep(rest) => {}
             _ = signals.next() => return Err(Failure::interrupted()),
         }
-        self.stop.send_replace(true);
-        let _ = self.serving.await;
+        node.stop.send_replace(true);
+        let _ = node.serving.await;
         Ok(())
     }
 }

@@ -9,6 +9,8 @@ use bywash::time::parse_duration;
 use bywash_cluster::etcd::ClusterName;
 use url::Url;
 
+use super::Args;
+use super::file::FileSettings;
 use super::settings::{Access, BucketSettings, address};
 use crate::failure::Failure;
 
@@ -40,6 +42,22 @@ pub(super) struct ClusterOptions {
     pub(super) advertise: Option<String>,
     pub(super) peer_addr: Option<String>,
     pub(super) drain: Option<String>,
+}
+
+impl ClusterOptions {
+    /// Takes the options of the command line, otherwise those of the file.
+    pub(super) fn take(args: &mut Args, file: &mut FileSettings) -> Self {
+        fn either<T>(arg: &mut Option<T>, file: &mut Option<T>) -> Option<T> {
+            arg.take().or(file.take())
+        }
+        Self {
+            cluster: either(&mut args.cluster, &mut file.cluster),
+            key_file: either(&mut args.cluster_key_file, &mut file.cluster_key_file),
+            advertise: either(&mut args.advertise, &mut file.advertise),
+            peer_addr: either(&mut args.peer_addr, &mut file.peer_addr),
+            drain: either(&mut args.drain, &mut file.drain),
+        }
+    }
 }
 
 impl ClusterSettings {

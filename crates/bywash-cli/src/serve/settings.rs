@@ -146,15 +146,11 @@ impl Settings {
         Self::merge(args, file)
     }
 
-    pub(super) fn merge(args: Args, file: FileSettings) -> Result<Self, Failure> {
-        // Exclusive options override as a group: a key in the file does not undo `--anonymous`.
-        let access = if args.access_key.is_some() || args.secret_key.is_some() || args.anonymous {
-            access(args.access_key, args.secret_key, args.anonymous)?
-        } else {
-            let secret = file.secret_key.as_deref();
-            let secret = secret.map(|text| resolve("secret-key", text)).transpose()?;
-            access(file.access_key, secret, file.anonymous)?
-        };
+    pub(super) fn merge(mut args: Args, mut file: FileSettings) -> Result<Self, Failure> {
+        let cluster = ClusterOptions::take(&mut args, &mut file);
+        let of_args = (args.access_key, args.secret_key, args.anonymous);
+        let of_file = (file.access_key, file.secret_key, file.anonymous);
+        let access = access_of(of_args, of_file)?;
         let of_args = (args.tls_cert, args.tls_key, args.insecure_http);
         let of_file = (file.tls_cert, file.tls_key, file.insecure_http);
         let transport = transport_of(of_args, of_file)?;
@@ -168,28 +164,23 @@ impl Settings {
             args.max_connections_per_address
                 .or(file.max_connections_per_address),
         )?;
-        let cluster = ClusterOptions {
-            cluster: args.cluster.or(file.cluster),
-            key_file: args.cluster_key_file.or(file.cluster_key_file),
-            advertise: args.advertise.or(file.advertise),
-            peer_addr: args.peer_addr.or(file.peer_addr),
-            drain: args.drain.or(file.drain),
-        };
-        let data_dir = args.data_dir.or(file.data_dir);
-        let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
         let log_format = args.access_log_format.or(file.access_log_format);
         let access_log = access_log(args.access_log.or(file.access_log), log_format)?;
-        let series_bucket = args.series_bucket.or(file.series_bucket);
-        let series_bucket = series_bucket.map(|text| SeriesBucket::parse(&text, &buckets));
+        let of_series = args.series_bucket.or(file.series_bucket);
+        let series_bucket = of_series.map(|text| SeriesBucket::parse(&text, &buckets));
         let settings = Self {
             connections: connections(args.max_connections.or(file.max_connections))?,
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
             access_log,
             cluster: ClusterSettings::parse(cluster, &access, &buckets)?,
-            data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
+            data_dir: data_dir(args.data_dir.or(file.data_dir)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
-            disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
+            disk: disk(
+                args.disk.or(file.disk),
+                args.disk_daily_writes.or(file.disk_daily_writes),
+                &buckets,
+            )?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
@@ -290,6 +281,10 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn data_dir(given: Option<PathBuf>) -> PathBuf {
+    given.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR))
 }
 
 /// Refuses 0 as the value of an option.
@@ -427,6 +422,21 @@ fn domains(args: Vec<String>, file: Vec<String>) -> Result<Vec<String>, Failure>
             "--domain {wrong:?} is not a host name; give one without scheme, port and path, as s3.example.com"
         ))),
     }
+}
+
+type AccessOptions = (Option<String>, Option<String>, bool);
+
+/// The access of the options, if one of them is given, otherwise that of the file: exclusive options override as a group, so a key in
+/// the file does not undo `--anonymous`.
+fn access_of(args: AccessOptions, file: AccessOptions) -> Result<Access, Failure> {
+    let (key, secret, anonymous) = args;
+    if key.is_some() || secret.is_some() || anonymous {
+        return access(key, secret, anonymous);
+    }
+    let (key, secret, anonymous) = file;
+    let secret = secret.as_deref();
+    let secret = secret.map(|text| resolve("secret-key", text)).transpose()?;
+    access(key, secret, anonymous)
 }
 
 fn access(key: Option<String>, secret: Option<String>, anonymous: bool) -> Result<Access, Failure> {

@@ -62,7 +62,7 @@ struct FolderArgs {
 /// server keeps the public key only, and knows the account at once.
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
-    /// For the endpoint of Google's storage API; keys for S3 are [[key]] tables of `bywash serve --config`
+    /// For the endpoint of Google's storage API; keys for S3 are `[[key]]` tables of `bywash serve --config`
     #[arg(long, required = true)]
     gcs: bool,
     /// Name of the account [default: a random one]
