@@ -88,7 +88,7 @@ impl Plan {
     #[must_use]
     pub fn short(self) -> Self {
         Self {
-            ops: 8_000,
+            ops: 4_000,
             max_fault: Duration::from_secs(4),
             ..self
         }

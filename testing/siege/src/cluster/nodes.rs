@@ -49,8 +49,8 @@ pub(crate) struct Node {
     pub(crate) peers: Link,
     /// To etcd.
     pub(crate) etcd: Link,
-    /// To the origin.
-    pub(crate) origin: Link,
+    /// To the origin: one of all nodes, whose settings would differ otherwise.
+    pub(crate) origin: Arc<Link>,
     /// Where the process listens for the other nodes.
     listen: Mutex<Option<SocketAddr>>,
     key_file: PathBuf,
@@ -71,7 +71,7 @@ impl Node {
         number: usize,
         folder: &Path,
         setup: &NodeSetup,
-        (etcd, origin): (SocketAddr, SocketAddr),
+        (etcd, origin): (SocketAddr, &Arc<Link>),
     ) -> Result<Self, CaseError> {
         let key_file = folder.join("cluster.key");
         let folder = folder.join(format!("node-{number}"));
@@ -88,7 +88,7 @@ impl Node {
             setup: setup.clone(),
             peers: Link::start(free_address()?).await?,
             etcd: Link::start(etcd).await?,
-            origin: Link::start(origin).await?,
+            origin: Arc::clone(origin),
             listen: Mutex::new(None),
             key_file,
             process: Mutex::new(None),
@@ -252,7 +252,7 @@ impl Node {
 
     /// Opens all links.
     pub(crate) fn heal(&self) {
-        for link in [&self.peers, &self.etcd, &self.origin] {
+        for link in [&self.peers, &self.etcd, &*self.origin] {
             link.set(LinkState::Open);
         }
     }
@@ -286,9 +286,10 @@ impl Cluster {
         };
         let address = etcd.as_ref().map(|etcd| etcd.lock().address());
         let mut nodes = Vec::new();
+        let link = Arc::new(Link::start(origin).await?);
         for number in 0..count {
             let address = address.unwrap_or(origin);
-            let node = Node::new(number, folder, setup, (address, origin)).await?;
+            let node = Node::new(number, folder, setup, (address, &link)).await?;
             nodes.push(Arc::new(node));
         }
         let starts = nodes.iter().map(|node| node.start());

@@ -209,8 +209,10 @@ impl Oracle {
             let absent = |state: &KeyState| {
                 state.version.is_none() && state.until.is_none_or(|until| until >= start)
             };
-            let empty = history.states.is_empty() && !history.forgotten;
-            empty || history.states.iter().any(absent)
+            // Before its first version an object was absent.
+            let first = history.states.first();
+            let absent_first = first.is_none_or(|first| first.since >= start);
+            (absent_first && !history.forgotten) || history.states.iter().any(absent)
         };
         match made {
             Some(made) => history.acknowledged.push((now, made)),
