@@ -96,13 +96,13 @@ pub(crate) struct HolderQuestion {
 const SWEEP: Duration = Duration::from_secs(2);
 
 impl<V: Clone> Node<V> {
-    /// Returns the version that a read of `key` would return at `now` without a question to any other: by a read lease, or known as
-    /// the holder. Changes nothing, so it decides by the same rules as [`crate::Event::Read`] and may be called for each read.
+    /// Returns the version that a read of `key` would return at `now` without a question to any other, and its source: a read lease, or
+    /// what this node knows as the holder. Changes nothing, so it decides by the same rules as [`crate::Event::Read`] and may be called for each read.
     #[must_use]
-    pub fn current(&self, now: Duration, key: &Key, window: Duration) -> Option<V> {
+    pub fn current(&self, now: Duration, key: &Key, window: Duration) -> Option<(V, Source)> {
         let now = self.now.max(now);
         if let Some(version) = self.leases.get(key, now) {
-            return Some(version);
+            return Some((version, Source::Lease));
         }
         let tenure = self.tenure_at(now, self.shard(key))?;
         let entry = self
@@ -110,7 +110,7 @@ impl<V: Clone> Node<V> {
             .get(key)
             .filter(|entry| !entry.is_marked(now))?;
         let known = entry.fresh(now, window, tenure)?;
-        Some(known.version.clone())
+        Some((known.version.clone(), Source::Holder))
     }
 
     /// Returns the entry of `key`, made if there is none.

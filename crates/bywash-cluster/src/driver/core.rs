@@ -333,8 +333,10 @@ impl Core {
 
     /// Returns the version that may be served now without a question.
     pub(super) fn current(&self, key: &Key, window: Duration) -> Option<CurrentVersion> {
-        let machine = self.machine.lock();
-        machine.node.current(boottime(), key, window)
+        let found = self.look(|node| node.current(boottime(), key, window));
+        let (version, source) = found?;
+        self.counters.served(source);
+        Some(version)
     }
 
     /// Looks at the machine.

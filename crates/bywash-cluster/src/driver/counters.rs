@@ -48,10 +48,7 @@ impl Counters {
     /// Counts the end of a read or a write.
     pub(super) fn ended<V>(&self, outcome: &Outcome<V>) {
         let count = match outcome {
-            Outcome::Version(_, Source::Lease) => &self.by_lease,
-            Outcome::Version(_, Source::Holder) => &self.as_holder,
-            Outcome::Version(_, Source::Peer) => &self.by_holder,
-            Outcome::Version(_, Source::Origin) => &self.by_origin,
+            Outcome::Version(_, source) => return self.served(*source),
             Outcome::ReadFailed => &self.failed_reads,
             Outcome::Acknowledged { waited } => {
                 self.writes.add();
@@ -62,6 +59,17 @@ impl Counters {
             }
             Outcome::SlowDown => &self.writes_unconfirmed,
             Outcome::WriteFailed(_) => return,
+        };
+        count.add();
+    }
+
+    /// Counts a version that was returned.
+    pub(super) fn served(&self, source: Source) {
+        let count = match source {
+            Source::Lease => &self.by_lease,
+            Source::Holder => &self.as_holder,
+            Source::Peer => &self.by_holder,
+            Source::Origin => &self.by_origin,
         };
         count.add();
     }

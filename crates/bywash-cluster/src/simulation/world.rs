@@ -376,7 +376,9 @@ fn handle(node: &mut Node<u64>, clock: Duration, event: Event<u64>) -> Vec<Actio
     let current = node.current(clock, key, *window);
     let read = node.handle(clock, event);
     let at_once = read.iter().find_map(|action| match action {
-        Action::Finish(of, Outcome::Version(version, _)) if *of == op => Some(*version),
+        Action::Finish(of, Outcome::Version(version, source)) if *of == op => {
+            Some((*version, *source))
+        }
         _ => None,
     });
     assert_eq!(current, at_once);
