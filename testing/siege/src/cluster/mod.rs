@@ -88,7 +88,7 @@ impl Plan {
     #[must_use]
     pub fn short(self) -> Self {
         Self {
-            ops: 4_000,
+            ops: 1_500,
             max_fault: Duration::from_secs(4),
             ..self
         }
