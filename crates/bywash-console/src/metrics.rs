@@ -33,7 +33,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// Counters of each bucket. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 12] = [
+const BUCKET: [Family<BucketStats>; 16] = [
     (
         "bywash_requests_total",
         "Operations on the bucket, of all kinds.",
@@ -93,6 +93,26 @@ const BUCKET: [Family<BucketStats>; 12] = [
         "bywash_digest_mismatches_total",
         "Whole reads whose bytes do not match the digest of the object.",
         |s| s.digest_mismatches,
+    ),
+    (
+        "bywash_peer_hits_total",
+        "Requests for blocks to other nodes of the cluster that returned them.",
+        |s| s.peer_hits,
+    ),
+    (
+        "bywash_peer_bytes_total",
+        "Bytes of blocks that other nodes of the cluster returned.",
+        |s| s.peer_bytes,
+    ),
+    (
+        "bywash_peer_fallbacks_total",
+        "Requests for blocks to other nodes of the cluster that the origin answered in the end.",
+        |s| s.peer_fallbacks,
+    ),
+    (
+        "bywash_peer_served_bytes_total",
+        "Bytes of blocks that this node served to other nodes of the cluster.",
+        |s| s.peer_served_bytes,
     ),
 ];
 

@@ -6,16 +6,11 @@ use bywash::cluster::ClusterStatus;
 
 use super::{Family, counters, gauges, head, sample, seconds};
 
-const COUNTERS: [Family<ClusterStatus>; 7] = [
+const COUNTERS: [Family<ClusterStatus>; 5] = [
     (
         "bywash_cluster_peer_hits_total",
         "Requests for blocks to other nodes that returned them.",
         |s| s.peer_hits,
-    ),
-    (
-        "bywash_cluster_peer_bytes_total",
-        "Bytes of blocks that other nodes returned.",
-        |s| s.peer_bytes,
     ),
     (
         "bywash_cluster_peeks_total",
@@ -26,11 +21,6 @@ const COUNTERS: [Family<ClusterStatus>; 7] = [
         "bywash_cluster_peek_hits_total",
         "Such requests that returned blocks.",
         |s| s.peek_hits,
-    ),
-    (
-        "bywash_cluster_served_bytes_total",
-        "Bytes of blocks that this node served to other nodes.",
-        |s| s.served_bytes,
     ),
     (
         "bywash_cluster_writes_waited_total",
