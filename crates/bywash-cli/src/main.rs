@@ -65,7 +65,7 @@ Exit codes:
   5  the endpoint cannot be reached
   130  interrupted";
 
-/// Object storage at memory speed: a caching S3 endpoint over folders and buckets.
+/// Object storage at memory speed: a cache over folders and buckets, for clients of S3 and of Google's storage.
 #[derive(Debug, Parser)]
 #[command(name = "bywash", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {

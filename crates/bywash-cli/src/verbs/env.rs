@@ -13,7 +13,7 @@ const CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Points Google's Python client at a server, with credentials.
 const ENDPOINT_OVERRIDE: &str = "API_ENDPOINT_OVERRIDE";
 
-/// Print export lines for S3 clients: eval "$(bywash env)"
+/// Print export lines for clients of S3, or of Google's storage: eval "$(bywash env)"
 ///
 /// They name the endpoint and the credentials of the server that uses the data folder, or used it
 /// last. With --gcs, the lines for clients of Google's storage: of an anonymous server STORAGE_EMULATOR_HOST; of another one, which needs

@@ -58,8 +58,8 @@ struct FolderArgs {
 
 /// Make a service account, and print its key file: bywash keys create --gcs > key.json
 ///
-/// Clients of Google's storage find the file by GOOGLE_APPLICATION_CREDENTIALS. Whoever has it has the rights of the account. The
-/// server keeps the public key only, and knows the account at once.
+/// Clients of Google's storage find the file by GOOGLE_APPLICATION_CREDENTIALS. A client that has it has the rights of the account.
+/// The server keeps the public key only, and knows the account at once.
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
     /// For the endpoint of Google's storage API; keys for S3 are `[[key]]` tables of `bywash serve --config`
@@ -71,7 +71,7 @@ struct CreateArgs {
     /// A bucket that it reaches; may be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     bucket: Vec<String>,
-    /// Whether it may only read and list
+    /// Let it only read and list
     #[arg(long)]
     read_only: bool,
     /// URL of the endpoint, as clients reach it [default: that of the server which uses the data folder, or used it last]
