@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use crate::message::{PeerRequest, PeerResponse};
 use crate::names::{Boot, NodeId};
 
-/// Where a member is reached.
+/// Address and registration of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAddress {
     /// The node.
@@ -22,7 +22,7 @@ pub struct PeerAddress {
     pub address: String,
 }
 
-/// Why a request to another node has no result. Each leads to the origin.
+/// Error of a request to another node. Each leads to the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// No connection, a broken one, or a response that is not of the protocol.

@@ -14,7 +14,7 @@ pub(crate) const PUBLIC_READ: &str = "public-read";
 pub(crate) enum UnsignedAccess {
     Denied,
     Allowed,
-    /// If the ACL of the object says so.
+    /// Allowed if the ACL of the object is public.
     ByObject,
 }
 

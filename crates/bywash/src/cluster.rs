@@ -88,7 +88,7 @@ pub trait VersionAuthority: Debug + Send + Sync {
     /// if it must ask. Called for each read; waits for nothing but a short lock.
     fn current(&self, bucket: &str, path: &str) -> Option<CurrentVersion>;
 
-    /// Returns the current version: by lease, from the node that decides, or from the origin.
+    /// Returns the current version: by lease, from its holder, or from the origin.
     async fn read(&self, bucket: &str, path: &Path) -> Result<CurrentVersion>;
 
     /// Begins a write of these objects, which is then sent to the origin.
@@ -129,7 +129,7 @@ pub trait Peers: Debug + Send + Sync {
     fn is_own(&self, bucket: &str, path: &Path, at: u64) -> bool;
 }
 
-/// Why bytes are not served to another node, which then asks the origin.
+/// Reason why bytes are not served to another node, which then requests them from the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PeerReadError {
     /// The bytes are not in memory, or the version is not the current one.

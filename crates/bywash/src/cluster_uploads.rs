@@ -74,7 +74,7 @@ pub enum RecordedState {
 /// Time for which a completion is remembered: clients that miss a response repeat the request within minutes.
 pub const COMPLETED_FOR: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// Why a record could not be read or written.
+/// Error of reading or writing a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharedUploadsError {
     /// The store of the records does not respond. A change may have been done.

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 
 /// Limit of the handover of shards at a stop.
 const LEAVE: Duration = Duration::from_secs(3);
-/// Objects that a node keeps state of as the one that decides, for each MiB of cache: some 300 bytes each.
+/// Objects that a node keeps state of as their holder, for each MiB of cache: some 300 bytes each.
 const OBJECTS_PER_MIB: u64 = 64;
 /// Least of them.
 const MIN_OBJECTS: u64 = 16 * 1024;

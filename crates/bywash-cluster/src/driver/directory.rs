@@ -8,10 +8,10 @@ use crate::message::ViewChange;
 use crate::names::{Boot, Member, NodeId};
 use crate::transport::PeerAddress;
 
-/// Nodes that are gone, of which the last address is kept: their word is asked for before their shards are claimed.
+/// Nodes that are gone, of which the last address is kept: before their shards are claimed, they are requested to confirm the end of their authority.
 const GONE_KEPT: usize = 256;
 
-/// What is known of the members.
+/// Records and addresses of the members.
 #[derive(Debug)]
 pub(super) struct Directory {
     own: NodeId,

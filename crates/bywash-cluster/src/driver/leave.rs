@@ -12,7 +12,7 @@ use crate::names::Boot;
 /// Time between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a node has left.
+/// Result of leaving the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// Shards that it held.

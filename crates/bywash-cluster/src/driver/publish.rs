@@ -6,7 +6,7 @@ use super::core::Core;
 use crate::etcd::{MemberState, PROTOCOL, Record};
 use crate::names::Boot;
 
-/// What the node states of itself, and what of it is at etcd.
+/// The node's own record, and the part of it that is at etcd.
 #[derive(Debug)]
 pub(super) struct Published {
     address: String,

@@ -83,7 +83,7 @@ impl PeerService for ClusterNode {
     }
 
     fn is_current(&self, boot: Boot) -> bool {
-        // An earlier one of this process is asked for its word.
+        // An earlier registration of this process can confirm that its authority has ended.
         self.core.look(|node| node.is_own(boot))
     }
 }

@@ -1,4 +1,4 @@
-//! What a node writes about itself at etcd.
+//! Record of a node in etcd, written by itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the protocol between nodes.
 pub const PROTOCOL: u32 = 1;
 
-/// What a node does.
+/// State of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
@@ -37,18 +37,18 @@ impl BucketRecord {
     }
 }
 
-/// What a node writes about itself.
+/// Record of a node in etcd, written by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Address of its port for other nodes.
     pub address: String,
     /// Mebibytes of cache.
     pub weight: u32,
-    /// What it does.
+    /// Its state.
     pub state: MemberState,
     /// Version of the protocol between nodes.
     pub protocol: u32,
-    /// Random number of the process: two processes with one node's identity are told apart by it.
+    /// Random number of the process. It distinguishes two processes with one node's identity.
     #[serde(default)]
     pub process: u64,
     /// Its buckets by name.

@@ -75,7 +75,7 @@ enum Source {
     Ended,
 }
 
-/// What the service did next.
+/// Next result of the service.
 enum Progress {
     Tick,
     Opened(Result<ByteStream, PeerError>),

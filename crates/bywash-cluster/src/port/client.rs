@@ -87,7 +87,7 @@ impl PeerClient {
         self.counters.damaged.load(Relaxed)
     }
 
-    /// What this client names itself by.
+    /// Identity that this client sends.
     #[cfg(test)]
     pub(super) fn identity(&self) -> &PeerIdentity {
         &self.identity
@@ -141,7 +141,7 @@ struct Frames {
     counters: Arc<Counters>,
 }
 
-/// Why there is no further frame.
+/// Reason why no further frame follows.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
     #[error("the connection to another node broke: {0}")]

@@ -37,7 +37,7 @@ pub(super) enum Frame {
     Failed(String),
 }
 
-/// Why bytes are no frames.
+/// Reason why bytes are not frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
     /// Kind, length or content is not of the protocol.

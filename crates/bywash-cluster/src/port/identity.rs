@@ -23,7 +23,7 @@ pub(super) const FROM: &str = "bywash-from";
 /// The recipient: `ID/BOOT`.
 pub(super) const TO: &str = "bywash-to";
 
-/// What a node is, as its port states it and compares it with requests.
+/// Identity of a node, as its port states it and compares it with requests.
 #[derive(Debug)]
 pub struct PeerIdentity {
     cluster: ClusterName,
@@ -31,7 +31,7 @@ pub struct PeerIdentity {
     current: Mutex<Current>,
 }
 
-/// What changes while the process runs.
+/// Part of the identity that changes while the process runs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Current {
     boot: Option<Boot>,
@@ -46,7 +46,7 @@ pub(super) struct Envelope {
     pub(super) to: Boot,
 }
 
-/// Why a request is not served.
+/// Reason for which a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Head or body is not of the protocol.

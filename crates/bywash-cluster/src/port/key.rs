@@ -25,7 +25,7 @@ pub struct ClusterKey([u8; KEY_BYTES]);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterKeys(Vec<ClusterKey>);
 
-/// Why there is no cluster key.
+/// Error of reading or writing a file of cluster keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.

@@ -13,7 +13,7 @@ use crate::public_access::{UnsignedAccess, is_object_public, is_public};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     All,
-    /// What is public. `by_object`: versions whose ACL says so.
+    /// What is public. `by_object`: versions with a public ACL.
     Public {
         by_object: bool,
     },

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_match_as_the_pattern_says() {
+    fn names_match_by_the_pattern() {
         for (pattern, matching, others) in [
             ("a*c", &["ac", "abc", "a.c"][..], &["a/c", "abcd", "a"][..]),
             ("a**c", &["ac", "a/b/c"], &["a/b"]),

@@ -31,7 +31,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) e_tag: Option<&'a str>,
 }
 
-/// What an object is to a completion.
+/// Relation of an object to a completion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Its result.

@@ -323,7 +323,7 @@ async fn forged_and_foreign_ids_reach_no_upload() {
 }
 
 #[tokio::test]
-async fn upload_goes_on_without_the_records_and_says_what_cannot_be_proven() {
+async fn upload_goes_on_without_the_records_and_names_what_cannot_be_proven() {
     let cluster = Cluster::s3().await;
     let early = cluster.begin(TARGET).await;
     let down = |down| cluster.records.down.store(down, SeqCst);

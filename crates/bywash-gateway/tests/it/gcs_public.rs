@@ -74,7 +74,7 @@ async fn requests_without_a_token_read_and_list_what_is_public() {
 }
 
 #[tokio::test]
-async fn object_whose_acl_says_so_is_read_without_a_token() {
+async fn object_with_a_public_acl_is_read_without_a_token() {
     let mut config = GcsConfig::anonymous("");
     config.anonymous = false;
     let s3 = S3Config {

@@ -4,9 +4,9 @@
 //! - [`VersionAuthority::current`], called during the read: what it returns is current at that moment. The table is only where the
 //!   version's blocks are found; how long ago an entry was confirmed decides nothing.
 //! - [`VersionAuthority::read`], called by a flight. In a cluster a read joins only a flight that was sent after the read began
-//!   (`read/resolve.rs`), so the authority answers a question that was asked during the read.
+//!   (`read/resolve.rs`), so the authority's response is to a question that was sent during the read.
 //!
-//! Both return the write or a later one by the rules of the authority. An answer that a write overtakes is not recorded, and one
+//! Both return the write or a later one by the rules of the authority. A response that a write overtakes is not recorded, and one
 //! that is recorded late is found to differ from the current version by the next read. Bytes are bound to their version by its
 //! validator, wherever they come from. Downloads that share one buffer each confirm its version by a question of their own.
 //!
@@ -109,7 +109,7 @@ impl BucketShared {
         version
     }
 
-    /// Records the authority's answer to a question that was sent at `stamp`.
+    /// Records the authority's response to a question that was sent at `stamp`.
     pub(crate) fn record_answer(
         &self,
         stamp: RequestStamp,

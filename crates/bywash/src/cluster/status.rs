@@ -13,23 +13,23 @@ pub struct ClusterStatus {
     pub node: String,
     /// `joining`, `up` or `leaving`.
     pub state: String,
-    /// Whether etcd answered the last request. Without it no member comes or goes, reads ask the origin, and writes wait.
+    /// Whether etcd responded to the last request. Without it no member comes or goes, reads ask the origin, and writes wait.
     pub etcd_answers: bool,
     /// The last failure of a request to etcd, if none has succeeded since.
     pub etcd_failure: Option<String>,
     /// Address of another process with this node's identity: its data folder is a copy.
     pub double: Option<String>,
-    /// Shards of versions that this node decides about.
+    /// Shards of versions that this node holds.
     pub shards: u64,
     /// Shards of the cluster.
     pub shards_total: u64,
-    /// Milliseconds until this node decides nothing any more, if etcd does not answer until then.
+    /// Milliseconds until the authority of this node ends, if etcd does not respond until then.
     pub authority_left_ms: u64,
-    /// Objects that this node keeps state of as the one that decides.
+    /// Objects that this node keeps state of as their holder.
     pub objects: u64,
     /// All members, this node first, then by name.
     pub members: Vec<ClusterMember>,
-    /// Versions by where they came from: `lease`, `own`, `peer` (the node that decides) or `origin`.
+    /// Versions by where they came from: `lease`, `own`, `peer` (the holder) or `origin`.
     pub versions: BTreeMap<String, u64>,
     /// Requests for blocks to other nodes that returned them.
     pub peer_hits: u64,

@@ -43,7 +43,7 @@ impl Turn {
     }
 }
 
-/// Returns how a failed write ended. Only answers to requests that are never sent twice prove that nothing has changed: behind a
+/// Returns how a failed write ended. Only responses to requests that are never sent twice prove that nothing has changed: behind a
 /// refusal of a second attempt the first one may have succeeded.
 fn end_of(error: &Error) -> WriteEnd {
     match error {

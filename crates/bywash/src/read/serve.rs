@@ -194,7 +194,7 @@ impl Served {
     }
 }
 
-/// Why a load could not be followed.
+/// Reason why a load could not be followed.
 enum FollowError {
     /// It was given up: the block is to be looked up again.
     Abandoned,

@@ -62,7 +62,7 @@ struct AccountFile {
     read_only: bool,
 }
 
-/// Why there can be no such account.
+/// Error of making, listing or removing a service account.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GcsAccountError {

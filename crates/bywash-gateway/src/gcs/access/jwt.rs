@@ -13,7 +13,7 @@ use crate::limits::{MAX_JWT_BYTES, MAX_JWT_LIFE_S, MAX_JWT_SKEW_S};
 /// The one algorithm.
 const ALGORITHM: &str = "RS256";
 
-/// Why a token is refused. No text contains any of it.
+/// Reason for which a token is refused. No text contains any part of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JwtError {
     #[error("it is longer than a token of a service account")]

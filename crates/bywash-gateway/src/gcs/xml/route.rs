@@ -8,7 +8,7 @@ use super::super::query::Query;
 use super::super::route::{Operation, Route, decoded};
 use crate::meta::text;
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum XmlOperation {
     List,

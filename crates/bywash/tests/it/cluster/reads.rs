@@ -253,7 +253,7 @@ async fn lease_that_ends_is_asked_for_again_before_the_next_read() {
     assert!(nodes.buckets[0].resident("a/b").is_some());
 }
 
-/// A question that was sent before a read began says nothing about a write between.
+/// The response to a question that was sent before a read began need not have a write between.
 #[tokio::test]
 async fn read_joins_no_question_that_was_sent_before_it_began() {
     let nodes = Arc::new(Nodes::with(2, in_turn, Consistency::default(), |builder| {

@@ -99,7 +99,7 @@ async fn one_request_that_deletes_many_is_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn end_of_a_failed_write_says_whether_it_may_have_succeeded() {
+async fn end_of_a_failed_write_states_whether_it_may_have_succeeded() {
     let nodes = Nodes::new();
     nodes.store(&path(), "old".into()).await;
     let create = PutOptions::from(PutMode::Create);
