@@ -17,11 +17,11 @@ use super::error::EtcdError;
 use super::keys::range_end;
 use super::wire::{self, KeyValue, LeaseResponse, RangeResponse, TxnResponse};
 
-/// Most open uploads of a cluster. Their records are in etcd's memory, so they take at most a few of its gigabytes.
+/// Max number of open uploads of a cluster. Their records are in etcd's memory, so they take at most a few of its gigabytes.
 pub(super) const MAX_RECORDED_UPLOADS: u64 = 10_000;
-/// Longest record of an upload. A key of 1 KiB, an id with metadata of 2 KiB and all attempts take less.
+/// Max length of the record of an upload, in bytes. A key of 1 KiB, an id with metadata of 2 KiB and all attempts take less.
 pub(super) const MAX_RECORD_BYTES: usize = 16 << 10;
-/// Most lists of parts of one upload for which completion was sent. A client repeats one list.
+/// Max number of lists of parts of one upload for which completion was sent. A client repeats one list.
 pub(super) const MAX_RECORDED_ATTEMPTS: usize = 16;
 /// Times that a change is tried: other nodes change the record of one upload only to complete it at once, and etcd has as a rule three
 /// members, of which the next is asked after a failure.

@@ -42,12 +42,12 @@ const GAUGES: [Family<ClusterStatus>; 5] = [
     ),
     (
         "bywash_cluster_shards",
-        "Shards of versions that this node decides about.",
+        "Shards of versions that this node holds.",
         |s| s.shards,
     ),
     (
         "bywash_cluster_objects",
-        "Objects that this node keeps state of as the one that decides.",
+        "Objects that this node keeps state of as their holder.",
         |s| s.objects,
     ),
     (
