@@ -28,7 +28,7 @@ use crate::failure::Failure;
 const LEAVE: Duration = Duration::from_secs(3);
 /// Objects that a node keeps state of as their holder, for each MiB of cache: some 300 bytes each.
 const OBJECTS_PER_MIB: u64 = 64;
-/// Least of them.
+/// Min number of them.
 const MIN_OBJECTS: u64 = 16 * 1024;
 
 /// The parts of a node that do not serve yet.
