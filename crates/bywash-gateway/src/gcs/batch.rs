@@ -45,12 +45,6 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     let body = limited(body, MAX_BATCH_BYTES, "The body of a batch").await?;
     let length = body.len() as u64;
     let calls = calls(&body.into(), &boundary)?;
-    if calls.len() > MAX_BATCH_CALLS {
-        return Err(GcsError::invalid(format!(
-            "The batch has {} calls, more than {MAX_BATCH_CALLS}; send several batches.",
-            calls.len()
-        )));
-    }
     // The calls and their responses.
     let taken = length + responses(calls.len()) + in_progress;
     request.documents.shrink(taken);
@@ -98,16 +92,16 @@ async fn call_of(
     (batch, context, (caller, admission)): Outer<'_>,
     call: &BatchCall,
 ) -> GcsResult<Response<Body>> {
-    let head = call.head.as_ref().map_err(|reason| {
+    let head = call.head().map_err(|reason| {
         GcsError::invalid(format!("A part of the batch is no request: {reason}."))
     })?;
     let mut request = Request::builder()
-        .method(head.method.clone())
-        .uri(head.target.clone())
+        .method(head.method)
+        .uri(head.target)
         .body(())
         .map_err(|error| GcsError::invalid(error.to_string()))?;
     let headers = request.headers_mut();
-    headers.clone_from(&head.headers);
+    *headers = head.headers;
     if let Some(host) = batch.headers.get(HOST) {
         headers.insert(HOST, host.clone());
     }

@@ -6,15 +6,24 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Uri};
 
 use super::error::{GcsError, GcsResult};
+use crate::limits::{MAX_BATCH_CALLS, MAX_HEADERS};
 
 /// One call of a batch.
 #[derive(Debug)]
 pub(crate) struct BatchCall {
     /// Content-ID of its part.
     pub(crate) id: Option<String>,
-    /// What it asks for, or what is wrong with it.
-    pub(crate) head: Result<CallHead, String>,
+    /// Its request line and headers, not yet parsed.
+    head: Bytes,
     pub(crate) body: Bytes,
+}
+
+impl BatchCall {
+    /// Returns what it asks for, or what is wrong with it. Parsed when it is served: parsed headers are many times as long as
+    /// their text.
+    pub(crate) fn head(&self) -> Result<CallHead, String> {
+        CallHead::parse(&self.head)
+    }
 }
 
 /// Request line and headers of a call.
@@ -46,8 +55,11 @@ fn line_end(text: &[u8], from: usize) -> usize {
     end.map_or(text.len(), |length| from + length + 1)
 }
 
-/// Returns the contents of the parts of a body; `None` without a last boundary.
-fn parts(body: &Bytes, boundary: &str) -> Option<Vec<Bytes>> {
+/// Returns the contents of the parts of a body, of which there may be `max`; `None` if there are more.
+///
+/// # Errors
+/// Without a last boundary.
+fn parts(body: &Bytes, boundary: &str, max: usize) -> GcsResult<Option<Vec<Bytes>>> {
     let delimiter = format!("--{boundary}");
     let mut parts = Vec::new();
     let (mut at, mut begin) = (0, None);
@@ -61,16 +73,21 @@ fn parts(body: &Bytes, boundary: &str) -> Option<Vec<Bytes>> {
                 let part = &body[begin..at];
                 let part = part.strip_suffix(b"\n").unwrap_or(part);
                 let part = part.strip_suffix(b"\r").unwrap_or(part);
+                if parts.len() == max {
+                    return Ok(None);
+                }
                 parts.push(body.slice(begin..begin + part.len()));
             }
             if rest == b"--" {
-                return Some(parts);
+                return Ok(Some(parts));
             }
             begin = Some(end);
         }
         at = end;
     }
-    None
+    Err(GcsError::invalid(
+        "The body of the batch has no last boundary; nothing was done.",
+    ))
 }
 
 /// Splits the lines of a head from what follows its empty line. A text without one is a head.
@@ -87,18 +104,26 @@ fn split(text: &Bytes) -> (Bytes, Bytes) {
 }
 
 /// Parses lines of headers. A line that is none is left out.
-fn headers(lines: &[u8]) -> HeaderMap {
+fn header_lines(lines: &[u8]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let header = |line: &[u8]| {
         let at = line.iter().position(|byte| *byte == b':')?;
         let name = HeaderName::from_bytes(line[..at].trim_ascii()).ok()?;
         let value = HeaderValue::from_bytes(line[at + 1..].trim_ascii()).ok()?;
         Some((name, value))
     };
+    lines.split(|byte| *byte == b'\n').filter_map(header)
+}
+
+/// Collects headers, as many as a request of its own may have: a map of more is large, and of very many impossible.
+fn headers(lines: &[u8]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
-    for (name, value) in lines.split(|byte| *byte == b'\n').filter_map(header) {
+    for (name, value) in header_lines(lines) {
+        if headers.len() == MAX_HEADERS {
+            return Err(format!("it has more than {MAX_HEADERS} headers"));
+        }
         headers.append(name, value);
     }
-    headers
+    Ok(headers)
 }
 
 impl CallHead {
@@ -117,26 +142,24 @@ impl CallHead {
             target: target
                 .parse()
                 .map_err(|_| format!("{target:?} is no address"))?,
-            headers: headers(&head[end..]),
+            headers: headers(&head[end..])?,
         })
     }
 }
 
-/// Parses the calls of a batch.
+/// Finds the calls of a batch.
 pub(crate) fn calls(body: &Bytes, boundary: &str) -> GcsResult<Vec<BatchCall>> {
-    let parts = parts(body, boundary).ok_or_else(|| {
-        GcsError::invalid("The body of the batch has no last boundary; nothing was done.")
+    let parts = parts(body, boundary, MAX_BATCH_CALLS)?.ok_or_else(|| {
+        GcsError::invalid(format!(
+            "The batch has more than {MAX_BATCH_CALLS} calls; send several batches."
+        ))
     })?;
     let call = |part: Bytes| {
         let (of_part, request) = split(&part);
-        let id = headers(&of_part);
-        let id = id.get("content-id").and_then(|id| id.to_str().ok());
+        let id = header_lines(&of_part).find(|(name, _)| name == "content-id");
+        let id = id.and_then(|(_, id)| Some(id.to_str().ok()?.to_owned()));
         let (head, body) = split(&request);
-        BatchCall {
-            id: id.map(str::to_owned),
-            head: CallHead::parse(&head),
-            body,
-        }
+        BatchCall { id, head, body }
     };
     Ok(parts.into_iter().map(call).collect())
 }
@@ -191,6 +214,8 @@ pub(crate) fn fuzz(body: &[u8]) {
     // What is written of the calls is read as as many.
     let mut written = Vec::new();
     for call in &calls {
+        let head = call.head();
+        assert!(head.is_ok_and(|head| head.headers.len() <= MAX_HEADERS) || call.head().is_err());
         let response = Response::new(call.body.to_vec());
         write_part(&mut written, "other", call.id.as_deref(), &response);
     }
@@ -225,11 +250,11 @@ mod tests {
                 (&calls[0].body[..], &calls[1].body[..]),
                 (&b"{}"[..], &b""[..])
             );
-            let head = calls[0].head.as_ref().unwrap();
+            let head = calls[0].head().unwrap();
             assert_eq!(head.method, Method::PATCH);
             assert_eq!(head.target.path(), "/storage/v1/b/d/o/x");
             assert_eq!(head.headers["content-type"], "application/json");
-            let head = calls[1].head.as_ref().unwrap();
+            let head = calls[1].head().unwrap();
             assert_eq!(
                 (&head.method, head.target.path()),
                 (&Method::DELETE, "/storage/v1/b/d/o/y")
@@ -244,7 +269,30 @@ mod tests {
         }
         let found = calls(&"--b\n\nGET\n--b\n--b\n\n\n\n--b--".into(), "b").unwrap();
         assert_eq!(found.len(), 3);
-        assert!(found.iter().all(|call| call.head.is_err()));
+        assert!(found.iter().all(|call| call.head().is_err()));
+    }
+
+    #[test]
+    fn no_more_calls_and_headers_are_collected_than_may_be() {
+        let lines = |count: usize| -> String {
+            let lines = (0..count).map(|number| format!("a{number}: b\n"));
+            lines.collect()
+        };
+        for (count, is_good) in [
+            (MAX_HEADERS, true),
+            (MAX_HEADERS + 1, false),
+            (40_000, false),
+        ] {
+            let lines = lines(count);
+            let text = format!("--b\n{lines}Content-ID: <x>\n\nGET / HTTP/1.1\n{lines}\n--b--");
+            let calls = calls(&text.into(), "b").unwrap();
+            assert_eq!(calls[0].id.as_deref(), Some("<x>"));
+            assert_eq!(calls[0].head().is_ok(), is_good, "{count}");
+        }
+        // Without an end: it is not searched for.
+        let many = "--b\n".repeat(MAX_BATCH_CALLS + 2);
+        let error = calls(&many.into(), "b").unwrap_err();
+        assert!(error.message().contains("more than"), "{error:?}");
     }
 
     #[test]
