@@ -9,7 +9,7 @@ use super::query::Query;
 use super::xml::{self, XmlOperation};
 
 /// What paths of the JSON API begin with; others are of the XML API.
-const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch"];
+const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch/"];
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,6 +318,7 @@ mod tests {
     fn other_paths_are_refused_by_name() {
         for (method, uri) in [
             ("GET", "/"),
+            ("GET", "/batch"),
             ("GET", "/batch/storage/v1"),
             ("GET", "/storage/v1/b/data/iam"),
             ("PATCH", "/storage/v1/b/data/o"),

@@ -177,6 +177,12 @@ mod tests {
         }
         let found = route("GET", "/data/a%2Fb/c%20d", &[]).unwrap();
         assert_eq!((&*found.bucket, &*found.object), ("data", "a/b/c d"));
+        let parts = Request::get("/batches/a").body(()).unwrap().into_parts().0;
+        let found = Route::find(&parts, &Query::new(&parts.uri)).unwrap();
+        assert_eq!(
+            (found.operation, &*found.bucket),
+            (Operation::Xml(Get), "batches")
+        );
         let copied = [("x-goog-copy-source", "/from/a%2Fb")];
         let found = route("PUT", "/data/to", &copied).unwrap();
         assert_eq!(found.operation, Operation::Xml(Copy));
