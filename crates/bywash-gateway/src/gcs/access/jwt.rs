@@ -63,6 +63,8 @@ struct Claims {
     aud: Option<Audience>,
     scope: Option<String>,
     iat: i64,
+    /// Clients of Google's storage state none.
+    nbf: Option<i64>,
     exp: i64,
 }
 
@@ -144,11 +146,12 @@ impl<'a> Jwt<'a> {
     }
 
     fn check_time(&self, now: i64) -> Result<(), JwtError> {
-        let Claims { iat, exp, .. } = self.claims;
+        let Claims { iat, nbf, exp, .. } = self.claims;
         if exp.saturating_add(MAX_JWT_SKEW_S) <= now {
             return Err(JwtError::Expired);
         }
-        if iat.saturating_sub(MAX_JWT_SKEW_S) > now {
+        let begin = nbf.map_or(iat, |nbf| nbf.max(iat));
+        if begin.saturating_sub(MAX_JWT_SKEW_S) > now {
             return Err(JwtError::Early);
         }
         match exp.saturating_sub(iat) {

@@ -51,6 +51,9 @@ fn claims_decide_when_and_for_what_a_token_is_good() {
         ("iat", json!(NOW + 60), Ok(())),
         ("iat", json!(NOW + 61), Err(JwtError::Early)),
         ("iat", json!(NOW - 1), Err(JwtError::TooLasting)),
+        ("nbf", json!(NOW + 60), Ok(())),
+        ("nbf", json!(NOW + 61), Err(JwtError::Early)),
+        ("nbf", json!("soon"), Err(JwtError::Malformed)),
         ("aud", json!("https://storage.googleapis.com"), Ok(())),
         (
             "aud",
