@@ -81,6 +81,9 @@ pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 pub(crate) const MAX_BATCH_RESPONSE_BYTES: usize = 16 << 10;
 /// Max bytes of a pattern of names: the time of a match is as long as the pattern, for each byte of a name.
 pub(crate) const MAX_GLOB_BYTES: usize = 256;
+/// Max bytes of the fields that a client selects of a document, each of which is compared with each name in it: all names of an
+/// object take less than 1 KiB.
+pub(crate) const MAX_FIELDS_BYTES: usize = 4 << 10;
 /// Max depth of the fields that a client selects of a document; documents are five deep.
 pub(crate) const MAX_FIELDS_DEPTH: usize = 16;
 /// Max bytes of the name of a resumable session, in a file's name: 64 digits.

@@ -5,7 +5,7 @@
 
 use super::error::{GcsError, GcsResult};
 use super::query::Query;
-use crate::limits::MAX_FIELDS_DEPTH;
+use crate::limits::{MAX_FIELDS_BYTES, MAX_FIELDS_DEPTH};
 
 /// A selection of properties.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -32,6 +32,12 @@ impl Fields {
     }
 
     pub(crate) fn parse(text: &str) -> GcsResult<Self> {
+        if text.len() > MAX_FIELDS_BYTES {
+            return Err(GcsError::invalid(format!(
+                "fields has {} bytes, more than {MAX_FIELDS_BYTES}; leave it out.",
+                text.len()
+            )));
+        }
         let mut rest = text;
         let fields = Self::list(text, &mut rest, 0)?;
         match rest.is_empty() {
@@ -304,6 +310,9 @@ mod tests {
         ] {
             assert!(Fields::parse(fields).is_err(), "{fields}");
         }
+        let long = "a".repeat(MAX_FIELDS_BYTES);
+        assert!(Fields::parse(&long).is_ok());
+        assert!(Fields::parse(&format!("{long}a")).is_err());
         let deep = ["a"; MAX_FIELDS_DEPTH].join("/");
         assert!(Fields::parse(&deep).is_ok());
         assert!(Fields::parse(&format!("a/{deep}")).is_err());
