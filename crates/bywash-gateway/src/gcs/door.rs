@@ -297,9 +297,12 @@ impl Door {
     }
 
     async fn route(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
-        let target = request.route.target.as_ref().map(|(bucket, _)| bucket);
-        for bucket in target.into_iter().chain([&request.route.bucket]) {
-            request.caller.check(&request.parts.method, bucket)?;
+        // Each call of a batch is checked, and the batch itself does nothing.
+        if request.route.operation != Operation::Batch {
+            let target = request.route.target.as_ref().map(|(bucket, _)| bucket);
+            for bucket in target.into_iter().chain([&request.route.bucket]) {
+                request.caller.check(&request.parts.method, bucket)?;
+            }
         }
         request.query.refuse_not_served()?;
         refuse_customer_keys(&request)?;

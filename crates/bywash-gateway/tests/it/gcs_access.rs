@@ -232,6 +232,30 @@ async fn accounts_reach_their_buckets_alone_and_only_read_if_so() {
             .await;
         refused(response, 403, "forbidden");
     }
+    // Each call of a batch is a request of the account.
+    let object = |bucket: &str| format!("/storage/v1/b/{bucket}/o/key");
+    let calls = [
+        format!("GET {}", object("folder")),
+        format!("GET {}", object("memory")),
+        format!("DELETE {}", object("folder")),
+        format!("POST {}/copyTo/b/folder/o/copy", object("folder")),
+    ];
+    let calls = calls.map(|line| format!("--b\n\n{line} HTTP/1.1\n\n\n"));
+    let batch = format!("{}--b--", calls.concat());
+    let headers = [
+        ("Authorization", &*format!("Bearer {bearer}")),
+        ("Content-Type", "multipart/mixed; boundary=b"),
+    ];
+    let sent = keyed
+        .server
+        .post("/batch/storage/v1", &headers, batch.as_bytes());
+    let response = sent.await.expect(200).text();
+    let statuses: Vec<_> = response
+        .lines()
+        .filter_map(|line| line.strip_prefix("HTTP/1.1 "))
+        .map(|status| &status[..3])
+        .collect();
+    assert_eq!(statuses, ["200", "403", "403", "403"]);
 }
 
 #[tokio::test]
