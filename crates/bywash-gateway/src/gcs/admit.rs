@@ -7,6 +7,7 @@ use object_store::Attributes;
 use super::door::Door;
 use super::error::{GcsError, GcsResult};
 use super::route::{Operation, Route};
+use super::xml::XmlOperation;
 use crate::public_access::{UnsignedAccess, is_object_public, is_public};
 
 /// What a request that is served may see.
@@ -32,8 +33,10 @@ impl Admission {
 /// Returns the name in S3 of what an operation without a token asks for.
 fn name_of(operation: Operation) -> Option<&'static str> {
     match operation {
-        Operation::GetObject | Operation::ReadObject => Some("GetObject"),
-        Operation::ListObjects => Some("ListObjectsV2"),
+        Operation::GetObject
+        | Operation::ReadObject
+        | Operation::Xml(XmlOperation::Get | XmlOperation::Head) => Some("GetObject"),
+        Operation::ListObjects | Operation::Xml(XmlOperation::List) => Some("ListObjectsV2"),
         Operation::GetBucket => Some("HeadBucket"),
         _ => None,
     }

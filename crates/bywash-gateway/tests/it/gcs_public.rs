@@ -44,16 +44,26 @@ async fn requests_without_a_token_read_and_list_what_is_public() {
             // As if it were there.
             (format!("/storage/v1/b/{bucket}/o/absent"), false),
             ("/storage/v1/b".to_owned(), false),
+            (format!("/{bucket}/key"), bucket != "closed"),
+            (format!("/{bucket}?list-type=2"), bucket == "memory"),
         ] {
             let response = server.get(&target).await;
+            let is_xml = !target.starts_with("/storage/");
             match (open, bucket != "closed" && target.ends_with("absent")) {
                 (true, _) => _ = response.expect(200),
                 (false, true) => refused(response, 404, "notFound"),
+                (false, false) if is_xml => {
+                    let code = response.expect(401).tag("Code");
+                    assert_eq!(code.as_deref(), Some("AuthenticationRequired"));
+                }
                 (false, false) => refused(response, 401, "required"),
             }
             let bearer = [("Authorization", "Bearer anything")];
             let response = server.send("GET", &target, &bearer, b"").await;
-            refused(response, 401, "authError");
+            match is_xml {
+                true => _ = response.expect(401),
+                false => refused(response, 401, "authError"),
+            }
         }
         let write = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name=new");
         for (method, target) in [
@@ -66,6 +76,10 @@ async fn requests_without_a_token_read_and_list_what_is_public() {
         ] {
             let response = server.send(method, target, &[], b"{}").await;
             refused(response, 401, "required");
+        }
+        for (method, target) in [("PUT", "new"), ("POST", "new?uploads"), ("DELETE", "key")] {
+            let target = format!("/{bucket}/{target}");
+            server.send(method, &target, &[], b"").await.expect(401);
         }
     }
     // A client that may list reads no metadata.
@@ -88,6 +102,15 @@ async fn object_with_a_public_acl_is_read_without_a_token() {
     let read = server.get("/storage/v1/b/folder/o/open?alt=media").await;
     assert_eq!(read.expect(200).text(), "data");
     server.get("/storage/v1/b/folder/o/open").await.expect(200);
+    for method in ["GET", "HEAD"] {
+        for (object, status) in [("open", 200), ("closed", 401)] {
+            let target = format!("/folder/{object}");
+            server.send(method, &target, &[], b"").await.expect(status);
+        }
+    }
+    // A link changes nothing of what the object is.
+    let page = "/folder/open?response-content-type=text/html";
+    server.get(page).await.expect(400);
     for target in ["o/closed?alt=media", "o/closed", "o/absent", "o"] {
         let target = format!("/storage/v1/b/folder/{target}");
         refused(server.get(&target).await, 401, "required");

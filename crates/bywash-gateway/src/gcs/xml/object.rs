@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use object_store::{GetResult, ObjectMeta};
 use s3s::Body;
 
+use super::super::admit::Admission;
 use super::super::condition::{current, named};
 use super::super::door::{Door, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
@@ -63,6 +64,12 @@ pub(super) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
     ] {
         let value = request.query.get(parameter).map(HeaderValue::try_from);
         if let Some(value) = value {
+            if request.admission != Admission::All {
+                // Else a link could make a page of an object that is none.
+                return Err(GcsError::invalid(format!(
+                    "The parameter {parameter} needs a signature or a token; leave it out."
+                )));
+            }
             let value = value.map_err(|_| {
                 GcsError::invalid(format!(
                     "The parameter {parameter} is no value of a header."
@@ -78,6 +85,7 @@ pub(super) async fn head(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
     let doing = request.doing("head");
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     let found = read::head(&bucket, &path, doing).await?;
+    request.admission.check(&found.attributes)?;
     let of_query = Conditions::of(&request.query)?;
     of_query.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let of_headers = HeaderConditions::from_headers(&request.parts.headers, "");
