@@ -7,6 +7,9 @@ use serde_json::json;
 
 pub(crate) type GcsResult<T> = Result<T, GcsError>;
 
+/// The reason of an error about what is not served.
+const NOT_IMPLEMENTED: &str = "notImplemented";
+
 /// An error response.
 #[derive(Debug)]
 pub(crate) struct GcsError {
@@ -41,9 +44,10 @@ impl GcsError {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
     }
 
-    /// Something of Google's API that this door does not serve.
+    /// Something of Google's API that this door does not serve. Not a 501: Google's Go client repeats requests after any
+    /// status from 500 on, for as long as its caller waits.
     pub(crate) fn not_served(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, "notImplemented", message)
+        Self::new(StatusCode::BAD_REQUEST, NOT_IMPLEMENTED, message)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
@@ -117,12 +121,12 @@ impl GcsError {
     /// Returns the code of the XML API.
     pub(crate) fn code(&self) -> &str {
         let of_status = match self.status {
+            _ if self.reason == NOT_IMPLEMENTED => "NotImplemented",
             StatusCode::UNAUTHORIZED => "AuthenticationRequired",
             StatusCode::FORBIDDEN => "AccessDenied",
             StatusCode::NOT_FOUND => "NoSuchKey",
             StatusCode::LENGTH_REQUIRED => "MissingContentLength",
             StatusCode::PRECONDITION_FAILED => "PreconditionFailed",
-            StatusCode::NOT_IMPLEMENTED => "NotImplemented",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
             status if status.is_server_error() => "InternalError",
             _ => "InvalidArgument",
@@ -199,7 +203,7 @@ fn class(error: &S3Error) -> (StatusCode, &'static str) {
         }
         S3ErrorCode::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "requestTimeout"),
         S3ErrorCode::InvalidRange => (own, "requestedRangeNotSatisfiable"),
-        S3ErrorCode::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "notImplemented"),
+        S3ErrorCode::NotImplemented => (StatusCode::BAD_REQUEST, NOT_IMPLEMENTED),
         S3ErrorCode::AccessDenied => (StatusCode::FORBIDDEN, "forbidden"),
         S3ErrorCode::NotModified => (StatusCode::NOT_MODIFIED, "notModified"),
         _ if own.is_server_error() => (own, "backendError"),
@@ -224,6 +228,11 @@ mod tests {
             (fault(S3ErrorCode::BucketNotEmpty, "b"), 409, "conflict"),
             (slow_down("s".to_owned()), 503, "backendError"),
             (fault(S3ErrorCode::InvalidArgument, "i"), 400, "invalid"),
+            (
+                fault(S3ErrorCode::NotImplemented, "n"),
+                400,
+                NOT_IMPLEMENTED,
+            ),
             (fault(S3ErrorCode::InternalError, "e"), 500, "backendError"),
         ] {
             let error = GcsError::from(error);

@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn properties_that_are_not_served_are_refused_by_name() {
         for (document, status) in [
-            (r#"{"customTime":"2020-01-01T00:00:00Z"}"#, 501),
-            (r#"{"storageClass":"NEARLINE"}"#, 501),
-            (r#"{"retention":{"mode":"Locked"}}"#, 501),
+            (r#"{"customTime":"2020-01-01T00:00:00Z"}"#, 400),
+            (r#"{"storageClass":"NEARLINE"}"#, 400),
+            (r#"{"retention":{"mode":"Locked"}}"#, 400),
             (r#"{"metadata":{"bywash-x":"1"}}"#, 400),
             (r#"{"metadata":{"a b":"1"}}"#, 400),
             (r#"{"metadata":{"a":1}}"#, 400),

@@ -325,7 +325,7 @@ mod tests {
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
         ] {
             let error = find(method, uri).unwrap_err();
-            assert_eq!(error.status().as_u16(), 501, "{method} {uri}");
+            assert_eq!(error.status().as_u16(), 400, "{method} {uri}");
         }
         let error = find("GET", "/storage/v1/b/data/o/%FF").unwrap_err();
         assert_eq!(error.status().as_u16(), 400);

@@ -440,7 +440,7 @@ async fn secret_keys_sign_as_amazon_does_and_the_digest_of_a_body_holds() {
     }
     let chunks = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned();
     let response = send(Signer::default(), chunks, b"bytes").await;
-    refused(response, 501, "notImplemented");
+    refused(response, 400, "notImplemented");
     let presigned = Signer::default().presign("GET", "/storage/v1/b/folder/o/key", 60);
     keyed.server.get(&presigned).await.expect(200);
     let altered = presigned.replace("key?", "other?");

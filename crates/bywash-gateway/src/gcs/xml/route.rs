@@ -203,7 +203,7 @@ mod tests {
             ("PATCH", "/b/a"),
         ] {
             let error = route(method, target, &[]).unwrap_err();
-            assert_eq!(error.status().as_u16(), 501, "{method} {target}");
+            assert_eq!(error.status().as_u16(), 400, "{method} {target}");
         }
         let copied = [("x-amz-copy-source", "nothing")];
         let error = route("PUT", "/b/a", &copied).unwrap_err();
