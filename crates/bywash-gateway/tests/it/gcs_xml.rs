@@ -466,6 +466,27 @@ async fn headers_of_either_name_describe_objects() {
 }
 
 #[tokio::test]
+async fn conditions_of_a_copy_that_are_not_heeded_are_refused() {
+    let keyed = keyed().await;
+    let put = keyed.signed("PUT", "/folder/key", "", &[]).await;
+    put.expect(200);
+    for (name, value) in [
+        ("x-goog-copy-source-if-match", "\"other\""),
+        ("x-amz-copy-source-if-none-match", "*"),
+        (
+            "x-amz-copy-source-if-modified-since",
+            "Sat, 01 Jan 2000 00:00:00 GMT",
+        ),
+        ("x-amz-server-side-encryption", "AES256"),
+    ] {
+        let headers = [("x-goog-copy-source", "folder/key"), (name, value)];
+        let refused = keyed.signed("PUT", "/folder/other", "", &headers).await;
+        let refused = refused.expect(400);
+        assert!(refused.tag("Message").unwrap().contains(name), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn json_and_xml_state_the_same_generation() {
     let server = GcsServer::start().await;
     let written = server

@@ -21,13 +21,19 @@ const CONDITIONS: [(&str, &str); 4] = [
 ];
 
 /// Headers that would change what a request does, and are not served.
-const NOT_SERVED: [&str; 6] = [
+const NOT_SERVED: [&str; 12] = [
     "x-goog-encryption-kms-key-name",
     "x-goog-copy-source-encryption-algorithm",
     "x-goog-object-lock-mode",
     "x-goog-custom-time",
+    "x-goog-copy-source-if-match",
+    "x-goog-copy-source-if-none-match",
     "x-goog-copy-source-if-modified-since",
     "x-goog-copy-source-if-unmodified-since",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-unmodified-since",
 ];
 
 /// Headers of conditions of reads, which Google's storage does not heed with writes.

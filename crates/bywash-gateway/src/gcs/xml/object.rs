@@ -161,6 +161,7 @@ pub(super) fn quoted_e_tag(meta: &ObjectMeta) -> String {
 
 pub(super) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let headers = of_amazon(&request.parts.headers);
+    refuse_unsupported(&headers)?;
     let given = match text(&headers, "x-amz-metadata-directive") {
         None => GivenMetadata::default(),
         Some(directive) if directive.eq_ignore_ascii_case("copy") => GivenMetadata::default(),
