@@ -35,6 +35,17 @@ pub(crate) fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str,
         .filter_map(|pair| pair.trim().split_once('='))
 }
 
+/// Takes the digests of a body that the headers of its request state.
+pub(crate) fn take_stated_hashes(request: &GcsRequest, given: &mut GivenMetadata) {
+    for (algorithm, value) in stated_hashes(request) {
+        match algorithm {
+            "crc32c" => given.crc32c = Some(value.to_owned()),
+            "md5" => given.md5 = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+}
+
 pub(crate) async fn object(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     match request.query.get("uploadType") {
         None | Some("media") => media(door, request).await,
@@ -124,13 +135,7 @@ pub(crate) async fn store(
     length: Option<u64>,
 ) -> GcsResult<Written> {
     name_object(request, &given)?;
-    for (algorithm, value) in stated_hashes(request) {
-        match algorithm {
-            "crc32c" => given.crc32c = Some(value.to_owned()),
-            "md5" => given.md5 = Some(value.to_owned()),
-            _ => {}
-        }
-    }
+    take_stated_hashes(request, &mut given);
     let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);
     let (bucket, path) = door.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;

@@ -516,6 +516,24 @@ async fn json_and_xml_state_the_same_generation() {
 }
 
 #[tokio::test]
+async fn hash_of_a_part_is_compared() {
+    let server = GcsServer::start().await;
+    let begun = server.send("POST", "/folder/key?uploads", &[], b"").await;
+    let id = begun.expect(200).tag("UploadId").unwrap();
+    let part = format!("/folder/key?partNumber=1&uploadId={id}");
+    for (hash, status) in [
+        // Of other bytes.
+        ("crc32c=AAAAAA==", 400),
+        ("md5=AAAAAAAAAAAAAAAAAAAAAA==", 400),
+        ("crc32c=4waSgw==", 200),
+    ] {
+        let headers = [("x-goog-hash", hash)];
+        let stored = server.send("PUT", &part, &headers, b"123456789").await;
+        assert_eq!(stored.status, status, "{hash}: {}", stored.text());
+    }
+}
+
+#[tokio::test]
 async fn uploads_in_parts_are_those_of_the_s3_endpoint() {
     let config = GcsConfig::anonymous("");
     let s3 = S3Config {

@@ -17,7 +17,7 @@ use super::super::condition::{WriteCondition, named};
 use super::super::door::{Door, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::Conditions;
-use super::super::insert::body_of;
+use super::super::insert::{body_of, take_stated_hashes};
 use super::super::metadata::GivenMetadata;
 use super::super::read::{head, head_written};
 use super::object::{content_length, given, quoted_e_tag, version_headers};
@@ -70,10 +70,11 @@ pub(super) async fn put(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
             "A part needs a Content-Length.",
         )
     })?;
-    let given = GivenMetadata {
+    let mut given = GivenMetadata {
         attributes: object_store::Attributes::new(),
         ..given(&request.parts.headers)?
     };
+    take_stated_hashes(request, &mut given);
     let name = name_of(request);
     let uploads = door.uploads().await?;
     let hold = uploads.admit_part(&name, doing).await?;
