@@ -324,8 +324,8 @@ fn modules_of_ordered_folders_import_only_earlier_ones() {
 
 const GATEWAY: &str = "crates/bywash-gateway/src/";
 
-/// Modules of the S3 door. What is neither of them nor of `gcs` is for both.
-const S3_DOOR: [&str; 15] = [
+/// Modules of the S3 endpoint. What is neither of them nor of `gcs` is for both.
+const S3_ENDPOINT: [&str; 15] = [
     "admission",
     "bucket_rules",
     "chunked",
@@ -343,11 +343,11 @@ const S3_DOOR: [&str; 15] = [
     "verify",
 ];
 
-/// Imports of one door by the other.
-fn imports_of_the_other_door(path: &str, code: &str) -> Vec<String> {
+/// Imports of one endpoint by the other.
+fn imports_of_the_other_endpoint(path: &str, code: &str) -> Vec<String> {
     let of_gcs = module(path) == "gcs";
     let other = |to: &String| match of_gcs {
-        true => S3_DOOR.contains(&to.as_str()),
+        true => S3_ENDPOINT.contains(&to.as_str()),
         // Entry points of fuzzers are of both.
         false => to == "gcs" && module(path) != "fuzzing",
     };
@@ -356,23 +356,25 @@ fn imports_of_the_other_door(path: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn doors_of_the_gateway_are_apart() {
+fn endpoints_of_the_gateway_are_apart() {
     let files = files();
     let sources = files
         .iter()
         .filter_map(|(path, text)| Some((path.strip_prefix(GATEWAY)?, code(text))));
     // The fuzzers call into both.
-    let is_of_a_door = |path: &str| is_product(path) && path != "fuzzing.rs";
-    let sources: Vec<_> = sources.filter(|(path, _)| is_of_a_door(path)).collect();
-    for name in S3_DOOR.iter().chain(&["gcs"]) {
+    let is_of_an_endpoint = |path: &str| is_product(path) && path != "fuzzing.rs";
+    let sources: Vec<_> = sources
+        .filter(|(path, _)| is_of_an_endpoint(path))
+        .collect();
+    for name in S3_ENDPOINT.iter().chain(&["gcs"]) {
         let found = sources.iter().any(|(path, _)| module(path) == *name);
         assert!(found, "{name} has no file");
     }
     let wrong = sources
         .iter()
-        .flat_map(|(path, code)| imports_of_the_other_door(path, code));
-    none("imports of the other door", &wrong.collect::<Vec<_>>());
-    let planted = |path: &str, text: &str| imports_of_the_other_door(path, text).len();
+        .flat_map(|(path, code)| imports_of_the_other_endpoint(path, code));
+    none("imports of the other endpoint", &wrong.collect::<Vec<_>>());
+    let planted = |path: &str, text: &str| imports_of_the_other_endpoint(path, text).len();
     assert_eq!(planted("gcs/read.rs", "use crate::ops::read::head;"), 1);
     assert_eq!(planted("gcs/read.rs", "use crate::{keys, ops};"), 1);
     assert_eq!(planted("ops/read.rs", "use crate::gcs::GcsConfig;"), 1);

@@ -4,7 +4,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use object_store::Attributes;
 
-use super::door::Door;
+use super::endpoint::Endpoint;
 use super::error::{GcsError, GcsResult};
 use super::route::{Operation, Route};
 use super::xml::XmlOperation;
@@ -43,20 +43,25 @@ fn name_of(operation: Operation) -> Option<&'static str> {
 }
 
 /// Checks that a request may do what it asks for.
-pub(crate) async fn admit(door: &Door, parts: &Parts, route: &Route) -> GcsResult<Admission> {
-    if door.is_anonymous() {
+pub(crate) async fn admit(
+    endpoint: &Endpoint,
+    parts: &Parts,
+    route: &Route,
+) -> GcsResult<Admission> {
+    if endpoint.is_anonymous() {
         return Ok(Admission::All);
     }
     if parts.headers.contains_key(AUTHORIZATION) {
         return Err(GcsError::login());
     }
-    let rules = door.shared.rules().zip(name_of(route.operation));
-    let access = rules
-        .map(|(rules, operation)| rules.unsigned_access(&door.engine, operation, &route.bucket));
+    let rules = endpoint.shared.rules().zip(name_of(route.operation));
+    let access = rules.map(|(rules, operation)| {
+        rules.unsigned_access(&endpoint.engine, operation, &route.bucket)
+    });
     match access {
         Some(UnsignedAccess::Allowed) => Ok(Admission::Public { by_object: false }),
         Some(UnsignedAccess::ByObject) => {
-            let object = door.object(&route.bucket, &route.object);
+            let object = endpoint.object(&route.bucket, &route.object);
             match object {
                 Ok((bucket, path)) if is_object_public(&bucket, &path).await => {
                     Ok(Admission::Public { by_object: true })

@@ -14,7 +14,7 @@ use s3s::Body;
 use super::access::Caller;
 use super::admit::Admission;
 use super::body::limited;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::insert::body_of;
 use super::multipart::{BatchCall, boundary, calls, end_parts, write_part};
@@ -30,7 +30,10 @@ const CALLS_AT_ONCE: usize = 8;
 /// The request of a batch, and its caller.
 type Outer<'a> = (&'a Parts, &'a Arc<RequestContext>, (&'a Caller, Admission));
 
-pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn serve(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let boundary = boundary(kind, "multipart/mixed").ok_or_else(|| {
         GcsError::invalid("The Content-Type of a batch is multipart/mixed with a boundary.")
@@ -53,7 +56,7 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     for some in calls.chunks(CALLS_AT_ONCE) {
         let caller = (&request.caller, request.admission);
         let outer = (&request.parts, &request.context, caller);
-        let served = join_all(some.iter().map(|call| one(door, outer, call))).await;
+        let served = join_all(some.iter().map(|call| one(endpoint, outer, call))).await;
         for (call, response) in some.iter().zip(served) {
             write_part(&mut written, &boundary, call.id.as_deref(), &response);
         }
@@ -68,8 +71,8 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
 }
 
 /// Serves a call. An error of it is its response.
-async fn one(door: &Door, batch: Outer<'_>, call: &BatchCall) -> Response<Vec<u8>> {
-    let served = call_of(door, batch, call).await;
+async fn one(endpoint: &Endpoint, batch: Outer<'_>, call: &BatchCall) -> Response<Vec<u8>> {
+    let served = call_of(endpoint, batch, call).await;
     let response = served.unwrap_or_else(GcsError::response);
     // Documents and errors are whole in memory.
     let length = response.body().bytes().map_or(0, |bytes| bytes.len());
@@ -88,7 +91,7 @@ fn content(body: Body) -> Vec<u8> {
 }
 
 async fn call_of(
-    door: &Door,
+    endpoint: &Endpoint,
     (batch, context, (caller, admission)): Outer<'_>,
     call: &BatchCall,
 ) -> GcsResult<Response<Body>> {
@@ -116,7 +119,8 @@ async fn call_of(
     }
     let body = call.body.clone();
     let caller = (caller.clone(), admission);
-    door.call((parts, query, route), body, caller, context)
+    endpoint
+        .call((parts, query, route), body, caller, context)
         .await
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::body::document;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
@@ -19,13 +19,16 @@ use crate::limits::{MAX_JSON_BYTES, MAX_LIST_BUCKETS};
 const BUCKET_BYTES: u64 = 1600;
 
 /// Reads the root folder: blocking.
-async fn all(door: &Door) -> GcsResult<Vec<BucketInfo>> {
-    let engine = door.engine.clone();
+async fn all(endpoint: &Endpoint) -> GcsResult<Vec<BucketInfo>> {
+    let engine = endpoint.engine.clone();
     let found = tokio::task::spawn_blocking(move || engine.buckets()).await;
     found.map_err(|error| GcsError::unavailable(error.to_string()))
 }
 
-pub(crate) async fn list(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn list(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let query = &request.query;
     let max = match query.number("maxResults")? {
         None => MAX_LIST_BUCKETS,
@@ -36,17 +39,17 @@ pub(crate) async fn list(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
     request.documents.charge_more(charge, doing).await?;
     let prefix = query.get("prefix").unwrap_or_default();
     let after = query.get("pageToken").unwrap_or_default();
-    let mut found = all(door).await?;
+    let mut found = all(endpoint).await?;
     let caller = &request.caller;
     found.retain(|bucket| {
         bucket.name.starts_with(prefix) && bucket.name.as_str() > after && caller.sees(&bucket.name)
     });
     let more = found.len() > max;
     found.truncate(max);
-    let endpoint = door.endpoint(&request.parts);
+    let url = endpoint.url(&request.parts);
     let items: Vec<_> = found
         .iter()
-        .map(|info| BucketResource::new(info, &endpoint))
+        .map(|info| BucketResource::new(info, &url))
         .collect();
     let mut page = json!({ "kind": "storage#buckets", "items": items });
     if let Some(last) = found.last().filter(|_| more) {
@@ -74,12 +77,15 @@ const IGNORED: [&str; 6] = [
     "iamConfiguration",
 ];
 
-pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn insert(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = OperationContext::new("create bucket", "", "");
     let charge = MAX_JSON_BYTES as u64;
     request.documents.charge_more(charge, doing).await?;
     let body = body_of(request);
-    let endpoint = door.endpoint(&request.parts);
+    let url = endpoint.url(&request.parts);
     let new: NewBucket = serde_json::from_slice(&document(body).await?)
         .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?;
     let other = new
@@ -91,7 +97,7 @@ pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     }
     request.caller.check(&request.parts.method, &new.name)?;
     let doing = OperationContext::new("create bucket", &new.name, "");
-    match door.engine.create_bucket(&new.name) {
+    match endpoint.engine.create_bucket(&new.name) {
         Err(EngineError::BucketExists(name)) => Err(GcsError::new(
             StatusCode::CONFLICT,
             "conflict",
@@ -99,7 +105,7 @@ pub(crate) async fn insert(door: &Door, request: &mut GcsRequest) -> GcsResult<R
         )),
         created => {
             created.map_err(|error| from_engine(doing, &error))?;
-            describe(door, &new.name, &endpoint).await
+            describe(endpoint, &new.name, &url).await
         }
     }
 }
@@ -119,15 +125,15 @@ fn not_served(name: &str) -> GcsError {
     ))
 }
 
-async fn resource(door: &Door, name: &str, endpoint: &str) -> GcsResult<BucketResource> {
-    let found = all(door).await?;
+async fn resource(endpoint: &Endpoint, name: &str, url: &str) -> GcsResult<BucketResource> {
+    let found = all(endpoint).await?;
     let info = found.iter().find(|info| info.name == name);
     let info = info.ok_or_else(|| no_such_bucket(name))?;
-    Ok(BucketResource::new(info, endpoint))
+    Ok(BucketResource::new(info, url))
 }
 
-async fn describe(door: &Door, name: &str, endpoint: &str) -> GcsResult<Response<Body>> {
-    resource::document(&resource(door, name, endpoint).await?)
+async fn describe(endpoint: &Endpoint, name: &str, url: &str) -> GcsResult<Response<Body>> {
+    resource::document(&resource(endpoint, name, url).await?)
 }
 
 /// Checks the conditions on a bucket's metadata, which are never changed.
@@ -145,7 +151,10 @@ fn check(request: &GcsRequest) -> GcsResult<()> {
 }
 
 /// Accepts a change that changes nothing: buckets have no settings here.
-pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn patch(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let body = body_of(request);
     let doing = request.doing("change the bucket");
     let given: Map<String, Value> = {
@@ -154,10 +163,10 @@ pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         serde_json::from_slice(&document(body).await?)
             .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?
     };
-    door.bucket(doing.bucket)?;
+    endpoint.bucket(doing.bucket)?;
     check(request)?;
-    let endpoint = door.endpoint(&request.parts);
-    let current = resource(door, doing.bucket, &endpoint).await?;
+    let url = endpoint.url(&request.parts);
+    let current = resource(endpoint, doing.bucket, &url).await?;
     let current = serde_json::to_value(&current);
     let current = current.map_err(|error| GcsError::unavailable(error.to_string()))?;
     let other = given
@@ -169,21 +178,27 @@ pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
     }
 }
 
-pub(crate) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
-    door.bucket(&request.route.bucket)?;
+pub(crate) async fn get(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
+    endpoint.bucket(&request.route.bucket)?;
     check(request)?;
-    let endpoint = door.endpoint(&request.parts);
-    describe(door, &request.route.bucket, &endpoint).await
+    let url = endpoint.url(&request.parts);
+    describe(endpoint, &request.route.bucket, &url).await
 }
 
-pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn delete(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let name = &request.route.bucket;
-    door.bucket(name)?;
+    endpoint.bucket(name)?;
     check(request)?;
     let doing = OperationContext::new("delete bucket", name, "");
-    let deleted = door.engine.delete_bucket(name).await;
+    let deleted = endpoint.engine.delete_bucket(name).await;
     deleted.map_err(|error| from_engine(doing, &error))?;
-    door.shared.bucket_removed(name).await?;
+    endpoint.shared.bucket_removed(name).await?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

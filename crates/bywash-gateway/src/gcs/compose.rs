@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::body::{document, kept};
 use super::condition::{WriteCondition, named};
 use super::copy::Replaced;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
@@ -118,7 +118,10 @@ fn parse(document: &[u8]) -> GcsResult<(Vec<Source>, GivenMetadata)> {
     Ok((sources, given))
 }
 
-pub(crate) async fn compose(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn compose(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let body = body_of(request);
     let doing = request.doing("compose");
     let (sources, mut given) = {
@@ -126,7 +129,7 @@ pub(crate) async fn compose(door: &Door, request: &mut GcsRequest) -> GcsResult<
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         parse(&document(body).await?)?
     };
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
     encode_metadata_for(&bucket, &mut given.attributes)?;
     let composing = Composing {
@@ -151,8 +154,8 @@ pub(crate) async fn compose(door: &Door, request: &mut GcsRequest) -> GcsResult<
     };
     let (bucket, path) = (&composing.bucket, &composing.path);
     let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
-    let endpoint = door.endpoint(&request.parts);
-    let resource = ObjectResource::read(bucket, doing.key, &found, &endpoint);
+    let url = endpoint.url(&request.parts);
+    let resource = ObjectResource::read(bucket, doing.key, &found, &url);
     resource::document(&resource.with_crc32c(crc32c.as_deref()))
 }
 

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::body::{document, kept};
 use super::condition::{WriteCondition, named};
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
@@ -36,17 +36,20 @@ pub(crate) struct Copied {
     pub(crate) found: GetResult,
 }
 
-pub(crate) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn copy(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let given = given(request).await?;
-    let copied = run(door, request, given).await?;
-    resource::document(&described(door, request, &copied))
+    let copied = run(endpoint, request, given).await?;
+    resource::document(&described(endpoint, request, &copied))
 }
 
-fn described(door: &Door, request: &GcsRequest, copied: &Copied) -> ObjectResource {
-    let endpoint = door.endpoint(&request.parts);
+fn described(endpoint: &Endpoint, request: &GcsRequest, copied: &Copied) -> ObjectResource {
+    let url = endpoint.url(&request.parts);
     let target = request.route.target.as_ref();
     let key = target.map_or("", |(_, object)| object);
-    ObjectResource::read(&copied.bucket, key, &copied.found, &endpoint)
+    ObjectResource::read(&copied.bucket, key, &copied.found, &url)
 }
 
 /// Reads the metadata that a request has for the copy.
@@ -60,16 +63,19 @@ async fn given(request: &mut GcsRequest) -> GcsResult<GivenMetadata> {
     GivenMetadata::parse(&document(body).await?)
 }
 
-pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn rewrite(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     if request.query.get("rewriteToken").is_some() {
         return Err(GcsError::invalid(
             "This endpoint gave no such rewriteToken: the first call of a rewrite does all of it.",
         ));
     }
     let given = given(request).await?;
-    let copied = run(door, request, given).await?;
+    let copied = run(endpoint, request, given).await?;
     let size = copied.found.meta.size;
-    let found = described(door, request, &copied);
+    let found = described(endpoint, request, &copied);
     resource::document(&json!({
         "kind": "storage#rewriteResponse",
         "totalBytesRewritten": size.to_string(),
@@ -81,7 +87,7 @@ pub(crate) async fn rewrite(door: &Door, request: &mut GcsRequest) -> GcsResult<
 
 /// Copies the current version of the source; once more if it is replaced meanwhile.
 pub(crate) async fn run(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     given: GivenMetadata,
 ) -> GcsResult<Copied> {
@@ -93,9 +99,9 @@ pub(crate) async fn run(
         .ok_or_else(|| no_such_bucket(""))?;
     let to = OperationContext::new("copy to", to_bucket, to_object);
     let copying = Copying {
-        md5: door.wants_md5(&door.bucket(to.bucket)?),
-        source: door.object(from.bucket, from.key)?,
-        target: door.object(to.bucket, to.key)?,
+        md5: endpoint.wants_md5(&endpoint.bucket(to.bucket)?),
+        source: endpoint.object(from.bucket, from.key)?,
+        target: endpoint.object(to.bucket, to.key)?,
         of_source: Conditions::of_source(&request.query)?,
         of_target: Conditions::of(&request.query)?,
         given,

@@ -44,7 +44,7 @@ impl GcsError {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
     }
 
-    /// Something of Google's API that this door does not serve. Not a 501: Google's Go client repeats requests after any
+    /// Something of Google's API that this endpoint does not serve. Not a 501: Google's Go client repeats requests after any
     /// status from 500 on, for as long as its caller waits.
     pub(crate) fn not_served(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, NOT_IMPLEMENTED, message)

@@ -9,7 +9,7 @@ use s3s::Body;
 
 use super::body::{BodyStream, CheckedBody};
 use super::condition::WriteCondition;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
 use super::metadata::GivenMetadata;
@@ -46,17 +46,20 @@ pub(crate) fn take_stated_hashes(request: &GcsRequest, given: &mut GivenMetadata
     }
 }
 
-pub(crate) async fn object(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn object(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     match request.query.get("uploadType") {
-        None | Some("media") => media(door, request).await,
-        Some("multipart") => multipart(door, request).await,
+        None | Some("media") => media(endpoint, request).await,
+        Some("multipart") => multipart(endpoint, request).await,
         Some(other) => Err(GcsError::not_served(format!(
             "The uploadType is media, multipart or resumable, not {other}."
         ))),
     }
 }
 
-async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+async fn media(endpoint: &Endpoint, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let mut given = GivenMetadata::default();
     if let Some(kind) = text(&request.parts.headers, CONTENT_TYPE.as_str()) {
         let kind = kind.to_owned();
@@ -65,10 +68,10 @@ async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body
     let length = text(&request.parts.headers, CONTENT_LENGTH.as_str());
     let length = length.and_then(|length| length.parse().ok());
     let body = body_of(request);
-    write(door, request, given, body, length).await
+    write(endpoint, request, given, body, length).await
 }
 
-async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+async fn multipart(endpoint: &Endpoint, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
     let kind = text(&request.parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let boundary = boundary(kind, "multipart/related").ok_or_else(|| {
         GcsError::invalid("The Content-Type of this upload is multipart/related with a boundary.")
@@ -87,7 +90,7 @@ async fn multipart(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<
     {
         given.attributes.insert(Attribute::ContentType, kind.into());
     }
-    write(door, request, given, bytes.boxed(), None).await
+    write(endpoint, request, given, bytes.boxed(), None).await
 }
 
 /// Names the object of a write by its query or its metadata.
@@ -113,22 +116,22 @@ pub(crate) struct Written {
 }
 
 async fn write(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     given: GivenMetadata,
     body: BodyStream,
     length: Option<u64>,
 ) -> GcsResult<Response<Body>> {
-    let written = store(door, request, given, body, length).await?;
-    let endpoint = door.endpoint(&request.parts);
+    let written = store(endpoint, request, given, body, length).await?;
+    let url = endpoint.url(&request.parts);
     let key = &request.route.object;
-    let resource = ObjectResource::read(&written.bucket, key, &written.found, &endpoint);
+    let resource = ObjectResource::read(&written.bucket, key, &written.found, &url);
     resource::document(&resource.with_crc32c(written.crc32c.as_deref()))
 }
 
 /// Writes an object under the conditions of the request.
 pub(crate) async fn store(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     mut given: GivenMetadata,
     body: BodyStream,
@@ -137,12 +140,12 @@ pub(crate) async fn store(
     name_object(request, &given)?;
     take_stated_hashes(request, &mut given);
     let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
     encode_metadata_for(&bucket, &mut given.attributes)?;
     let conditions = Conditions::of(&request.query)?;
     let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
-    let md5 = door.wants_md5(&bucket);
+    let md5 = endpoint.wants_md5(&bucket);
     let checked = CheckedBody::new(body, &given, md5, &request.context)?;
     let options = PutStreamOptions {
         mode: condition.mode.clone(),

@@ -8,7 +8,7 @@ use s3s::Body;
 use serde::Serialize;
 
 use super::admit::Admission;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::glob::Glob;
 use super::query::Query;
@@ -92,7 +92,10 @@ fn narrowed<'a>(prefix: &'a str, other: &'a str) -> Option<&'a str> {
     longer.starts_with(shorter).then_some(longer)
 }
 
-pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn objects(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let query = &request.query;
     refuse_flags(query)?;
     let glob = pattern(query)?;
@@ -110,7 +113,7 @@ pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<
         key: scope.prefix,
         ..request.doing("list")
     };
-    let bucket = door.bucket(&request.route.bucket)?;
+    let bucket = endpoint.bucket(&request.route.bucket)?;
     // With a delimiter, many keys may form one entry; with a pattern, many are left out.
     let requested = match (scope.delimiter, &glob) {
         ("", None) => max,
@@ -141,7 +144,7 @@ pub(crate) async fn objects(door: &Door, request: &mut GcsRequest) -> GcsResult<
     }
     let describing = Describing {
         bucket: &bucket,
-        endpoint: door.endpoint(&request.parts),
+        url: endpoint.url(&request.parts),
         // A client without a token may list a bucket whose objects it may not read.
         with_metadata: request.admission == Admission::All && bucket.takes_late_attributes(),
         with_prefixes: query.flag("includeTrailingDelimiter"),
@@ -180,7 +183,7 @@ fn position_of(entry: &ListEntry) -> ListPosition {
 /// What describes the entries of a page.
 struct Describing<'a> {
     bucket: &'a Bucket,
-    endpoint: String,
+    url: String,
     /// Whether items have the metadata of their objects. A folder and memory have them at hand; elsewhere each would be a request.
     with_metadata: bool,
     /// Whether objects that have the name of a common prefix are items too.
@@ -248,7 +251,7 @@ impl Describing<'_> {
                 Ok((Some(item), 0))
             }
             Ok(found) => {
-                let item = ObjectResource::read(self.bucket, key, &found, &self.endpoint);
+                let item = ObjectResource::read(self.bucket, key, &found, &self.url);
                 Ok((Some(item), metadata_bytes(&found)))
             }
             Err(StoreError::NotFound { .. }) => Ok((None, 0)),

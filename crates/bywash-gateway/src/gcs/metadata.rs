@@ -9,7 +9,7 @@ use crate::digest::Algorithm;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::meta::is_ours;
 
-/// Properties that are taken and have no effect: the path has them, or this door computes them.
+/// Properties that are taken and have no effect: the path has them, or this endpoint computes them.
 const IGNORED: [&str; 13] = [
     "name",
     "bucket",
@@ -156,7 +156,7 @@ impl GivenMetadata {
     }
 }
 
-/// Refuses text that no header can carry: the other door could not return it.
+/// Refuses text that no header can carry: the other endpoint could not return it.
 fn check_text(name: &str, text: &str) -> GcsResult<()> {
     match text.chars().any(char::is_control) {
         true => Err(GcsError::invalid(format!(

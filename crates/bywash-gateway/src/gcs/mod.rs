@@ -1,6 +1,6 @@
-//! The second door: buckets of a [`bywash::Engine`] by the JSON API of Google's storage, and by its XML API.
+//! The endpoint of Google's storage: buckets of a [`bywash::Engine`] by the JSON API of Google's storage, and by its XML API.
 //!
-//! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 door, and no file of that door imports
+//! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 endpoint, and no file of that endpoint imports
 //! it; what both use lies beside them.
 
 mod access;
@@ -11,7 +11,7 @@ mod buckets;
 mod compose;
 mod condition;
 mod copy;
-mod door;
+mod endpoint;
 mod error;
 mod fields;
 #[cfg(any(test, fuzzing))]

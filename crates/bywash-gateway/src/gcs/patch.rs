@@ -14,7 +14,7 @@ use s3s::Body;
 use super::body::document;
 use super::condition::{is_unmet, named};
 use super::copy::Replaced;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
@@ -29,17 +29,23 @@ use crate::meta::{
 use crate::tags::Tags;
 
 /// Changes the properties that the document has, and removes those that are null.
-pub(crate) async fn patch(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
-    change(door, request, false).await
+pub(crate) async fn patch(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
+    change(endpoint, request, false).await
 }
 
 /// Replaces all metadata by that of the document.
-pub(crate) async fn update(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
-    change(door, request, true).await
+pub(crate) async fn update(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
+    change(endpoint, request, true).await
 }
 
 async fn change(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     replaces: bool,
 ) -> GcsResult<Response<Body>> {
@@ -50,7 +56,7 @@ async fn change(
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     conditions.refuse_unbound(&bucket)?;
     let changing = Changing {
@@ -75,8 +81,8 @@ async fn change(
     };
     let (bucket, path) = (&changing.bucket, &changing.path);
     let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
-    let endpoint = door.endpoint(&request.parts);
-    resource::document(&ObjectResource::read(bucket, doing.key, &found, &endpoint))
+    let url = endpoint.url(&request.parts);
+    resource::document(&ObjectResource::read(bucket, doing.key, &found, &url))
 }
 
 /// A change of the metadata of an object.

@@ -12,7 +12,7 @@ use s3s::Body;
 use s3s::dto::Range;
 
 use super::condition::{current, named};
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::gunzip::{self, GUNZIP_BYTES, is_due};
@@ -55,15 +55,18 @@ pub(crate) async fn head_written(
     }
 }
 
-pub(crate) async fn metadata(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn metadata(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("head");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     let found = head(&bucket, &path, doing).await?;
     request.admission.check(&found.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
-    let endpoint = door.endpoint(&request.parts);
-    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &endpoint))
+    let url = endpoint.url(&request.parts);
+    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &url))
 }
 
 fn get_range(range: &Range) -> GetRange {
@@ -77,10 +80,13 @@ fn get_range(range: &Range) -> GetRange {
     }
 }
 
-pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn media(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     normalize_range(&mut request.parts.headers);
     let doing = request.doing("read");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     if !conditions.is_empty() {
         // First against the known version, so that a 304 fetches no data; then against the version read.
@@ -115,7 +121,7 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         request.context.note_cache(info.outcome);
     }
     if is_gunzipped && is_due(&read.attributes, &request.parts.headers) {
-        return gunzipped(door, &bucket, read, doing).await;
+        return gunzipped(endpoint, &bucket, read, doing).await;
     }
     let size = read.meta.size;
     if range.is_some() && size == 0 {
@@ -139,7 +145,7 @@ pub(crate) async fn media(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
 
 /// Returns the bytes of a gzip file, decompressed. Its digests are not theirs.
 async fn gunzipped(
-    door: &Door,
+    endpoint: &Endpoint,
     bucket: &Bucket,
     read: GetResult,
     doing: OperationContext<'_>,
@@ -147,7 +153,7 @@ async fn gunzipped(
     let mut headers = media_headers(bucket, &read, false);
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let engine = &door.engine;
+    let engine = &endpoint.engine;
     let charge = engine
         .reserve(
             Share::Download,
@@ -172,9 +178,12 @@ async fn gunzipped(
     Ok(response)
 }
 
-pub(crate) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn delete(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("delete");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     conditions.refuse_unbound(&bucket)?;
     let (found, numbers) = current(&bucket, &path, doing).await?;

@@ -111,8 +111,8 @@ impl ObjectResource {
         self
     }
 
-    /// Describes an object with all its properties. `endpoint`: the URL of this door, as the client addressed it.
-    pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, endpoint: &str) -> Self {
+    /// Describes an object with all its properties. `url`: that of this endpoint, as the client addressed it.
+    pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, url: &str) -> Self {
         let attributes = &found.attributes;
         let text = |attribute: Attribute| {
             attributes
@@ -123,9 +123,9 @@ impl ObjectResource {
         let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
         let read = ReadProperties {
             metageneration: kept_metageneration(attributes).to_string(),
-            self_link: format!("{endpoint}/{place}"),
+            self_link: format!("{url}/{place}"),
             media_link: format!(
-                "{endpoint}/download/{place}?generation={}&alt=media",
+                "{url}/download/{place}?generation={}&alt=media",
                 listed.generation
             ),
             content_type: text(Attribute::ContentType).unwrap_or_else(|| DEFAULT_TYPE.to_owned()),
@@ -176,7 +176,7 @@ pub(crate) struct BucketResource {
 }
 
 impl BucketResource {
-    pub(crate) fn new(info: &BucketInfo, endpoint: &str) -> Self {
+    pub(crate) fn new(info: &BucketInfo, url: &str) -> Self {
         Self {
             kind: "storage#bucket",
             id: info.name.clone(),
@@ -187,7 +187,7 @@ impl BucketResource {
             metageneration: "1",
             time_created: time(info.created),
             updated: time(info.created),
-            self_link: format!("{endpoint}/storage/v1/b/{}", encoded(&info.name)),
+            self_link: format!("{url}/storage/v1/b/{}", encoded(&info.name)),
         }
     }
 }

@@ -9,7 +9,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
 use super::access::Access;
-use super::door::{Door, DoorHandler};
+use super::endpoint::{Endpoint, EndpointHandler};
 use super::sessions::Sessions;
 use crate::access_log::AccessLog;
 use crate::addresses::Network;
@@ -112,13 +112,13 @@ pub async fn serve_gcs(
     let access = access
         .unwrap_or_else(|error| Err(error.into()))
         .map_err(GcsServeError::Accounts)?;
-    let door = Door::new(engine.clone(), Arc::new(sessions), access, &config);
+    let endpoint = Endpoint::new(engine.clone(), Arc::new(sessions), access, &config);
     let transport = Transport {
         limits: config.limits,
         tls: config.tls,
         trusted_proxies: config.trusted_proxies,
         traffic: Some(Arc::clone(engine.traffic())),
     };
-    let service = DoorHandler::new(door);
+    let service = EndpointHandler::new(endpoint);
     Ok(serve(engine, listener, transport, service, shutdown).await)
 }

@@ -76,7 +76,7 @@ impl Sessions {
             // Another writer replaced the object since then, or its metadata cannot be read now.
             return Ok(SessionState::Finished(known.into_bytes()));
         };
-        let resource = ObjectResource::read(&bucket, doing.key, &found, &request.endpoint);
+        let resource = ObjectResource::read(&bucket, doing.key, &found, &request.url);
         let resource = serde_json::to_vec(&resource.with_crc32c(Some(&header.crc32c)));
         let resource = resource.map_err(|error| GcsError::unavailable(error.to_string()))?;
         self.record(&request.id, &resource).await;

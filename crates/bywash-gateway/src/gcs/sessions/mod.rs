@@ -42,7 +42,7 @@ use self::run::Addition;
 use self::session_locks::SessionLocks;
 use super::body::document;
 use super::condition::WriteCondition;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
 use super::insert::{body_of, name_object, stated_hashes};
@@ -159,7 +159,10 @@ fn mark_of(id: &str) -> String {
 }
 
 /// Starts a session.
-pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn start(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let body = body_of(request);
     let given = {
         let doing = request.doing("begin the upload of");
@@ -167,12 +170,12 @@ pub(crate) async fn start(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
-    begin(door, request, given).await
+    begin(endpoint, request, given).await
 }
 
 /// Starts a session of an object with this metadata.
 pub(crate) async fn begin(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     mut given: GivenMetadata,
 ) -> GcsResult<Response<Body>> {
@@ -191,7 +194,7 @@ pub(crate) async fn begin(
         given.attributes.insert(Attribute::ContentType, kind.into());
     }
     let doing = request.doing("begin the upload of");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
     encode_metadata_for(&bucket, &mut given.attributes)?;
     let conditions = Conditions::of(&request.query)?;
@@ -216,14 +219,15 @@ pub(crate) async fn begin(
         expected_crc32c: given.crc32c,
         conditional: !conditions.is_empty(),
     };
-    door.sessions.sweep();
-    door.sessions
+    endpoint.sessions.sweep();
+    endpoint
+        .sessions
         .files
         .create(&id, &header, &upload.capture())
         .await?;
     let location = format!(
         "{}/upload/storage/v1/b/{}/o?uploadType=resumable&name={}&upload_id={id}",
-        door.endpoint(&request.parts),
+        endpoint.url(&request.parts),
         encoded(doing.bucket),
         encoded(doing.key),
     );
@@ -235,7 +239,10 @@ pub(crate) async fn begin(
 }
 
 /// Serves a request of a session.
-pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(crate) async fn serve(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let id = request
         .query
         .get("upload_id")
@@ -243,7 +250,7 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         .to_owned();
     if request.parts.method == Method::DELETE {
         // A task of its own: a client that leaves does not end it half-way.
-        let sessions = Arc::clone(&door.sessions);
+        let sessions = Arc::clone(&endpoint.sessions);
         let cancelled = tokio::spawn(async move { sessions.cancel(&id).await }).await;
         let cancelled = cancelled.map_err(|error| GcsError::unavailable(error.to_string()))??;
         return Ok(cancelled.map_or_else(|| status(499), json));
@@ -255,10 +262,10 @@ pub(crate) async fn serve(door: &Door, request: &mut GcsRequest) -> GcsResult<Re
         range,
         hash,
         body: body_of(request),
-        endpoint: door.endpoint(&request.parts),
+        url: endpoint.url(&request.parts),
     };
     // A task of its own: what arrived is kept when the client leaves.
-    let sessions = Arc::clone(&door.sessions);
+    let sessions = Arc::clone(&endpoint.sessions);
     let added = tokio::spawn(async move { sessions.add(addition).await }).await;
     let state = added.map_err(|error| GcsError::unavailable(error.to_string()))??;
     Ok(match state {

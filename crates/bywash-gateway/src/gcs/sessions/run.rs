@@ -30,7 +30,7 @@ pub(crate) struct Addition {
     /// CRC32C of the whole object, as the client states it.
     pub(crate) hash: Option<String>,
     pub(crate) body: BodyStream,
-    pub(crate) endpoint: String,
+    pub(crate) url: String,
 }
 
 /// The part of a body that the session does not have.

@@ -5,7 +5,7 @@ use object_store::ObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::Body;
 
-use super::super::door::{Door, GcsRequest};
+use super::super::endpoint::{Endpoint, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::generation;
 use super::object::quoted_e_tag;
@@ -72,7 +72,10 @@ fn position(request: &GcsRequest, scope: &ListScope<'_>) -> GcsResult<ListPositi
     }
 }
 
-pub(super) async fn keys(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn keys(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let names = Names::of(request)?;
     let query = &request.query;
     let scope = ListScope {
@@ -83,7 +86,7 @@ pub(super) async fn keys(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
     let after = position(request, &scope)?;
     let name = request.route.bucket.as_str();
     let doing = OperationContext::new("list", name, scope.prefix);
-    let bucket = door.bucket(name)?;
+    let bucket = endpoint.bucket(name)?;
     // With a delimiter, many keys may form one entry.
     let requested = match scope.delimiter {
         "" => max,

@@ -21,29 +21,29 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use s3s::Body;
 
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 
 /// Serves a request.
 pub(crate) async fn serve(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
     operation: XmlOperation,
 ) -> GcsResult<Response<Body>> {
     names::refuse_not_served(request)?;
     names::to_parameters(request);
     match operation {
-        XmlOperation::List => list::keys(door, request).await,
-        XmlOperation::Get => object::get(door, request).await,
-        XmlOperation::Head => object::head(door, request).await,
-        XmlOperation::Put => object::put(door, request).await,
-        XmlOperation::Copy => object::copy(door, request).await,
-        XmlOperation::Delete => object::delete(door, request).await,
-        XmlOperation::StartSession => object::start_session(door, request).await,
-        XmlOperation::CreateUpload => parts::create(door, request).await,
-        XmlOperation::PutPart => parts::put(door, request).await,
-        XmlOperation::CompleteUpload => parts::complete(door, request).await,
-        XmlOperation::AbortUpload => parts::abort(door, request).await,
+        XmlOperation::List => list::keys(endpoint, request).await,
+        XmlOperation::Get => object::get(endpoint, request).await,
+        XmlOperation::Head => object::head(endpoint, request).await,
+        XmlOperation::Put => object::put(endpoint, request).await,
+        XmlOperation::Copy => object::copy(endpoint, request).await,
+        XmlOperation::Delete => object::delete(endpoint, request).await,
+        XmlOperation::StartSession => object::start_session(endpoint, request).await,
+        XmlOperation::CreateUpload => parts::create(endpoint, request).await,
+        XmlOperation::PutPart => parts::put(endpoint, request).await,
+        XmlOperation::CompleteUpload => parts::complete(endpoint, request).await,
+        XmlOperation::AbortUpload => parts::abort(endpoint, request).await,
     }
 }
 

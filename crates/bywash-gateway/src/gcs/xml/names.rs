@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, Method};
 
-use super::super::door::GcsRequest;
+use super::super::endpoint::GcsRequest;
 use super::super::error::{GcsError, GcsResult};
 use crate::meta::text;
 

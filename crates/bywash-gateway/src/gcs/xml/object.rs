@@ -9,7 +9,7 @@ use s3s::Body;
 
 use super::super::admit::Admission;
 use super::super::condition::{current, named};
-use super::super::door::{Door, GcsRequest};
+use super::super::endpoint::{Endpoint, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::{Conditions, VersionNumbers};
 use super::super::insert::{body_of, store};
@@ -34,13 +34,16 @@ fn check(
     })
 }
 
-pub(super) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn get(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let headers = &request.parts.headers;
     let conditions = HeaderConditions::from_headers(headers, "");
     let if_range = text(headers, "if-range").map(str::to_owned);
     if !conditions.is_empty() || if_range.is_some() {
         let doing = request.doing("read");
-        let (bucket, path) = door.object(doing.bucket, doing.key)?;
+        let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
         let (found, numbers) = current(&bucket, &path, doing).await?;
         let meta = found.ok_or_else(|| no_such_key(doing))?;
         check(&conditions, &meta, doing)?;
@@ -57,7 +60,7 @@ pub(super) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
                 .set("ifGenerationMatch", &numbers.generation.to_string());
         }
     }
-    let mut response = read::media(door, request).await?;
+    let mut response = read::media(endpoint, request).await?;
     for (parameter, header) in [
         ("response-content-type", CONTENT_TYPE),
         ("response-content-disposition", CONTENT_DISPOSITION),
@@ -81,9 +84,12 @@ pub(super) async fn get(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
     Ok(response)
 }
 
-pub(super) async fn head(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn head(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("head");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let found = read::head(&bucket, &path, doing).await?;
     request.admission.check(&found.attributes)?;
     let of_query = Conditions::of(&request.query)?;
@@ -113,11 +119,14 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     text(headers, CONTENT_LENGTH.as_str())?.parse().ok()
 }
 
-pub(super) async fn put(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn put(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let given = given(&request.parts.headers)?;
     let length = content_length(&request.parts.headers);
     let body = body_of(request);
-    let written = store(door, request, given, body, length).await?;
+    let written = store(endpoint, request, given, body, length).await?;
     let mut response = Response::new(Body::empty());
     *response.headers_mut() =
         version_headers(&written.bucket, &written.found, written.crc32c.as_deref());
@@ -159,7 +168,10 @@ pub(super) fn quoted_e_tag(meta: &ObjectMeta) -> String {
     format!("\"{}\"", bare(client_e_tag(stored)))
 }
 
-pub(super) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn copy(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let headers = of_amazon(&request.parts.headers);
     refuse_unsupported(&headers)?;
     let given = match text(&headers, "x-amz-metadata-directive") {
@@ -174,7 +186,7 @@ pub(super) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
             )));
         }
     };
-    let copied = copies::run(door, request, given).await?;
+    let copied = copies::run(endpoint, request, given).await?;
     let modified = copied.found.meta.last_modified;
     let inner = element(
         "LastModified",
@@ -186,13 +198,16 @@ pub(super) async fn copy(door: &Door, request: &mut GcsRequest) -> GcsResult<Res
     Ok(response)
 }
 
-pub(super) async fn delete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
-    read::delete(door, request).await
+pub(super) async fn delete(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
+    read::delete(endpoint, request).await
 }
 
 /// Starts a resumable session, as clients with a signed URL do: the session has the rights of the signature.
 pub(super) async fn start_session(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
     let mut body = body_of(request);
@@ -206,7 +221,7 @@ pub(super) async fn start_session(
     let mut given = given(&request.parts.headers)?;
     // That of the empty body.
     given.md5 = None;
-    let mut response = sessions::begin(door, request, given).await?;
+    let mut response = sessions::begin(endpoint, request, given).await?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::super::body::{BodyStream, CheckedBody};
 use super::super::condition::{WriteCondition, named};
-use super::super::door::{Door, GcsRequest};
+use super::super::endpoint::{Endpoint, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::Conditions;
 use super::super::insert::{body_of, take_stated_hashes};
@@ -35,13 +35,16 @@ fn name_of(request: &GcsRequest) -> UploadName {
     UploadName::of(request.doing("upload"), id.to_owned())
 }
 
-pub(super) async fn create(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn create(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("create upload of");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let GivenMetadata { mut attributes, .. } = given(&request.parts.headers)?;
     refuse_text_for(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
-    let uploads = door.uploads().await?;
+    let uploads = endpoint.uploads().await?;
     let new = NewUpload {
         attributes,
         tags: TagSet::default(),
@@ -57,9 +60,12 @@ pub(super) async fn create(door: &Door, request: &mut GcsRequest) -> GcsResult<R
     Ok(document("InitiateMultipartUploadResult", &inner))
 }
 
-pub(super) async fn put(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn put(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("upload part of");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let number = request.query.number("partNumber")?.unwrap_or_default();
     let number = part_number(i32::try_from(number).unwrap_or_default())?;
     let length = content_length(&request.parts.headers);
@@ -76,9 +82,9 @@ pub(super) async fn put(door: &Door, request: &mut GcsRequest) -> GcsResult<Resp
     };
     take_stated_hashes(request, &mut given);
     let name = name_of(request);
-    let uploads = door.uploads().await?;
+    let uploads = endpoint.uploads().await?;
     let hold = uploads.admit_part(&name, doing).await?;
-    let md5 = door.wants_md5(&bucket);
+    let md5 = endpoint.wants_md5(&bucket);
     let body = body_of(request);
     let doing = request.doing("upload part of");
     let checked = CheckedBody::new(body, &given, md5, &request.context)?;
@@ -149,7 +155,10 @@ async fn named_parts(mut body: BodyStream) -> GcsResult<Vec<CompletedPart>> {
     Ok(list.parts.into_iter().map(part).collect())
 }
 
-pub(super) async fn complete(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn complete(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let body = body_of(request);
     let doing = request.doing("complete upload of");
     // Three times: as text, as it is parsed, and as parts.
@@ -157,16 +166,16 @@ pub(super) async fn complete(door: &Door, request: &mut GcsRequest) -> GcsResult
     let bytes = bytes.min(MAX_XML_BYTES as u64).saturating_mul(3);
     request.documents.charge_more(bytes, doing).await?;
     let requested = named_parts(body).await?;
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let name = name_of(request);
-    let uploads = door.uploads().await?;
+    let uploads = endpoint.uploads().await?;
     let completed = match uploads.complete(&name) {
         Ok(found) => found,
         Err(refusal) => {
             let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
             earlier.ok_or(refusal)?;
             let found = head(&bucket, &path, doing).await?;
-            return Ok(completed_response(door, request, &bucket, &found));
+            return Ok(completed_response(endpoint, request, &bucket, &found));
         }
     };
     let (completion, upload) = completed;
@@ -201,17 +210,17 @@ pub(super) async fn complete(door: &Door, request: &mut GcsRequest) -> GcsResult
         }
     };
     let found = head_written(&bucket, &path, put.e_tag.as_deref(), doing).await?;
-    Ok(completed_response(door, request, &bucket, &found))
+    Ok(completed_response(endpoint, request, &bucket, &found))
 }
 
 fn completed_response(
-    door: &Door,
+    endpoint: &Endpoint,
     request: &GcsRequest,
     bucket: &bywash::Bucket,
     found: &object_store::GetResult,
 ) -> Response<Body> {
     let doing = request.doing("complete upload of");
-    let location = format!("{}/{}", door.endpoint(&request.parts), named(doing));
+    let location = format!("{}/{}", endpoint.url(&request.parts), named(doing));
     let inner = element("Location", &location)
         + &element("Bucket", doing.bucket)
         + &element("Key", doing.key)
@@ -222,10 +231,13 @@ fn completed_response(
     response
 }
 
-pub(super) async fn abort(door: &Door, request: &mut GcsRequest) -> GcsResult<Response<Body>> {
+pub(super) async fn abort(
+    endpoint: &Endpoint,
+    request: &mut GcsRequest,
+) -> GcsResult<Response<Body>> {
     let doing = request.doing("abort upload of");
-    let (bucket, path) = door.object(doing.bucket, doing.key)?;
-    let uploads: Arc<_> = door.uploads().await?;
+    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let uploads: Arc<_> = endpoint.uploads().await?;
     let id = name_of(request).id;
     uploads.abort(&bucket, &path, id, doing).await?;
     let mut response = Response::new(Body::empty());

@@ -1,4 +1,4 @@
-//! The door: each request gets its route, its record and its response.
+//! The endpoint: each request gets its route, its record and its response.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -52,7 +52,7 @@ const SECRET_PARAMETERS: [&str; 4] = [
 ];
 
 /// Serves requests from any number of connections.
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     pub(crate) engine: Engine,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) shared: SharedState,
@@ -90,7 +90,7 @@ impl GcsRequest {
     }
 }
 
-impl Door {
+impl Endpoint {
     pub(crate) fn new(
         engine: Engine,
         sessions: Arc<Sessions>,
@@ -152,8 +152,8 @@ impl Door {
         })
     }
 
-    /// Returns the URL of this door, as a client addressed it.
-    pub(crate) fn endpoint(&self, parts: &Parts) -> String {
+    /// Returns the URL of this endpoint, as a client addressed it.
+    pub(crate) fn url(&self, parts: &Parts) -> String {
         let host = text(&parts.headers, HOST.as_str()).unwrap_or_default();
         match self.tls {
             true => format!("https://{host}"),
@@ -380,22 +380,22 @@ fn without_secrets(uri: &Uri) -> Uri {
 }
 
 /// The service of an endpoint's connections.
-pub(crate) struct DoorHandler(Arc<Door>);
+pub(crate) struct EndpointHandler(Arc<Endpoint>);
 
-impl DoorHandler {
-    pub(crate) fn new(door: Door) -> Self {
-        Self(Arc::new(door))
+impl EndpointHandler {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self(Arc::new(endpoint))
     }
 }
 
-impl Service<ClientRequest> for DoorHandler {
+impl Service<ClientRequest> for EndpointHandler {
     type Response = Response<ServedBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, client: ClientRequest) -> Self::Future {
-        let door = Arc::clone(&self.0);
-        Box::pin(async move { Ok(door.serve(client.request, client.peer).await) })
+        let endpoint = Arc::clone(&self.0);
+        Box::pin(async move { Ok(endpoint.serve(client.request, client.peer).await) })
     }
 }
 
