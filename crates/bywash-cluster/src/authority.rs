@@ -70,7 +70,7 @@ impl<V> Entry<V> {
     /// Returns what is known, if it was asked for within `window` and in this tenure.
     fn fresh(&self, now: Duration, window: Duration, tenure: Tenure) -> Option<&Known<V>> {
         let known = self.known.as_ref()?;
-        (known.tenure == tenure && now <= known.asked + window).then_some(known)
+        (known.tenure == tenure && now.saturating_sub(known.asked) <= window).then_some(known)
     }
 }
 
@@ -177,7 +177,7 @@ impl<V: Clone> Node<V> {
             && let Purpose::Holder(of) = &mut question.purpose
             && of.tenure == tenure
             && of.writes == writes
-            && (now <= question.sent + window || any_age)
+            && (now.saturating_sub(question.sent) <= window || any_age)
         {
             return of.askers.push(asker);
         }
@@ -323,7 +323,7 @@ impl<V: Clone> Node<V> {
         entry.marks.retain(|_, until| now < *until);
         entry
             .known
-            .take_if(|known| now > known.asked + known.window);
+            .take_if(|known| now.saturating_sub(known.asked) > known.window);
         if entry.is_used() {
             self.timers.set(now + SWEEP, Timer::Sweep(key, serial));
         } else {

@@ -101,6 +101,8 @@ impl<V: Clone> Node<V> {
         let Some(PeerResponse::Version { version, lease }) = response else {
             return self.read_directly(op);
         };
+        // A holder with another maximum, or a damaged response, gives no more than this node would.
+        let lease = lease.min(self.settings.timing.read_lease);
         let lease = if self.rules.holds(Rule::LeaseMargin) {
             self.settings.timing.shorter(lease)
         } else {

@@ -216,6 +216,33 @@ fn lease_counts_from_the_sending_and_not_at_all_if_its_key_was_dropped() {
 }
 
 /// Another node's request.
+#[test]
+fn lease_of_a_holder_with_a_longer_maximum_is_cut() {
+    let mut node = Lone::with_holder(OTHER);
+    let asked = call(&node.read(1));
+    let (version, lease) = (7, Duration::MAX);
+    let response = PeerResponse::Version { version, lease };
+    node.send(Event::Response(asked, Some(response)));
+    let lease = Timing::DEFAULT.read_lease;
+    let at = |time| node.node.current(time, &key(), WINDOW);
+    assert_eq!(at(node.now), Some(7));
+    assert_eq!(at(node.now + lease), None);
+}
+
+#[test]
+fn longest_window_is_no_overflow() {
+    let mut node = Lone::with_holder(ME);
+    node.pass(ms(1));
+    let window = Duration::MAX;
+    let of = |op| Event::Read(OpId(op), key(), window);
+    let question = question(&node.send(of(1)));
+    assert_eq!(node.send(of(2)), [], "joined");
+    node.send(Event::Version(question, Some(7)));
+    assert_eq!(node.send(of(3)), [version(3, 7, Source::Holder)]);
+    node.pass(Duration::from_secs(10));
+    assert_eq!(node.node.current(node.now, &key(), window), Some(7));
+}
+
 fn request(node: &mut Lone, call: u64, request: PeerRequest) -> Vec<Action<u64>> {
     node.send(Event::Request(OTHER.node, CallId(call), request))
 }
