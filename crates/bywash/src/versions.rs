@@ -292,6 +292,7 @@ impl Versions {
         let version = match old.map(|old| old.version) {
             Some(old)
                 if old.matches(&meta)
+                    && old.is_of_same_write(&meta)
                     && old.attributes == attributes
                     && old.tags == tags
                     && !old.is_partial() =>

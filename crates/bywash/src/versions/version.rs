@@ -239,6 +239,12 @@ impl Version {
         }
     }
 
+    /// Returns whether `meta`, which describes this version, also has its date and the store's name of it. They are others after equal
+    /// bytes were written again.
+    pub(crate) fn is_of_same_write(&self, meta: &ObjectMeta) -> bool {
+        self.meta.last_modified == meta.last_modified && self.meta.version == meta.version
+    }
+
     /// Returns whether only its ETag and length are known.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
@@ -249,11 +255,12 @@ impl Version {
         let same = match self.validator {
             // Two requests cannot be bound to it: no block of it is kept, only what was stated.
             Validator::None => {
-                let of = |meta: &ObjectMeta| (meta.size, meta.last_modified, meta.e_tag.clone());
+                let of = |meta: &ObjectMeta| (meta.size, meta.e_tag.clone());
                 of(&self.meta) == of(&now.meta)
             }
             _ => self.matches(&now.meta),
         };
+        let same = same && self.is_of_same_write(&now.meta);
         same && !self.partial && self.tags.0 == now.tag_count && self.attributes == now.attributes
     }
 

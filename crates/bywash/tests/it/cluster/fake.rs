@@ -43,7 +43,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Authority {
     objects: Mutex<BTreeMap<String, Known>>,
-    sources: Mutex<BTreeMap<usize, Arc<dyn VersionSource>>>,
+    /// Of each node, with its window.
+    sources: Mutex<BTreeMap<usize, (Option<Duration>, Arc<dyn VersionSource>)>>,
     pub(super) log: Mutex<Vec<String>>,
     /// Ends of writes fail.
     pub(super) refuses_ends: Mutex<bool>,
@@ -61,8 +62,11 @@ impl Authority {
             known.version = None;
             known.leases.clear();
             drop(objects);
-            for source in self.sources.lock().values() {
-                source.forget(path);
+            // As a node does: what it has under a window is compared with the current version anyway.
+            for (window, source) in self.sources.lock().values() {
+                if window.is_none() {
+                    source.forget(path);
+                }
             }
         }
     }
@@ -87,7 +91,10 @@ struct NodeAuthority {
 impl VersionAuthority for NodeAuthority {
     fn attach(&self, _: &str, window: Option<Duration>, source: Arc<dyn VersionSource>) {
         self.shared.windows.lock().push(window);
-        self.shared.sources.lock().insert(self.node, source);
+        self.shared
+            .sources
+            .lock()
+            .insert(self.node, (window, source));
     }
 
     fn detach(&self, _: &str) {
@@ -114,7 +121,8 @@ impl VersionAuthority for NodeAuthority {
             known.writes
         };
         let source = self.shared.sources.lock().values().next().cloned();
-        let version = source.unwrap().request(path).await?;
+        let (_, source) = source.unwrap();
+        let version = source.request(path).await?;
         let mut objects = self.shared.objects.lock();
         let known = objects.entry(path.to_string()).or_default();
         if known.writes == before && known.marks == 0 {

@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash::origin::gcs::GcsStore;
+use bywash::origin::memory::MemoryStore;
 use bywash::{Consistency, EngineError, UploadOptions};
-use bywash_support::faulty_store::Fault as OriginFault;
+use bywash_sim::server::Server;
+use bywash_sim::server::gcs::Gcs;
+use bywash_support::faulty_store::{Fault as OriginFault, FaultyStore};
 use bywash_support::pattern;
 use futures::{StreamExt, stream};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions};
 
@@ -96,6 +101,40 @@ async fn one_request_that_deletes_many_is_one_write() {
         let read = nodes.read(0, name).await;
         assert!(matches!(read, Err(Error::NotFound { .. })), "{read:?}");
     }
+}
+
+/// Nodes over a store whose ETags name contents, as Google's do, and whose versions name writes.
+async fn over_gcs(count: usize) -> (Nodes, Server) {
+    let server = Server::start(Gcs::new()).await.unwrap();
+    let builder = GoogleCloudStorageBuilder::new()
+        .with_bucket_name("data")
+        .with_base_url(&server.url())
+        .with_skip_signature(true);
+    let origin = Arc::new(GcsStore::from_builder(builder, "data", &Path::default()).unwrap());
+    let memory = MemoryStore::new();
+    let all = (memory.clone(), FaultyStore::over(Arc::new(memory)));
+    let nodes = Nodes::over(origin, all, count, |_, _| 1, Consistency::default(), |b| b);
+    (nodes, server)
+}
+
+#[tokio::test]
+async fn equal_bytes_written_again_have_their_new_version_at_all_nodes() {
+    let (nodes, _server) = over_gcs(2).await;
+    let data = pattern(7, 3 * BLOCK);
+    for _ in 0..2 {
+        let put = nodes.buckets[0]
+            .put(&path(), data.clone().into())
+            .await
+            .unwrap();
+        assert!(put.version.is_some());
+        for node in 0..2 {
+            let got = nodes.buckets[node].get(&path()).await.unwrap();
+            assert_eq!(got.meta.version, put.version, "node {node}");
+            assert!(got.bytes().await.unwrap() == data);
+        }
+    }
+    let requested = nodes.stats(0).origin_bytes + nodes.stats(1).origin_bytes;
+    assert_eq!(requested, data.len() as u64, "the bytes are the same");
 }
 
 #[tokio::test(start_paused = true)]
