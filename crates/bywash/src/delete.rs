@@ -22,13 +22,17 @@ impl Bucket {
     pub async fn delete_if(&self, path: &Path, condition: DeleteCondition) -> Result<()> {
         let shared = Arc::clone(self.shared());
         shared.counters.request();
-        self.write(path, move |path| async move {
+        let deleted = self.write(path, move |path| async move {
             shared.origin_request(Capability::Write);
             let stall = shared.engine.retry.stall;
             let sent = shared.origin.delete_if(&path, &condition);
-            once(stall, "delete", &path, sent).await
-        })
-        .await
+            match once(stall, "delete", &path, sent).await {
+                // Clients take it for deleted, so no node may return it.
+                Err(error @ Error::NotFound { .. }) => Ok(Err(error)),
+                result => result.map(Ok),
+            }
+        });
+        deleted.await?
     }
 
     /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
@@ -88,14 +92,17 @@ impl Bucket {
             for path in &paths {
                 shared.invalidate(path);
             }
-            let end = match results.iter().any(Result::is_ok) {
+            // An object that is not there counts as deleted for clients too.
+            let gone =
+                |result: &Result<Path>| matches!(result, Ok(_) | Err(Error::NotFound { .. }));
+            let end = match results.iter().any(gone) {
                 true => WriteEnd::Written,
                 false => WriteEnd::InDoubt,
             };
             if let Err(error) = turn.end_as(end).await {
                 // No node may return the deleted objects once their deletion is acknowledged.
                 let error = Arc::new(error);
-                for result in results.iter_mut().filter(|result| result.is_ok()) {
+                for result in results.iter_mut().filter(|result| gone(result)) {
                     *result = Err(clone_error(&error));
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::gcs::GcsStore;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, EngineError, UploadOptions};
+use bywash::{Consistency, DeleteCondition, EngineError, UploadOptions};
 use bywash_sim::server::Server;
 use bywash_sim::server::gcs::Gcs;
 use bywash_support::faulty_store::{Fault as OriginFault, FaultyStore};
@@ -135,6 +135,33 @@ async fn equal_bytes_written_again_have_their_new_version_at_all_nodes() {
     }
     let requested = nodes.stats(0).origin_bytes + nodes.stats(1).origin_bytes;
     assert_eq!(requested, data.len() as u64, "the bytes are the same");
+}
+
+/// Clients take it for a success, so no node may return the object afterwards.
+#[tokio::test]
+async fn delete_of_an_absent_object_ends_as_a_write() {
+    let (nodes, _server) = over_gcs(2).await;
+    let deleted = nodes.buckets[0].delete(&path()).await;
+    assert!(
+        matches!(deleted, Err(Error::NotFound { .. })),
+        "{deleted:?}"
+    );
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
+    *nodes.authority.refuses_ends.lock() = true;
+    let unconfirmed = nodes.buckets[0].delete(&path()).await.unwrap_err();
+    assert!(EngineError::find(&unconfirmed).is_some(), "{unconfirmed:?}");
+
+    let nodes = Nodes::new();
+    let condition = DeleteCondition {
+        e_tag: Some("x".to_owned()),
+        ..DeleteCondition::default()
+    };
+    let deleted = nodes.buckets[0].delete_if(&path(), condition).await;
+    assert!(
+        matches!(deleted, Err(Error::NotFound { .. })),
+        "{deleted:?}"
+    );
+    assert_eq!(nodes.authority.take_log(), ["begin a", "Written a"]);
 }
 
 #[tokio::test(start_paused = true)]
