@@ -45,4 +45,12 @@ impl Bucket {
         })
         .await
     }
+    /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns what it
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::WriteUnconfirmed`] if other nodes may return it for longer than a client is kept waiting.
+    pub async fn confirm_write(&self, path: &Path) -> Result<()> {
+        self.write(path, |_| std::future::ready(Ok(()))).await
+    }
 }

@@ -215,6 +215,11 @@ impl ClusterJob {
         };
         let mark = self.sealed.upload.mark.as_deref();
         let verdict = self.named.judge(mark, &object, &recorded);
+        if verdict == Verdict::Result {
+            // The node that sent it may have ended before the other nodes knew of it.
+            let confirmed = self.bucket.confirm_write(&self.path).await;
+            confirmed.map_err(|error| from_store(doing, &error))?;
+        }
         if verdict == Verdict::Result && matches!(recorded, Ok(RecordedState::Open { .. })) {
             let completed = self.cluster.shared.completed(name, &self.named.digest);
             if let Err(error) = completed.await {
