@@ -17,6 +17,7 @@ use super::clock::boottime;
 use super::counters::Counters;
 use super::directory::Directory;
 use super::publish::Published;
+use super::requests::WritePlaces;
 use super::status::EtcdHealth;
 use crate::etcd::{BATCH, Etcd, is_batched};
 use crate::message::{Action, CallId, Event, OpId, Outcome, PeerResponse, QuestionId, WriteResult};
@@ -55,6 +56,7 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) health: Mutex<EtcdHealth>,
     pub(super) batches: Semaphore,
+    pub(super) write_places: WritePlaces,
     /// The machine's first timer is due sooner than it was.
     wake: Notify,
     runtime: Handle,
@@ -154,6 +156,7 @@ impl Core {
             counters: Counters::default(),
             health: Mutex::default(),
             batches: Semaphore::new(BATCHES_AT_ONCE),
+            write_places: WritePlaces::default(),
             wake: Notify::new(),
             runtime: Handle::current(),
         }

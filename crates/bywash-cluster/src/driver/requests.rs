@@ -1,12 +1,14 @@
 //! Requests of the machine to etcd and to other nodes.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use tokio::sync::Notify;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::clock::boottime;
 use super::core::Core;
@@ -18,6 +20,27 @@ use crate::names::{Boot, NodeId};
 const SINGLES_AT_ONCE: usize = 8;
 /// Pause of a registration while another process has this node's identity.
 const DOUBLE_PAUSE: Duration = Duration::from_secs(1);
+/// Begins and ends of writes that one node is sent at once. Those of a request that deletes a thousand objects come together, and each
+/// in progress has a connection of its own.
+const WRITES_AT_ONCE: usize = 64;
+
+/// Places of begins and ends of writes, by the node that they are sent to. A node that does not respond takes none from another.
+#[derive(Debug, Default)]
+pub(super) struct WritePlaces(Mutex<HashMap<NodeId, Arc<Semaphore>>>);
+
+impl WritePlaces {
+    /// Waits for the place of a request, if it needs one.
+    async fn take(&self, to: NodeId, needed: bool) -> Option<OwnedSemaphorePermit> {
+        let places = needed.then(|| {
+            let mut nodes = self.0.lock();
+            // Only nodes with such requests in progress are kept.
+            nodes.retain(|_, places| Arc::strong_count(places) > 1);
+            let places = nodes.entry(to);
+            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(WRITES_AT_ONCE))))
+        });
+        places?.acquire_owned().await.ok()
+    }
+}
 
 impl Core {
     pub(super) async fn ask_etcd(self: Arc<Self>, call: CallId, request: EtcdRequest) {
@@ -121,7 +144,11 @@ impl Core {
         let mut waits = matches!(request, PeerRequest::Open { .. });
         let frames = Notify::new();
         let alive = || frames.notify_one();
-        let mut response = pin!(self.transport.call(&address, request, &alive));
+        let is_write = matches!(request, PeerRequest::Begin { .. } | PeerRequest::End { .. });
+        let mut response = pin!(async {
+            let _place = self.write_places.take(to, is_write).await;
+            self.transport.call(&address, request, &alive).await
+        });
         let mut limit = pin!(tokio::time::sleep(limit));
         let patience = self.timing.patience;
         let response = loop {

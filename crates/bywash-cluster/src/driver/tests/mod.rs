@@ -124,6 +124,22 @@ fn number(version: &CurrentVersion) -> u64 {
 struct Network {
     nodes: Mutex<HashMap<String, ClusterNode>>,
     silent: Mutex<HashSet<String>>,
+    /// Begins and ends of writes by their recipient: in progress, and the most that were.
+    writes: Mutex<HashMap<String, (usize, usize)>>,
+}
+
+impl Network {
+    /// A request of a write on its way to `address`, for so long that others are sent beside it.
+    async fn pass_write(&self, address: &str) {
+        {
+            let mut writes = self.writes.lock().unwrap();
+            let (now, most) = writes.entry(address.to_owned()).or_default();
+            *now += 1;
+            *most = (*most).max(*now);
+        }
+        tokio::time::sleep(ms(20)).await;
+        self.writes.lock().unwrap().get_mut(address).unwrap().0 -= 1;
+    }
 }
 
 #[derive(Debug)]
@@ -155,6 +171,9 @@ impl PeerTransport for Link {
         alive: &(dyn Fn() + Send + Sync),
     ) -> Result<PeerResponse<CurrentVersion>, PeerError> {
         let node = self.reach(to).await?;
+        if matches!(request, PeerRequest::Begin { .. } | PeerRequest::End { .. }) {
+            self.network.pass_write(&to.address).await;
+        }
         let mut response = node.respond(self.from, request);
         loop {
             match tokio::time::timeout(ms(50), &mut response).await {

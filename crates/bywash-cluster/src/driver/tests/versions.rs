@@ -166,6 +166,20 @@ async fn without_etcd_reads_ask_the_origin_and_writes_wait_for_their_window() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_of_a_thousand_objects_takes_few_connections() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    let names = (0..1000).map(|name| Path::from(name.to_string()));
+    let turn = nodes[0].node.begin_write(BUCKET, names.collect()).await;
+    turn.end(WriteEnd::Written).await.unwrap();
+    assert_eq!(nodes[0].count("writes_waited"), 0);
+    let writes = world.network.writes.lock().unwrap();
+    let (now, most) = writes[&nodes[1].address];
+    assert_eq!(now, 0);
+    assert!((2..=64).contains(&most), "{most}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn write_with_a_long_window_and_no_holder_is_an_error() {
     let mut world = World::new().await;
     world.fake.set_down(true);
