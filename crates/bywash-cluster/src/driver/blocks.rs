@@ -17,7 +17,7 @@ use object_store::path::Path;
 use super::ClusterNode;
 use super::clock::boottime;
 use crate::names::{Key, NodeId};
-use crate::placement::{Candidate, STRIPE_BYTES, first_two, shard_hash, stripe_hash};
+use crate::placement::{Candidate, STRIPE_BYTES, first, first_two, shard_hash, stripe_hash};
 use crate::transport::{PeerAddress, PeerError};
 
 /// Time after a change of members for which an owner looks in the memory of the node that had the stripe before.
@@ -50,6 +50,20 @@ impl ClusterNode {
         let view = self.core.buckets.read().get(&key.bucket).cloned();
         let owners = view.map(|view| self.owners(key, stripe, &view.candidates));
         owners.is_some_and(|owners| owners.contains(&Some(self.core.node)))
+    }
+
+    /// Returns the node that owned a stripe before it left, if one has left of late.
+    fn left_owner(&self, key: &Key, stripe: u64, candidates: &[Candidate]) -> Option<NodeId> {
+        let left: Vec<Candidate> = self.core.directory.lock().left(boottime()).collect();
+        if left.is_empty() {
+            return None;
+        }
+        let hash = match stripe {
+            0 => shard_hash(self.core.look(|node| node.shard(key))),
+            _ => stripe_hash(key, stripe),
+        };
+        let before: Vec<Candidate> = candidates.iter().chain(&left).copied().collect();
+        first(hash, &before).filter(|owner| left.iter().any(|of| of.node == *owner))
     }
 
     /// Returns where a node is reached, unless it is suspected.
@@ -96,7 +110,8 @@ impl Peers for ClusterNode {
         let own = self.core.node;
         if owners[0] == Some(own) {
             self.core.counters.own.add();
-            return self.peek(owners[1]?, &wanted).await;
+            let left = self.left_owner(&key, stripe, &view.candidates);
+            return self.peek(left.or(owners[1])?, &wanted).await;
         }
         let mut owner = None;
         for node in owners.into_iter().flatten() {

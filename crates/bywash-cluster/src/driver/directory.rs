@@ -6,10 +6,15 @@ use std::time::Duration;
 use crate::etcd::{MemberState, Record, SeenRecord};
 use crate::message::ViewChange;
 use crate::names::{Boot, Member, NodeId};
+use crate::placement::Candidate;
 use crate::transport::PeerAddress;
 
 /// Nodes that are gone, of which the last address is kept: before their shards are claimed, they are requested to confirm the end of their authority.
 const GONE_KEPT: usize = 256;
+
+/// Time for which a node that has left by itself may still have its blocks in memory for others. It ends after `--drain`, half of that
+/// unless set.
+const LEAVING: Duration = Duration::from_secs(60);
 
 /// Records and addresses of the members.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub(super) struct Directory {
     members: BTreeMap<Member, Registered>,
     gone: HashMap<NodeId, PeerAddress>,
     gone_order: VecDeque<NodeId>,
+    /// Nodes that leave or have left by themselves, each with the time at which that was seen.
+    left: Vec<(Candidate, Duration)>,
     /// Revision of this process's first registration that was seen.
     first_own: Option<u64>,
     /// When a node that takes stripes came or went.
@@ -46,6 +53,7 @@ impl Directory {
             members: BTreeMap::new(),
             gone: HashMap::new(),
             gone_order: VecDeque::new(),
+            left: Vec::new(),
             first_own: None,
             changed: None,
         }
@@ -99,10 +107,33 @@ impl Directory {
             revision: seen.registered,
         };
         let is_up = registered.is_up();
+        self.note_leaving(seen, now);
         let old = self.members.insert(seen.member, registered);
         if old.is_some_and(|old| old.is_up()) != is_up {
             self.changed = Some(now);
         }
+    }
+
+    fn note_leaving(&mut self, seen: &SeenRecord, now: Duration) {
+        let node = seen.member.node;
+        let Some(record) = &seen.record else {
+            return;
+        };
+        let leaving = record.state == MemberState::Leaving;
+        let known = self.left.iter().any(|(of, _)| of.node == node);
+        self.left
+            .retain(|(of, at)| now < *at + LEAVING && (leaving || of.node != node));
+        if leaving && !known {
+            let weight = record.weight;
+            self.left.push((Candidate { node, weight }, now));
+        }
+    }
+
+    /// Returns the nodes that have left by themselves, and may still serve what they have in memory.
+    pub(super) fn left(&self, now: Duration) -> impl Iterator<Item = Candidate> {
+        let left = self.left.iter();
+        left.filter(move |(_, at)| now < *at + LEAVING)
+            .map(|(of, _)| *of)
     }
 
     fn down(&mut self, member: Member, now: Duration) {

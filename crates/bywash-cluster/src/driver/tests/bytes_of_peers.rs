@@ -108,6 +108,29 @@ async fn owner_looks_in_the_memory_of_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn next_owner_looks_in_the_memory_of_the_one_that_has_left() {
+    for stripe in [0, 7] {
+        let mut world = World::new().await;
+        let mut nodes = with_blocks(&mut world, true).await;
+        let owner = owner(&nodes, stripe);
+        let number = nodes[owner].node.core.node.0;
+        let leaving = nodes.remove(owner);
+        let left = leaving.node.leave(Duration::from_secs(5)).await;
+        assert!(left.deregistered, "{left:?}");
+        until("the others take its stripes", || {
+            let view = |of: &Process| of.node.core.buckets.read().get(BUCKET).cloned();
+            let placed =
+                |of: &Process| view(of).is_some_and(|of| of.candidates.len() == nodes.len());
+            nodes.iter().all(placed)
+        })
+        .await;
+        let next = self::owner(&nodes, stripe);
+        assert_eq!(read(&nodes[next], stripe).await, Some(number), "{stripe}");
+        assert_eq!(nodes[next].count("peek_hits"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_in_rank_stands_in_for_an_owner_that_does_not_respond() {
     let mut world = World::new().await;
     let nodes = with_blocks(&mut world, false).await;
