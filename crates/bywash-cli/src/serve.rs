@@ -561,6 +561,14 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
         }
     }
+
+    /// Returns the result of `work`, unless a signal ends the process before.
+    async fn unless_any<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            done = work => Ok(done),
+            _ = self.next() => Err(Failure::interrupted()),
+        }
+    }
 }
 
 /// Result of a server: the number of connections it cut, or the error that ended it.
@@ -590,7 +598,7 @@ impl Servers {
         };
         if let Some(node) = node {
             tracing::info!("{name}: leaving the cluster");
-            node.leave().await;
+            signals.unless_any(node.leave()).await?;
         }
         tracing::info!("{name}: draining, at most {} s", DRAIN_DEADLINE.as_secs());
         stop.send_replace(true);

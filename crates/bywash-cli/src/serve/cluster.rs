@@ -176,13 +176,12 @@ impl RunningNode {
             seconds = rest.as_secs(),
             "blocks in memory are served to other nodes"
         );
-        tokio::select! {
-            () = tokio::time::sleep(rest) => {}
-            _ = signals.next() => return Err(Failure::interrupted()),
-        }
-        node.stop.send_replace(true);
-        let _ = node.serving.await;
-        Ok(())
+        let served = async {
+            tokio::time::sleep(rest).await;
+            node.stop.send_replace(true);
+            let _ = node.serving.await;
+        };
+        signals.unless_any(served).await
     }
 }
 
