@@ -39,12 +39,14 @@ struct Known {
     marks: usize,
 }
 
+/// The bucket of one node, with its window.
+type Source = (Option<Duration>, Arc<dyn VersionSource>);
+
 /// The one authority of all nodes: leases never end, and a write drops them.
 #[derive(Debug, Default)]
 pub(super) struct Authority {
     objects: Mutex<BTreeMap<String, Known>>,
-    /// Of each node, with its window.
-    sources: Mutex<BTreeMap<usize, (Option<Duration>, Arc<dyn VersionSource>)>>,
+    sources: Mutex<BTreeMap<usize, Source>>,
     pub(super) log: Mutex<Vec<String>>,
     /// Ends of writes fail.
     pub(super) refuses_ends: Mutex<bool>,
