@@ -225,7 +225,7 @@ fn lease_of_a_holder_with_a_longer_maximum_is_cut() {
     node.send(Event::Response(asked, Some(response)));
     let lease = Timing::DEFAULT.read_lease;
     let at = |time| node.node.current(time, &key(), WINDOW);
-    assert_eq!(at(node.now), Some(7));
+    assert_eq!(at(node.now), Some((7, Source::Lease)));
     assert_eq!(at(node.now + lease), None);
 }
 
@@ -240,7 +240,8 @@ fn longest_window_is_no_overflow() {
     node.send(Event::Version(question, Some(7)));
     assert_eq!(node.send(of(3)), [version(3, 7, Source::Holder)]);
     node.pass(Duration::from_secs(10));
-    assert_eq!(node.node.current(node.now, &key(), window), Some(7));
+    let current = node.node.current(node.now, &key(), window);
+    assert_eq!(current, Some((7, Source::Holder)));
 }
 
 fn request(node: &mut Lone, call: u64, request: PeerRequest) -> Vec<Action<u64>> {
