@@ -13,13 +13,13 @@ for missing in [name for name in REQUIRED if name not in os.environ]:
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 
-# s3fs, the old clients and the others need separate environments; each runs the files of its clients.
+# s3fs with gcsfs, the old clients and the others need separate environments; each runs the files of its clients.
 if importlib.util.find_spec("s3fs"):
-    collect_ignore_glob = ["test_[!s]*.py", "test_s[!3]*.py", "wide"]
+    collect_ignore_glob = ["test_[!gs]*.py", "test_s[!3]*.py", "test_g[!c]*.py", "test_gcs_*.py", "wide"]
 elif importlib.util.find_spec("awscli"):
     collect_ignore_glob = ["test_[!o]*.py", "test_o[!l]*.py", "wide"]
 else:
-    collect_ignore_glob = ["test_s3fs.py", "test_old_clients.py"]
+    collect_ignore_glob = ["test_s3fs.py", "test_gcsfs.py", "test_old_clients.py"]
 
 
 def pytest_sessionfinish(session, exitstatus):

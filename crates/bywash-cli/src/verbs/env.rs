@@ -12,13 +12,15 @@ use crate::serve::gcs::EMULATOR_HOST;
 const CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Points Google's Python client at a server, with credentials.
 const ENDPOINT_OVERRIDE: &str = "API_ENDPOINT_OVERRIDE";
+/// Keeps gcsfs from asking for the kind of a bucket by gRPC over TLS, which it would do for a minute before each operation.
+const GCSFS_WITHOUT_GRPC: (&str, &str) = ("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false");
 
 /// Print export lines for clients of S3, or of Google's storage: eval "$(bywash env)"
 ///
 /// They name the endpoint and the credentials of the server that uses the data folder, or used it
 /// last. With --gcs, the lines for clients of Google's storage: of an anonymous server STORAGE_EMULATOR_HOST; of another one, which needs
-/// --key-file, GOOGLE_APPLICATION_CREDENTIALS, and API_ENDPOINT_OVERRIDE for the Python client. With --json, one document: each variable
-/// with its value.
+/// --key-file, GOOGLE_APPLICATION_CREDENTIALS, and API_ENDPOINT_OVERRIDE for the Python client; and for gcsfs of both
+/// GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT. With --json, one document: each variable with its value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The server's data folder
@@ -87,8 +89,12 @@ fn gcs_variables<'a>(
     key_file: Option<&'a str>,
 ) -> Result<Vec<(&'static str, &'a str)>, Failure> {
     match key_file {
-        Some(file) => Ok(vec![(CREDENTIALS, file), (ENDPOINT_OVERRIDE, endpoint)]),
-        None if session.is_anonymous() => Ok(vec![(EMULATOR_HOST, endpoint)]),
+        Some(file) => Ok(vec![
+            (CREDENTIALS, file),
+            (ENDPOINT_OVERRIDE, endpoint),
+            GCSFS_WITHOUT_GRPC,
+        ]),
+        None if session.is_anonymous() => Ok(vec![(EMULATOR_HOST, endpoint), GCSFS_WITHOUT_GRPC]),
         None => Err(Failure::usage(
             "the server is not anonymous, so clients need a key file: bywash keys create --gcs > key.json, then \
              bywash env --gcs --key-file key.json",

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::common::{Server, bywash, data_dir, json_lines, stderr, stdout, text};
 
+/// Without it gcsfs waits a minute before each operation.
+const GCSFS_LINE: &str = "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT='false'\n";
+
 fn keys(data: &Path, args: &[&str]) -> Output {
     let mut command = bywash(&["keys"]);
     command.args(args).arg("--data-dir").arg(data);
@@ -131,7 +134,7 @@ fn env_names_a_key_file_or_the_emulator() {
     let printed = env(&["--key-file", text(&file)]);
     let file = file.canonicalize().unwrap();
     let expected = format!(
-        "export GOOGLE_APPLICATION_CREDENTIALS='{}'\nexport API_ENDPOINT_OVERRIDE='{gcs}'\n",
+        "export GOOGLE_APPLICATION_CREDENTIALS='{}'\nexport API_ENDPOINT_OVERRIDE='{gcs}'\n{GCSFS_LINE}",
         file.display()
     );
     assert_eq!(stdout(&printed), expected);
@@ -139,7 +142,7 @@ fn env_names_a_key_file_or_the_emulator() {
     drop(server);
     let server = Server::start(&data, &["--anonymous"]);
     let expected = format!(
-        "export STORAGE_EMULATOR_HOST='{}'\n",
+        "export STORAGE_EMULATOR_HOST='{}'\n{GCSFS_LINE}",
         server.gcs.clone().unwrap()
     );
     assert_eq!(stdout(&env(&[])), expected);

@@ -29,7 +29,7 @@ use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
 use super::sessions::Sessions;
-use super::{batch, buckets, compose, copy, insert, list, patch, read, xml};
+use super::{batch, buckets, compose, copy, gunzip, insert, list, patch, read, xml};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
@@ -251,6 +251,7 @@ impl Endpoint {
             let body = std::mem::replace(&mut request.body, futures::stream::empty().boxed());
             request.body = payload.check(body, &request.context);
         }
+        gunzip::open_request(self, &mut request).await?;
         self.route(request).await
     }
 

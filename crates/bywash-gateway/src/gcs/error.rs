@@ -177,11 +177,17 @@ impl GcsError {
 impl From<S3Error> for GcsError {
     fn from(error: S3Error) -> Self {
         let (status, reason) = class(&error);
+        let message = error.message().unwrap_or("The request failed.");
+        let message = match error.code() {
+            // gcsfs knows the absence of an object by these words of Google's.
+            S3ErrorCode::NoSuchKey => format!("No such object: {message}"),
+            _ => message.to_owned(),
+        };
         Self {
             status,
             reason,
             code: Some(error.code().as_str().to_owned()),
-            message: error.message().unwrap_or("The request failed.").to_owned(),
+            message,
             headers: Box::new(error.headers().cloned().unwrap_or_default()),
             is_plain: false,
         }

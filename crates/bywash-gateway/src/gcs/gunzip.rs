@@ -1,18 +1,30 @@
-//! Decompression of objects that are stored with `contentEncoding: gzip`, for clients that do not take gzip.
+//! Decompression of objects that are stored with `contentEncoding: gzip`, for clients that do not take gzip, and of requests whose documents
+//! the client compressed, as Google's Java client does.
 //!
-//! The memory of a response is fixed, however far its bytes expand: a piece is decompressed when the one before it was sent.
+//! The memory of a decompression is fixed, however far its bytes expand: a piece is decompressed when the one before it was sent.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use bywash::{PartBody, Reservation};
+use bywash::{PartBody, Reservation, Share};
 use flate2::bufread::MultiGzDecoder;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http::HeaderMap;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL};
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING};
 use object_store::{Attribute, Attributes, Error as StoreError};
+use s3s::S3ErrorCode;
+
+use super::condition::named;
+use super::door::{Door, GcsRequest};
+use super::error::GcsResult;
+use super::insert::body_of;
+use super::route::Operation;
+use crate::errors::from_engine;
+use crate::meta::text;
 
 /// Max bytes of a decompressed piece, as of a response's unsent bytes.
 const PIECE_BYTES: usize = crate::limits::MAX_UNSENT_BYTES;
@@ -88,16 +100,42 @@ impl BufRead for Arrived {
 }
 
 /// The bytes of a gzip file, decompressed.
-struct Gunzip {
-    body: PartBody,
+struct Gunzip<E> {
+    body: BoxStream<'static, Result<Bytes, E>>,
+    /// Makes the error of a damaged file.
+    damaged: Box<dyn Fn(io::Error) -> E + Send>,
+    /// Whether any byte has arrived.
+    has_begun: bool,
     decoder: MultiGzDecoder<Arrived>,
     buffer: Box<[u8]>,
     is_over: bool,
     _charge: Reservation,
 }
 
-impl Stream for Gunzip {
-    type Item = Result<Bytes, StoreError>;
+impl<E> Gunzip<E> {
+    fn new(
+        first: Bytes,
+        body: BoxStream<'static, Result<Bytes, E>>,
+        charge: Reservation,
+        damaged: impl Fn(io::Error) -> E + Send + 'static,
+    ) -> Self {
+        Self {
+            body,
+            damaged: Box::new(damaged),
+            has_begun: !first.is_empty(),
+            decoder: MultiGzDecoder::new(Arrived {
+                bytes: first,
+                is_over: false,
+            }),
+            buffer: vec![0; PIECE_BYTES].into_boxed_slice(),
+            is_over: false,
+            _charge: charge,
+        }
+    }
+}
+
+impl<E> Stream for Gunzip<E> {
+    type Item = Result<Bytes, E>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -110,20 +148,22 @@ impl Stream for Gunzip {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     match ready!(this.body.poll_next_unpin(cx)) {
-                        Some(Ok(bytes)) => this.decoder.get_mut().bytes = bytes,
+                        Some(Ok(bytes)) => {
+                            this.has_begun |= !bytes.is_empty();
+                            this.decoder.get_mut().bytes = bytes;
+                        }
                         Some(Err(error)) => {
                             this.is_over = true;
                             return Poll::Ready(Some(Err(error)));
                         }
-                        None => this.decoder.get_mut().is_over = true,
+                        None if this.has_begun => this.decoder.get_mut().is_over = true,
+                        // An empty body is no file.
+                        None => this.is_over = true,
                     }
                 }
                 Err(error) => {
                     this.is_over = true;
-                    return Poll::Ready(Some(Err(StoreError::Generic {
-                        store: "gzip",
-                        source: Box::new(error),
-                    })));
+                    return Poll::Ready(Some(Err((this.damaged)(error))));
                 }
             }
         }
@@ -142,18 +182,50 @@ pub(crate) async fn open(
         let first = futures::stream::iter([Ok(first)]);
         return Ok(Err(first.chain(body).boxed()));
     }
-    let arrived = Arrived {
-        bytes: first,
-        is_over: false,
+    let damaged = |error| StoreError::Generic {
+        store: "gzip",
+        source: Box::new(error),
     };
-    let gunzip = Gunzip {
-        body,
-        decoder: MultiGzDecoder::new(arrived),
-        buffer: vec![0; PIECE_BYTES].into_boxed_slice(),
-        is_over: false,
-        _charge: charge,
+    Ok(Ok(Gunzip::new(first, body, charge, damaged).boxed()))
+}
+
+/// Whether the body of a request is documents that the client compressed. The bytes of an object are stored as they are.
+fn is_compressed(request: &GcsRequest) -> bool {
+    let has_documents = match request.route.operation {
+        Operation::Insert => request.query.get("uploadType") == Some("multipart"),
+        Operation::Session | Operation::Xml(_) => false,
+        _ => true,
     };
-    Ok(Ok(gunzip.boxed()))
+    let coding = text(&request.parts.headers, CONTENT_ENCODING.as_str());
+    has_documents && coding.is_some_and(|coding| coding.trim().eq_ignore_ascii_case("gzip"))
+}
+
+/// Decompresses the body of a request, if the client compressed it.
+pub(crate) async fn open_request(door: &Door, request: &mut GcsRequest) -> GcsResult<()> {
+    if !is_compressed(request) {
+        return Ok(());
+    }
+    let doing = request.doing("read the request for");
+    let charge = door
+        .engine
+        .reserve(
+            Share::Download,
+            GUNZIP_BYTES,
+            doing.operation,
+            &named(doing),
+        )
+        .await
+        .map_err(|error| from_engine(doing, &error))?;
+    let context = Arc::clone(&request.context);
+    let damaged = move |error| {
+        let message = format!(
+            "The body is no whole gzip file, which its Content-Encoding states: {error}; nothing was stored."
+        );
+        context.note(S3ErrorCode::IncompleteBody, message)
+    };
+    let body = body_of(request);
+    request.body = Gunzip::new(Bytes::new(), body, charge, damaged).boxed();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -52,15 +52,16 @@ pub(crate) struct GivenMetadata {
 }
 
 impl GivenMetadata {
-    /// Parses a document; an empty one has nothing.
+    /// Parses a document; an empty one has nothing, nor has `null`, which Go's client of the API sends for none.
     pub(crate) fn parse(document: &[u8]) -> GcsResult<Self> {
         if document.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        let document: Map<String, Value> = serde_json::from_slice(document).map_err(|error| {
-            GcsError::invalid(format!("The metadata is no JSON object: {error}."))
-        })?;
-        Self::of(document)
+        let document: Option<Map<String, Value>> =
+            serde_json::from_slice(document).map_err(|error| {
+                GcsError::invalid(format!("The metadata is no JSON object: {error}."))
+            })?;
+        Self::of(document.unwrap_or_default())
     }
 
     /// Takes the properties of a document.

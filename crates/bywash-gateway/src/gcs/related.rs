@@ -1,7 +1,8 @@
 //! Bodies of two parts, `multipart/related`: the metadata, then the bytes of the object.
 //!
 //! Names of headers are compared without regard to case. The first part is buffered within a limit; the bytes of the second
-//! pass on as they arrive, but for a few that may be the beginning of the boundary.
+//! pass on as they arrive, but for a few that may be the beginning of the boundary. Lines end as the line of the first boundary does: by CR
+//! and LF, or, as Google takes it too and gcsfs sends it, by LF alone.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +26,12 @@ pub(crate) struct RelatedHead {
     pub(crate) content_type: Option<String>,
     /// Offset of the first byte of the object.
     bytes_begin: usize,
+    /// End of a line of this body.
+    line_end: &'static str,
 }
+
+/// Ends of lines that a body may use.
+const LINE_ENDS: [&str; 2] = ["\r\n", "\n"];
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len())
@@ -35,7 +41,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
 /// Returns the value of a header of a part.
 fn header(head: &[u8], name: &str) -> Option<String> {
     let head = String::from_utf8_lossy(head);
-    let value = head.split("\r\n").find_map(|line| {
+    let value = head.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
         found
             .trim()
@@ -46,38 +52,47 @@ fn header(head: &[u8], name: &str) -> Option<String> {
 }
 
 /// Returns the head of a part that begins at `from`, and the offset of its content; `None` if it is not complete.
-fn part_head(text: &[u8], from: usize) -> Option<(&[u8], usize)> {
+fn part_head<'a>(text: &'a [u8], from: usize, line_end: &str) -> Option<(&'a [u8], usize)> {
     let rest = text.get(from..)?;
     // A part without headers begins with the empty line.
-    if rest.starts_with(b"\r\n") {
-        return Some((&[], from + 2));
+    if rest.starts_with(line_end.as_bytes()) {
+        return Some((&[], from + line_end.len()));
     }
-    let end = find(rest, b"\r\n\r\n")?;
-    Some((&rest[..end], from + end + 4))
+    let empty_line = line_end.repeat(2);
+    let end = find(rest, empty_line.as_bytes())?;
+    Some((&rest[..end], from + end + empty_line.len()))
+}
+
+/// Returns the offset of what follows the line of the first boundary, and how that line ends.
+fn first_boundary(text: &[u8], boundary: &str) -> Option<(usize, &'static str)> {
+    // What precedes the first boundary is ignored.
+    let found = LINE_ENDS.iter().filter_map(|&line_end| {
+        let delimiter = format!("--{boundary}{line_end}");
+        if text.starts_with(delimiter.as_bytes()) {
+            return Some((delimiter.len(), line_end));
+        }
+        let inner = format!("{line_end}{delimiter}");
+        find(text, inner.as_bytes()).map(|at| (at + inner.len(), line_end))
+    });
+    found.min_by_key(|&(begin, _)| begin)
 }
 
 impl RelatedHead {
     /// Parses the beginning of a body; `None` if more of it is needed.
     pub(crate) fn parse(text: &[u8], boundary: &str) -> GcsResult<Option<Self>> {
-        let delimiter = format!("--{boundary}\r\n");
-        let inner = format!("\r\n{delimiter}");
-        // What precedes the first boundary is ignored.
-        let begin = match text.starts_with(delimiter.as_bytes()) {
-            true => Some(delimiter.len()),
-            false => find(text, inner.as_bytes()).map(|at| at + inner.len()),
-        };
-        let Some(begin) = begin else {
+        let Some((begin, line_end)) = first_boundary(text, boundary) else {
             return Ok(None);
         };
-        let Some((_, document)) = part_head(text, begin) else {
+        let Some((_, document)) = part_head(text, begin, line_end) else {
             return Ok(None);
         };
+        let inner = format!("{line_end}--{boundary}{line_end}");
         // The content may be empty; then the boundary begins with the end of the part's head.
-        let content = document.saturating_sub(2);
+        let content = document.saturating_sub(line_end.len());
         let rest = &text[content..];
         let end = find(rest, inner.as_bytes());
         // However the body is cut, the last boundary ends it.
-        let last = find(rest, format!("\r\n--{boundary}--").as_bytes());
+        let last = find(rest, format!("{line_end}--{boundary}--").as_bytes());
         if last.is_some_and(|last| end.is_none_or(|end| last < end)) {
             return Err(GcsError::invalid(
                 "The body has one part; it needs two, the metadata and the bytes of the object.",
@@ -86,13 +101,14 @@ impl RelatedHead {
         let Some(end) = end.map(|at| content + at) else {
             return Ok(None);
         };
-        let Some((head, bytes_begin)) = part_head(text, end + inner.len()) else {
+        let Some((head, bytes_begin)) = part_head(text, end + inner.len(), line_end) else {
             return Ok(None);
         };
         Ok(Some(Self {
             document: text.get(document..end).unwrap_or_default().to_vec(),
             content_type: header(head, "content-type"),
             bytes_begin,
+            line_end,
         }))
     }
 }
@@ -107,7 +123,14 @@ pub(crate) async fn open(
     loop {
         if let Some(head) = RelatedHead::parse(&read, boundary)? {
             let held = read.split_off(head.bytes_begin);
-            let bytes = RelatedBytes::new(body, held, boundary, context);
+            let end = format!("{}--{boundary}--", head.line_end).into_bytes();
+            let bytes = RelatedBytes {
+                context: Arc::clone(context),
+                body,
+                held,
+                end,
+                is_over: false,
+            };
             return Ok((head, bytes));
         }
         if read.len() > MAX_JSON_BYTES {
@@ -137,21 +160,6 @@ pub(crate) struct RelatedBytes {
 }
 
 impl RelatedBytes {
-    fn new(
-        body: BodyStream,
-        held: BytesMut,
-        boundary: &str,
-        context: &Arc<RequestContext>,
-    ) -> Self {
-        Self {
-            context: Arc::clone(context),
-            body,
-            held,
-            end: format!("\r\n--{boundary}--").into_bytes(),
-            is_over: false,
-        }
-    }
-
     /// Returns the bytes that are certainly the object's, if there are any.
     fn take(&mut self) -> Option<Bytes> {
         if let Some(at) = find(&self.held, &self.end) {
@@ -226,6 +234,29 @@ mod tests {
             assert_eq!(head.content_type.as_deref(), Some("text/x"), "any case");
             // A boundary that is not the last one belongs to the object.
             assert_eq!(bytes, b"ab\r\n--b\r\ncd", "in pieces of {size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_end_as_that_of_the_first_boundary() {
+        let body = b"--b\nContent-Type: application/json\n\n{}\n--b\nContent-Type: text/x\n\nab\r\n--b\r\ncd\r\n--b--";
+        for size in 1..=body.len() {
+            let (head, bytes) = read(body, size).await.unwrap();
+            assert_eq!(
+                (&head.document[..], head.content_type.as_deref()),
+                (&b"{}"[..], Some("text/x"))
+            );
+            // A CR before the last boundary's LF is the object's.
+            assert_eq!(bytes, b"ab\r\n--b\r\ncd\r", "in pieces of {size}");
+        }
+        // Lines that end otherwise are no boundaries.
+        let bodies: [&'static [u8]; 2] = [
+            b"--b\r\n\r\n{}\r\n--b\r\n\r\nab\n--b--\r\n--b--",
+            b"ignored\n--b\n\n{}\n--b\n\nab\n--b\n\n--b--",
+        ];
+        let expected: [&[u8]; 2] = [b"ab\n--b--", b"ab\n--b\n"];
+        for (body, expected) in bodies.into_iter().zip(expected) {
+            assert_eq!(read(body, 5).await.unwrap().1, expected);
         }
     }
 

@@ -173,6 +173,13 @@ impl Route {
         if let Some(object) = rest.strip_suffix("/compose") {
             return Some(Self::new(Operation::Compose, bucket, object));
         }
+        if rest.contains("/moveTo/o/") {
+            // No status that clients retry: gcsfs then copies and deletes.
+            return Some(Err(GcsError::invalid(
+                "moveTo is of buckets with a hierarchical namespace, and this bucket has none; copy the object with rewriteTo, and \
+                 delete it.",
+            )));
+        }
         let verbs = [
             ("/copyTo/b/", Operation::Copy),
             ("/rewriteTo/b/", Operation::Rewrite),

@@ -1,4 +1,5 @@
-//! The JSON API of Google's storage: objects that are stored as gzip, for clients that take it and others.
+//! The JSON API of Google's storage: objects that are stored as gzip, for clients that take it and others; and requests that the client
+//! compressed.
 
 use std::io::Write;
 
@@ -96,4 +97,48 @@ async fn other_objects_pass_as_they_are_stored() {
         404,
         "notFound",
     );
+}
+
+/// As Google's Java client sends them: the documents of a request are compressed, the bytes of an object are what the client stores.
+#[tokio::test]
+async fn requests_that_are_compressed_are_read() {
+    let server = GcsServer::start().await;
+    let bytes = pattern(3 << 20);
+    let coding = ("Content-Encoding", "gzip");
+    let headers = [("Content-Type", "multipart/related; boundary=b"), coding];
+    let head = "--b\r\n\r\n{\"name\":\"key\"}\r\n--b\r\nContent-Type: text/x\r\n\r\n";
+    let file = gzip(&[head.as_bytes(), &bytes, b"\r\n--b--\r\n"].concat());
+    for bucket in BUCKETS {
+        let object = format!("/storage/v1/b/{bucket}/o/key");
+        let insert = format!("/upload/storage/v1/b/{bucket}/o?uploadType=multipart");
+        for cut in [1, file.len() / 2] {
+            let sent = server.post(&insert, &headers, &file[..file.len() - cut]);
+            let refused = sent.await.expect(400);
+            assert!(refused.text().contains("no whole gzip file"));
+            server.get(&object).await.expect(404);
+        }
+        server.post(&insert, &headers, &file).await.expect(200);
+        let read = server.get(&format!("{object}?alt=media")).await.expect(200);
+        assert!(read.body == bytes, "{bucket}");
+        assert_eq!(read.header("content-type"), Some("text/x"));
+        let patch = gzip(br#"{"metadata":{"colour":"blue"}}"#);
+        let patched = server.send("PATCH", &object, &[coding], &patch).await;
+        assert!(patched.expect(200).text().contains("blue"));
+        // No file at all is no document.
+        let copy = format!("{object}/rewriteTo/b/{bucket}/o/copy");
+        server.post(&copy, &[coding], b"").await.expect(200);
+        let media = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name=as-it-is");
+        server.post(&media, &[coding], &patch).await.expect(200);
+        let stored = format!("/storage/v1/b/{bucket}/o/as-it-is?alt=media");
+        assert!(server.get(&stored).await.expect(200).body == patch);
+    }
+}
+
+#[tokio::test]
+async fn compressed_document_is_no_longer_than_another() {
+    let server = GcsServer::start().await;
+    let bomb = gzip(&vec![b' '; 64 << 20]);
+    let coding = [("Content-Encoding", "gzip")];
+    let sent = server.send("PATCH", "/storage/v1/b/folder/o/key", &coding, &bomb);
+    refused(sent.await, 400, "invalid");
 }

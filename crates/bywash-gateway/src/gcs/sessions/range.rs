@@ -58,7 +58,15 @@ impl ContentRange {
             return Some(Self::Status { total });
         }
         let (first, last) = range.split_once('-')?;
-        let (first, end) = (number(first)?, number(last)?.checked_add(1)?);
+        let first = number(first)?;
+        let end = match last {
+            // The last byte of none, as Google's Node client states it of an empty object.
+            "-1" => 0,
+            last => number(last)?.checked_add(1)?,
+        };
+        if first == end && total == Some(end) {
+            return Some(Self::Status { total });
+        }
         let fits = first < end && total.is_none_or(|total| end <= total);
         fits.then_some(Self::Chunk { first, end, total })
     }
@@ -103,7 +111,14 @@ mod tests {
             ),
             ("bytes */*", Some(ContentRange::Status { total: None })),
             ("bytes */0", Some(ContentRange::Status { total: Some(0) })),
+            (
+                "bytes 0--1/0",
+                Some(ContentRange::Status { total: Some(0) }),
+            ),
+            ("bytes 5-4/5", Some(ContentRange::Status { total: Some(5) })),
             ("bytes 5-4/*", None),
+            ("bytes 0--1/*", None),
+            ("bytes 0--2/0", None),
             ("bytes 0-9/5", None),
             ("bytes 0-/5", None),
             ("bytes +1-2/5", None),
