@@ -19,7 +19,7 @@ use object_store::{Attribute, Attributes, Error as StoreError};
 use s3s::S3ErrorCode;
 
 use super::condition::named;
-use super::door::{Door, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest};
 use super::error::GcsResult;
 use super::insert::body_of;
 use super::route::Operation;
@@ -201,12 +201,12 @@ fn is_compressed(request: &GcsRequest) -> bool {
 }
 
 /// Decompresses the body of a request, if the client compressed it.
-pub(crate) async fn open_request(door: &Door, request: &mut GcsRequest) -> GcsResult<()> {
+pub(crate) async fn open_request(endpoint: &Endpoint, request: &mut GcsRequest) -> GcsResult<()> {
     if !is_compressed(request) {
         return Ok(());
     }
     let doing = request.doing("read the request for");
-    let charge = door
+    let charge = endpoint
         .engine
         .reserve(
             Share::Download,

@@ -191,7 +191,7 @@ struct Describing<'a> {
     doing: OperationContext<'a>,
 }
 
-/// The item of an entry, if it has one, and the bytes of its metadata.
+/// The item of an entry, if it has one, and the bytes of its metadata and addresses.
 type Described = (Option<ObjectResource>, u64);
 
 impl Describing<'_> {
@@ -228,8 +228,9 @@ impl Describing<'_> {
         match entry {
             ListEntry::Object(listed) if self.with_metadata => self.read(&listed.key).await,
             ListEntry::Object(listed) => {
-                let item = ObjectResource::listed(self.bucket, &listed.key, &listed.meta);
-                Ok((Some(item), 0))
+                let item =
+                    ObjectResource::listed(self.bucket, &listed.key, &listed.meta, &self.url);
+                Ok(described(item, 0))
             }
             ListEntry::Prefix(prefix) if self.with_prefixes => self.read(prefix).await,
             ListEntry::Prefix(_) => Ok((None, 0)),
@@ -247,12 +248,12 @@ impl Describing<'_> {
         };
         match self.bucket.get_opts(&path, options).await {
             Ok(found) if !self.with_metadata => {
-                let item = ObjectResource::listed(self.bucket, key, &found.meta);
-                Ok((Some(item), 0))
+                let item = ObjectResource::listed(self.bucket, key, &found.meta, &self.url);
+                Ok(described(item, 0))
             }
             Ok(found) => {
                 let item = ObjectResource::read(self.bucket, key, &found, &self.url);
-                Ok((Some(item), metadata_bytes(&found)))
+                Ok(described(item, metadata_bytes(&found)))
             }
             Err(StoreError::NotFound { .. }) => Ok((None, 0)),
             Err(error) => {
@@ -261,6 +262,11 @@ impl Describing<'_> {
             }
         }
     }
+}
+
+fn described(item: ObjectResource, metadata: u64) -> Described {
+    let bytes = metadata + item.link_bytes();
+    (Some(item), bytes)
 }
 
 fn metadata_bytes(found: &GetResult) -> u64 {

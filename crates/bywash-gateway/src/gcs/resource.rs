@@ -55,6 +55,8 @@ pub(crate) struct ObjectResource {
     etag: String,
     time_created: String,
     updated: String,
+    self_link: String,
+    media_link: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     md5_hash: Option<String>,
     #[serde(flatten)]
@@ -66,8 +68,6 @@ pub(crate) struct ObjectResource {
 #[serde(rename_all = "camelCase")]
 struct ReadProperties {
     metageneration: String,
-    self_link: String,
-    media_link: String,
     content_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_encoding: Option<String>,
@@ -84,9 +84,10 @@ struct ReadProperties {
 }
 
 impl ObjectResource {
-    /// Describes an object as its listing knows it.
-    pub(crate) fn listed(bucket: &Bucket, key: &str, meta: &ObjectMeta) -> Self {
+    /// Describes an object as its listing knows it. `url`: that of this endpoint, as the client addressed it.
+    pub(crate) fn listed(bucket: &Bucket, key: &str, meta: &ObjectMeta, url: &str) -> Self {
         let generation = generation(bucket, meta);
+        let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
         Self {
             kind: "storage#object",
             id: format!("{}/{key}/{generation}", bucket.name()),
@@ -98,9 +99,17 @@ impl ObjectResource {
             etag: bare(client_e_tag(meta.e_tag.as_deref().unwrap_or_default())).to_owned(),
             time_created: time(meta.last_modified),
             updated: time(meta.last_modified),
+            self_link: format!("{url}/{place}"),
+            // rclone reads by it what it has found in a listing.
+            media_link: format!("{url}/download/{place}?generation={generation}&alt=media"),
             md5_hash: md5(meta),
             of_read: None,
         }
+    }
+
+    /// Returns the bytes of its addresses, which have its name in them.
+    pub(crate) fn link_bytes(&self) -> u64 {
+        (self.self_link.len() + self.media_link.len()) as u64
     }
 
     /// Adds the CRC32C of the bytes that were written, where the origin does not keep it.
@@ -119,15 +128,9 @@ impl ObjectResource {
                 .get(&attribute)
                 .map(|value| value.as_ref().to_owned())
         };
-        let listed = Self::listed(bucket, key, &found.meta);
-        let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
+        let listed = Self::listed(bucket, key, &found.meta, url);
         let read = ReadProperties {
             metageneration: kept_metageneration(attributes).to_string(),
-            self_link: format!("{url}/{place}"),
-            media_link: format!(
-                "{url}/download/{place}?generation={}&alt=media",
-                listed.generation
-            ),
             content_type: text(Attribute::ContentType).unwrap_or_else(|| DEFAULT_TYPE.to_owned()),
             content_encoding: text(Attribute::ContentEncoding),
             content_disposition: text(Attribute::ContentDisposition),
@@ -232,15 +235,19 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
         named("x-goog-stored-content-length"),
         &meta.size.to_string(),
     );
-    put(
-        named("x-goog-stored-content-encoding"),
-        encoding.map_or("identity", |encoding| encoding.as_ref()),
-    );
-    if whole && let Some(crc32c) = crc32c(attributes) {
-        put(named("x-goog-hash"), &format!("crc32c={crc32c}"));
-    }
-    if whole && let Some(md5) = md5(meta) {
-        put(named("x-goog-hash"), &format!("md5={md5}"));
+    let hashes = [
+        crc32c(attributes).map(|crc32c| format!("crc32c={crc32c}")),
+        md5(meta).map(|md5| format!("md5={md5}")),
+    ];
+    let hashes = hashes.into_iter().flatten().filter(|_| whole);
+    let has_hash = hashes.map(|hash| put(named("x-goog-hash"), &hash)).count() > 0;
+    let encoding = match encoding.map(AsRef::as_ref) {
+        // Google's Node client refuses whole objects without a digest that are stored as they are.
+        None if whole && !has_hash => None,
+        encoding => Some(encoding.unwrap_or("identity")),
+    };
+    if let Some(encoding) = encoding {
+        put(named("x-goog-stored-content-encoding"), encoding);
     }
     for (name, value) in user_metadata_of(attributes) {
         if let Ok(name) = HeaderName::try_from(format!("x-goog-meta-{name}")) {

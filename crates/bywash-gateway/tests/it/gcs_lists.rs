@@ -57,6 +57,32 @@ async fn items_over_s3_have_what_its_listing_has() {
     for absent in ["contentType", "metageneration", "crc32c"] {
         assert!(item.get(absent).is_none(), "{absent}");
     }
+    // rclone reads what it has found by its address.
+    let link = item["mediaLink"].as_str().unwrap();
+    let target = link.split_once("/download/").unwrap().1;
+    let read = server.get(&format!("/download/{target}")).await.expect(200);
+    assert_eq!(read.body, b"body");
+}
+
+/// Google's Node client compares digests where the bytes are said to be as they are stored, and fails without any.
+#[tokio::test]
+async fn objects_of_parts_over_s3_have_no_digest_and_no_coding() {
+    let store = bywash_sim::server::Server::start(bywash_sim::server::s3::S3::new());
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    let bytes = crate::http::pattern(20 << 20);
+    server.put_object("cloud", "key", &bytes).await;
+    let target = "/storage/v1/b/cloud/o/key?alt=media";
+    let whole = server.get(target).await.expect(200);
+    for absent in ["x-goog-hash", "x-goog-stored-content-encoding"] {
+        assert_eq!(whole.header(absent), None, "{absent}");
+    }
+    assert!(whole.body == bytes);
+    let range = [("Range", "bytes=0-9")];
+    let part = server.send("GET", target, &range, b"").await.expect(206);
+    let coding = part.header("x-goog-stored-content-encoding");
+    assert_eq!(coding, Some("identity"));
 }
 
 #[tokio::test]
