@@ -205,3 +205,21 @@ impl BlockSource for EngineBlocks {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+    use crate::failure::Kind;
+
+    #[tokio::test]
+    async fn signal_ends_what_a_server_that_stops_waits_for() {
+        let mut signals = Signals::new().unwrap();
+        let done = signals.unless_any(async { 7 }).await;
+        assert_eq!(done.unwrap(), 7);
+        kill_process(getpid(), Signal::TERM).unwrap();
+        let ended = signals.unless_any(std::future::pending::<()>()).await;
+        assert_eq!(ended.unwrap_err().kind, Kind::Interrupted);
+    }
+}

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use bywash::{Consistency, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget, ETagStyle};
-use rustix::process::{Signal, getpid, kill_process};
 use url::Url;
 
 use super::Args;
-use super::Signals;
 use super::data_dir::Credentials;
 use super::file::FileSettings;
 use super::refuse::{refuse_fetches_to_own_files, refuse_loop, refuse_served_secrets};
@@ -690,14 +688,4 @@ fn series_bucket_is_one_that_stays_and_can_be_written() {
         assert_eq!(failure.kind, Kind::Usage, "{wrong}");
         assert!(failure.message.contains(reason), "{}", failure.message);
     }
-}
-
-#[tokio::test]
-async fn signal_ends_what_a_server_that_stops_waits_for() {
-    let mut signals = Signals::new().unwrap();
-    let done = signals.unless_any(async { 7 }).await;
-    assert_eq!(done.unwrap(), 7);
-    kill_process(getpid(), Signal::TERM).unwrap();
-    let ended = signals.unless_any(std::future::pending::<()>()).await;
-    assert_eq!(ended.unwrap_err().kind, Kind::Interrupted);
 }
