@@ -129,6 +129,7 @@ pub(crate) async fn compose(
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         parse(&document(body).await?)?
     };
+    let names = given.names();
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
     encode_metadata_for(&bucket, &mut given.attributes)?;
@@ -156,6 +157,7 @@ pub(crate) async fn compose(
     let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
     let url = endpoint.url(&request.parts);
     let resource = ObjectResource::read(bucket, doing.key, &found, &url);
+    let resource = resource.with_names(&names);
     resource::document(&resource.with_crc32c(crc32c.as_deref()))
 }
 

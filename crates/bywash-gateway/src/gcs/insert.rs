@@ -122,10 +122,12 @@ async fn write(
     body: BodyStream,
     length: Option<u64>,
 ) -> GcsResult<Response<Body>> {
+    let names = given.names();
     let written = store(endpoint, request, given, body, length).await?;
     let url = endpoint.url(&request.parts);
     let key = &request.route.object;
     let resource = ObjectResource::read(&written.bucket, key, &written.found, &url);
+    let resource = resource.with_names(&names);
     resource::document(&resource.with_crc32c(written.crc32c.as_deref()))
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::{GcsError, GcsResult};
 use crate::digest::Algorithm;
 use crate::limits::MAX_METADATA_BYTES;
-use crate::meta::is_ours;
+use crate::meta::{is_ours, user_metadata_of};
 
 /// Properties that are taken and have no effect: the path has them, or this endpoint computes them.
 const IGNORED: [&str; 13] = [
@@ -62,6 +62,12 @@ impl GivenMetadata {
                 GcsError::invalid(format!("The metadata is no JSON object: {error}."))
             })?;
         Self::of(document.unwrap_or_default())
+    }
+
+    /// Returns the names of the metadata that are to be kept.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let found = user_metadata_of(&self.attributes);
+        found.map(|(name, _)| name.to_owned()).collect()
     }
 
     /// Takes the properties of a document.

@@ -120,6 +120,22 @@ impl ObjectResource {
         self
     }
 
+    /// Writes names of metadata as the request that set them did, where the origin keeps them in small letters, as S3 does. Google's Java client
+    /// orders the parts of an object by what the responses to their writes have.
+    pub(crate) fn with_names(mut self, given: &[String]) -> Self {
+        let Some(read) = &mut self.of_read else {
+            return self;
+        };
+        for name in given {
+            if !read.metadata.contains_key(name)
+                && let Some(value) = read.metadata.remove(&name.to_ascii_lowercase())
+            {
+                read.metadata.insert(name.clone(), value);
+            }
+        }
+        self
+    }
+
     /// Describes an object with all its properties. `url`: that of this endpoint, as the client addressed it.
     pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, url: &str) -> Self {
         let attributes = &found.attributes;

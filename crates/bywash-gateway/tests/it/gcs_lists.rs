@@ -64,6 +64,34 @@ async fn items_over_s3_have_what_its_listing_has() {
     assert_eq!(read.body, b"body");
 }
 
+#[tokio::test]
+async fn responses_to_writes_name_metadata_as_the_request_does() {
+    let store = bywash_sim::server::Server::start(bywash_sim::server::s3::S3::new());
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    let given = json!({"partIndex": "7", "plain": "x"});
+    let metadata = json!({"name": "part", "metadata": given});
+    let body = format!("--b\r\n\r\n{metadata}\r\n--b\r\n\r\nbytes\r\n--b--");
+    let kind = [("content-type", "multipart/related; boundary=b")];
+    let compose = json!({"sourceObjects": [{"name": "part"}], "destination": {"metadata": given}});
+    let compose = compose.to_string();
+    for bucket in ["folder", "cloud"] {
+        let insert = format!("/upload/storage/v1/b/{bucket}/o?uploadType=multipart");
+        let written = server.post(&insert, &kind, body.as_bytes()).await;
+        assert_eq!(document(&written.expect(200))["metadata"], given);
+        let target = format!("/storage/v1/b/{bucket}/o/whole/compose");
+        let written = server.send_owned("POST", target, compose.as_bytes());
+        assert_eq!(document(&written.await.expect(200))["metadata"], given);
+    }
+    // S3 keeps names in small letters.
+    let kept = server.get("/storage/v1/b/cloud/o/whole").await.expect(200);
+    assert_eq!(
+        document(&kept)["metadata"],
+        json!({"partindex": "7", "plain": "x"})
+    );
+}
+
 /// Google's Node client compares digests where the bytes are said to be as they are stored, and fails without any.
 #[tokio::test]
 async fn objects_of_parts_over_s3_have_no_digest_and_no_coding() {
