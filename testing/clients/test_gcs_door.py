@@ -259,7 +259,7 @@ def test_server_with_keys_refuses_and_says_why(start):
     server = start()
     refused = requests.get(server.gcs + "/storage/v1/b", timeout=30)
     assert refused.status_code == 401
-    assert "--anonymous" in refused.json()["error"]["message"]
+    assert "bywash keys create --gcs" in refused.json()["error"]["message"]
 
 
 def test_buckets_are_created_listed_and_deleted(start):
