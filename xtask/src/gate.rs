@@ -33,7 +33,7 @@ pub(crate) enum Stage {
     Loom,
     /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
-    /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, s3cmd, minio-py, delta-rs, PyIceberg
+    /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, gcsfs, s3cmd, minio-py, delta-rs, PyIceberg
     /// and Lance against the released binary.
     Clients,
     /// Every case of the siege once, against the released binary in a control group.

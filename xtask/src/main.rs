@@ -50,6 +50,9 @@ enum Task {
         /// this machine cannot install is left out by name.
         #[arg(long)]
         wide: bool,
+        /// Of the wide matrix, only the clients of Google's storage.
+        #[arg(long, requires = "wide")]
+        gcs: bool,
         /// Arguments for pytest, after `--` (for example `-k restic`).
         #[arg(last = true)]
         pytest: Vec<String>,
@@ -105,7 +108,11 @@ fn main() -> ExitCode {
             complete,
             pytest,
         } => gate::run(&only, &skip, complete, &pytest),
-        Task::Clients { wide: true, pytest } => wide::run(&pytest),
+        Task::Clients {
+            wide: true,
+            gcs,
+            pytest,
+        } => wide::run(gcs, &pytest),
         Task::Clients { pytest, .. } => gate::run(&[Stage::Clients], &[], false, &pytest),
         Task::Soak(args) => proofs::run(&args),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),

@@ -25,7 +25,7 @@ const FLIGHTS_SHA256: &str = "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40
 pub(crate) struct Tools {
     /// Python with boto3, DuckDB, pyarrow, Polars, obstore, moto and pytest.
     pub(crate) python: PathBuf,
-    /// Python with s3fs and pytest.
+    /// Python with s3fs, gcsfs and pytest.
     pub(crate) s3fs: PathBuf,
     /// Python with boto3 and the AWS command line of 2023, and pytest.
     pub(crate) old: PathBuf,

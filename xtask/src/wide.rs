@@ -30,23 +30,45 @@ const JAVA: [(&str, &str, &str); 3] = [
     ("v2-old", "v2", "2.36.2"),
     ("v1", "v1", "1.12.262"),
 ];
-/// Clients of the gate, by their names in `testing/clients/wide/adapters.py`: the fastest that one Python environment has.
-pub(crate) const IN_GATE: [&str; 6] = [
+/// Google's storage library for Java, which `Objects.java` of `gcs` is over.
+const GOOGLE_JAVA: [(&str, &str, &str); 1] = [("gcs", "gcs", "2.78.0")];
+/// Modules of a Go program: with the library of today, and with an old one.
+const TODAY: (&str, &str) = ("", "go.mod");
+const OLD: (&str, &str) = ("-old", "go.old.mod");
+/// Clients of the gate, by their names in `testing/clients/wide`: the fastest that one Python environment has.
+pub(crate) const IN_GATE: [&str; 8] = [
     "s3cmd",
     "rclone",
     "minio-py",
     "deltalake",
     "pyiceberg",
     "pylance",
+    "rclone, Google",
+    "deltalake, Google",
 ];
-
 /// One installation: its name, as it is left out, and what it does in the folder of the wide matrix.
 struct Install {
     name: &'static str,
     run: fn(&Path) -> Result<(), Failure>,
 }
 
-const INSTALLS: [Install; 12] = [
+const GOOGLE_GO: Install = Install {
+    name: "Google's storage library for Go",
+    run: |wide| go_programs(wide, "gcs", &[TODAY]),
+};
+const GOOGLE_JAVA_PROGRAM: Install = Install {
+    name: "Google's storage library for Java",
+    run: |wide| java(wide, &GOOGLE_JAVA),
+};
+
+impl Install {
+    /// Whether clients of Google's storage need it: its libraries, and rclone.
+    fn is_of_gcs(&self) -> bool {
+        self.name.contains("Google") || self.name.contains("rclone")
+    }
+}
+
+const INSTALLS: [Install; 15] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
@@ -61,11 +83,11 @@ const INSTALLS: [Install; 12] = [
     },
     Install {
         name: "AWS SDKs for Go",
-        run: |wide| go_programs(wide, "aws"),
+        run: |wide| go_programs(wide, "aws", &[TODAY, OLD]),
     },
     Install {
         name: "minio-go",
-        run: |wide| go_programs(wide, "minio"),
+        run: |wide| go_programs(wide, "minio", &[TODAY, OLD]),
     },
     Install {
         name: "mc",
@@ -85,7 +107,13 @@ const INSTALLS: [Install; 12] = [
     },
     Install {
         name: "AWS SDKs for Java",
-        run: java,
+        run: |wide| java(wide, &JAVA),
+    },
+    GOOGLE_GO,
+    GOOGLE_JAVA_PROGRAM,
+    Install {
+        name: "Google's storage library for JavaScript",
+        run: |wide| javascript(wide, "gcs"),
     },
     Install {
         name: "Spark",
@@ -116,24 +144,33 @@ const OLD_SPARK: SparkVersions = [
     ("sdk", "1.12.262"),
 ];
 
-/// Installs what is missing, runs the whole matrix against the released binary, and ends with what was left out.
-pub(crate) fn run(pytest: &[String]) -> Result<(), Failure> {
+/// Installs what is missing, runs the whole matrix against the released binary, and ends with what was left out. With `only_gcs` it runs the
+/// clients of Google's storage alone.
+pub(crate) fn run(only_gcs: bool, pytest: &[String]) -> Result<(), Failure> {
     let cache = tools::cache()?;
     let python = tools::clients_python(&cache)?;
     let wide = folder(&cache)?;
-    let left_out = install_all(&INSTALLS, &wide);
+    let installs = INSTALLS
+        .iter()
+        .filter(|install| !only_gcs || install.is_of_gcs());
+    let left_out = install_all(installs, &wide);
+    let tests = match only_gcs {
+        true => "wide/test_wide_gcs.py",
+        false => "wide",
+    };
     let clients = root().join("testing/clients");
     let mut counts = Counts::default();
     let outcome = Step::new(python)
         .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
         // The other clients' fixtures need what this matrix does not install.
-        .args(["--confcutdir", "wide", "wide"])
+        .args(["--confcutdir", "wide", tests])
         .args(pytest)
         .folder(&clients)
         .env("PYTHONPATH", &clients)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("BYWASH_BIN", siege::released_binary()?)
         .env("BYWASH_WIDE", &wide)
+        .env("BYWASH_WIDE_LARGE", "1")
         .run_counted(&mut counts);
     for line in left_out {
         println!("left out: {line}");
@@ -152,9 +189,8 @@ fn some_ran(counts: &Counts) -> Result<(), Failure> {
 }
 
 /// Installs each on its own, and returns a line for each that cannot be installed.
-fn install_all(installs: &[Install], wide: &Path) -> Vec<String> {
+fn install_all<'a>(installs: impl Iterator<Item = &'a Install>, wide: &Path) -> Vec<String> {
     let installed = installs
-        .iter()
         .map(|Install { name, run }| run(wide).map_err(|failure| format!("{name}: {failure}")));
     installed.filter_map(Result::err).collect()
 }
@@ -200,11 +236,11 @@ fn go_program(wide: &Path, name: &str, program: &str) -> Result<(), Failure> {
     })
 }
 
-/// A program of this repository over a library, built with the library of today and an old one.
-fn go_programs(wide: &Path, name: &str) -> Result<(), Failure> {
+/// A program of this repository over a library, built with each of the lists of modules.
+fn go_programs(wide: &Path, name: &str, lists: &[(&str, &str)]) -> Result<(), Failure> {
     let go = install::go(wide.parent().unwrap_or(wide))?;
     let source = sources().join("go").join(name);
-    for (suffix, modules) in [("", "go.mod"), ("-old", "go.old.mod")] {
+    for &(suffix, modules) in lists {
         let folder = wide.join("go").join(format!("{name}{suffix}"));
         let wanted = [modules, "main.go"].map(|file| install::sha256(&source.join(file)));
         let [modules_digest, program_digest] = wanted;
@@ -233,8 +269,8 @@ fn javascript(wide: &Path, name: &str) -> Result<(), Failure> {
     })
 }
 
-fn java(wide: &Path) -> Result<(), Failure> {
-    for (name, source, version) in JAVA {
+fn java(wide: &Path, programs: &[(&str, &str, &str)]) -> Result<(), Failure> {
+    for &(name, source, version) in programs {
         let folder = wide.join("java").join(name);
         let source = sources().join("java").join(source);
         let program = source.join("Objects.java");
@@ -291,8 +327,14 @@ mod tests {
             name: "two",
             run: |_| Ok(()),
         };
-        let left_out = install_all(&[refused, installed], Path::new("wide"));
+        let left_out = install_all([refused, installed].iter(), Path::new("wide"));
         assert_eq!(left_out, ["one: not served"]);
+    }
+
+    #[test]
+    fn clients_of_googles_storage_are_four_installations() {
+        let names = INSTALLS.iter().filter(|install| install.is_of_gcs());
+        assert_eq!(names.count(), 4);
     }
 
     #[test]
@@ -306,9 +348,13 @@ mod tests {
 
     #[test]
     fn clients_of_the_gate_are_clients() {
-        let adapters = include_str!("../../testing/clients/wide/adapters.py");
+        let adapters = [
+            include_str!("../../testing/clients/wide/adapters.py"),
+            include_str!("../../testing/clients/wide/gcs_adapters.py"),
+        ]
+        .concat();
         for name in IN_GATE {
-            assert!(adapters.contains(&format!("    \"{name}\": ")), "{name}");
+            assert!(adapters.contains(&format!("\"{name}\": ")), "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
-"""Fixtures of the wide matrix: one server over a folder, and each client with a home of its own; and its table of results."""
+"""Fixtures of the wide matrix: one server over a folder or versitygw, and each client with a home of its own; and its table of results."""
 
 import collections
 import os
 
 import pytest
-from harness import Bywash
+from harness import Bywash, Versitygw
 
 BUCKET = "wide"
 # Names of the clients that run, separated by semicolons; all without it.
@@ -25,13 +25,25 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left_out)
 
 
+# The origin of the bucket: a folder, or `versitygw`.
+ORIGIN = os.environ.get("BYWASH_WIDE_ORIGIN", "folder")
+
+
 @pytest.fixture(scope="session")
 def wide(tmp_path_factory):
-    """A server with credentials and a bucket over a folder."""
-    server = Bywash(tmp_path_factory.mktemp("wide"))
-    server.s3.create_bucket(Bucket=BUCKET)
+    """A server with credentials and a bucket over the origin."""
+    folder = tmp_path_factory.mktemp("wide")
+    origin = Versitygw(folder) if ORIGIN == "versitygw" else None
+    if origin:
+        origin.s3.create_bucket(Bucket=BUCKET)
+        server = Bywash(folder, f"s3://{BUCKET}", env=origin.environment())
+    else:
+        server = Bywash(folder)
+        server.s3.create_bucket(Bucket=BUCKET)
     yield server
     assert server.stop() == 0
+    if origin:
+        origin.process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,15 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from rows import check, draw
 
-options = {"AWS_ENDPOINT_URL": os.environ["WIDE_URL"], "AWS_ALLOW_HTTP": "true"}
+# At the endpoint of Google's storage, which the key file names, or at that of S3.
+if key_file := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+    scheme, options = "gs", {"google_service_account": key_file, "allow_http": "true"}
+else:
+    scheme, options = "s3", {"AWS_ENDPOINT_URL": os.environ["WIDE_URL"], "AWS_ALLOW_HTTP": "true"}
 
 
 def at(prefix):
-    return f"s3://{os.environ['WIDE_BUCKET']}/{prefix}"
+    return f"{scheme}://{os.environ['WIDE_BUCKET']}/{prefix}"
 
 
 def table(prefix):
