@@ -155,7 +155,7 @@ pub(super) async fn writes(
     if !args.begins(case) {
         return Ok(());
     }
-    let objects = setup.folder.join("store");
+    let objects = setup.folder.join("objects");
     std::fs::create_dir_all(&objects)?;
     let store = setup.store(&objects)?;
     let setup = ServerSetup {
