@@ -102,7 +102,7 @@ impl GcsError {
         error
     }
 
-    /// A caller who may not do it.
+    /// The error of a caller without the right to do it.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
