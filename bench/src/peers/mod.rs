@@ -89,6 +89,9 @@ pub(crate) struct Args {
     /// Run only the cases whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// Another build of `bywash` as the other side of `serve`: the cases of warm GETs with headers and of small requests
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
     /// File for the rows as JSON [default: target/peers/NAME.json]
     #[arg(long)]
     json: Option<PathBuf>,

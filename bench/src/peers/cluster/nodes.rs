@@ -24,8 +24,8 @@ use crate::read::with_origin;
 /// Bucket of the nodes and of their origin.
 const BUCKET: &str = "bench";
 const ORIGIN: &str = "s3://bench";
-/// Max time until all shards are held: a claim takes 13 s.
-const SETTLE: Duration = Duration::from_secs(40);
+/// Max time until all shards are held and spread: a claim takes 13 s, and 64 shards a second move.
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// One `bywash serve`, in a cluster or alone.
 #[derive(Debug)]
@@ -142,9 +142,16 @@ impl Nodes {
         server.ok_or_else(|| format!("node {number} does not run").into())
     }
 
-    /// Waits until the nodes that run are these many and hold all shards. Returns how long that took.
+    /// Waits until the nodes that run are these many and hold all shards, none of them less than half of an even share. Returns
+    /// how long that took.
     pub(super) async fn settled(&self, count: usize) -> Result<Duration, Failure> {
-        self.wait_until(|seen| is_settled(seen, count)).await
+        let has_a_share = |node: &Option<Value>| {
+            let of = |name: &str| node.as_ref().and_then(|node| node[name].as_u64());
+            let share = of("shards_total").unwrap_or(0) / (2 * count as u64);
+            of("shards").is_some_and(|held| held >= share)
+        };
+        self.wait_until(|seen| is_settled(seen, count) && seen.iter().all(has_a_share))
+            .await
     }
 
     /// Waits until the nodes that run hold all shards, whatever other members there are. Returns how long that took.

@@ -20,11 +20,19 @@ use crate::Failure;
 
 /// One bucket everywhere.
 const BUCKET: &str = "bench";
+/// The side of `--against`.
+const OTHER_BUILD: &str = "the other build";
+/// Max ratio of any time to that of `--against`.
+const OTHER_BUILD_GOAL: f64 = 1.03;
 /// Memory of each Bywash here: more than any cell's data, for what is compared is a cache that holds it.
 const MEMORY_BYTES: u64 = 4 << 30;
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
+    if args.against.is_some() {
+        processor::run(args, report, folder.path())?;
+        return small::run(args, report, folder.path());
+    }
     warm::run(args, report, folder.path())?;
     processor::run(args, report, folder.path())?;
     small::run(args, report, folder.path())?;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use reqwest::Method;
 
 use super::super::{Args, Report, Side, alternate};
-use super::BUCKET;
 use super::load::{Extent, Tls, drive};
 use super::servers::Server;
+use super::{BUCKET, OTHER_BUILD, OTHER_BUILD_GOAL};
 use crate::Failure;
 use crate::process::cpu_of_family;
 use crate::read::build_server;
@@ -108,9 +108,13 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
         let data = folder.join(format!("data-{secure}"));
         let work = folder.join(format!("nginx-{secure}"));
         let buckets = folder.join("buckets");
+        let rival = match &args.against {
+            Some(other) => (OTHER_BUILD, Server::bywash(other, &objects, &work, tls)?),
+            None => (NGINX, Server::nginx_with(&buckets, &work, false, tls)?),
+        };
         let servers = [
             (BYWASH, Server::bywash(&program, &objects, &data, tls)?),
-            (NGINX, Server::nginx_with(&buckets, &work, false, tls)?),
+            rival,
         ];
         for case in cases {
             cell(args, case, &servers, tls, report)?;
@@ -150,12 +154,14 @@ fn cell(
     }
     let rounds = alternate(args.rounds(5), sides)?;
     let processor = rounds.map(|costs| costs.processor_us);
-    let row = processor.row(&title, "µs a request", BYWASH, NGINX);
-    report.rows.push(row.goal(case.processor));
+    let rival = servers[1].0;
+    let row = processor.row(&title, "µs a request", BYWASH, rival);
+    let goal = |goal| args.against.as_ref().map_or(goal, |_| OTHER_BUILD_GOAL);
+    report.rows.push(row.goal(goal(case.processor)));
     let time = rounds.map(|costs| costs.us);
-    let row = time.row(&format!("{title}, time"), "µs a request", BYWASH, NGINX);
+    let row = time.row(&format!("{title}, time"), "µs a request", BYWASH, rival);
     report.rows.push(match case.time {
-        Some(goal) => row.goal(goal),
+        Some(max) => row.goal(goal(max)),
         None => row,
     });
     Ok(())

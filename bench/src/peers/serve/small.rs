@@ -7,9 +7,9 @@ use bytes::Bytes;
 use reqwest::Method;
 
 use super::super::{Args, Report, Side, alternate};
-use super::BUCKET;
 use super::load::{Extent, SignedRequest, drive};
 use super::servers::Server;
+use super::{BUCKET, OTHER_BUILD, OTHER_BUILD_GOAL};
 use crate::Failure;
 use crate::origin::generated_content;
 use crate::read::build_server;
@@ -65,13 +65,16 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     std::fs::create_dir_all(&ours)?;
     std::fs::create_dir_all(theirs.join(BUCKET))?;
     let data = folder.join("data");
-    let servers = [
-        (
-            BYWASH,
-            Server::bywash(&build_server()?, &ours, &data, None)?,
-        ),
-        (VERSITYGW, Server::versitygw(&theirs)?),
-    ];
+    let (rival, goal) = match &args.against {
+        Some(other) => {
+            let (buckets, data) = (theirs.join(BUCKET), folder.join("other-data"));
+            let server = Server::bywash(other, &buckets, &data, None)?;
+            ((OTHER_BUILD, server), OTHER_BUILD_GOAL)
+        }
+        None => ((VERSITYGW, Server::versitygw(&theirs)?), GOAL),
+    };
+    let ours = Server::bywash(&build_server()?, &ours, &data, None)?;
+    let servers = [(BYWASH, ours), rival];
     let runtime = crate::runtime()?;
     for (_, server) in &servers {
         runtime.block_on(fill(server))?;
@@ -91,8 +94,8 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
             sides.push(Side::new(*name, || turn(server, count)));
         }
         let rounds = alternate(args.rounds(5), sides)?;
-        let row = rounds.row(&title, "µs a request", BYWASH, VERSITYGW);
-        report.rows.push(row.goal(GOAL));
+        let row = rounds.row(&title, "µs a request", BYWASH, servers[1].0);
+        report.rows.push(row.goal(goal));
     }
     Ok(())
 }
