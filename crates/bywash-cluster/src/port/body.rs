@@ -1,6 +1,7 @@
 //! Bodies of responses: frames, made as the connection takes them.
 //!
-//! The service is polled by the body alone, so a client that reads slowly slows it down, and one that leaves drops it.
+//! After the first frame the service is polled by the body alone, so a client that reads slowly slows it down, and one that
+//! leaves drops it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use http_body::Frame;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::frame::FrameWriter;
 use super::wire::encode_response;
@@ -22,8 +23,8 @@ type Item = Result<Frame<Bytes>, Infallible>;
 type ByteStream = BoxStream<'static, object_store::Result<Bytes>>;
 
 fn ticks(alive: Duration) -> Interval {
-    // The first tick is at once.
-    let mut ticks = interval(alive);
+    // A response that is there soon needs no sign of life, and goes with its head in one packet.
+    let mut ticks = interval_at(Instant::now() + alive / 10, alive);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }

@@ -27,6 +27,8 @@ use crate::transport::{PeerAddress, PeerError, PeerTransport};
 
 /// Unused connections that are kept for each node.
 const IDLE_CONNECTIONS: usize = 16;
+/// Limit of the last bytes' wait for the end of their response.
+const END_PATIENCE: Duration = Duration::from_millis(5);
 
 /// The client of other nodes' ports. It keeps connections, and sends each request once.
 pub struct PeerClient {
@@ -238,6 +240,7 @@ impl PeerTransport for PeerClient {
                         first: Some(first),
                         left: wanted.range.end.saturating_sub(wanted.range.start),
                         received: 0,
+                        ended: false,
                         stall: self.stall,
                     };
                     return Ok(blocks.into_stream());
@@ -258,6 +261,7 @@ struct BlockStream {
     /// Bytes of the range that are missing.
     left: u64,
     received: u64,
+    ended: bool,
     stall: Duration,
 }
 
@@ -281,23 +285,43 @@ impl BlockStream {
         items.boxed()
     }
 
+    /// Returns the next bytes; the last ones with the end of the response, unless it is late: a reader that polls no further
+    /// leaves a connection that can be used again.
     async fn next(&mut self) -> Result<Option<Bytes>, StreamError> {
-        if let Some(first) = self.first.take() {
-            return self.data(first).map(Some);
+        if self.ended {
+            return Ok(None);
         }
+        let bytes = match self.first.take() {
+            Some(first) => self.data(first)?,
+            None => match self.frame().await? {
+                Frame::Data(bytes) => self.data(bytes)?,
+                frame => return Err(unexpected(frame)),
+            },
+        };
+        if self.left == 0 {
+            self.ended = true;
+            if let Ok(end) = timeout(END_PATIENCE, self.end()).await {
+                end?;
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Reads the end of the response.
+    async fn end(&mut self) -> Result<(), StreamError> {
+        match self.frame().await? {
+            Frame::End(total) if total == self.received => self.frames.finish().await,
+            frame => Err(unexpected(frame)),
+        }
+    }
+
+    /// Returns the next frame that is not a sign of life.
+    async fn frame(&mut self) -> Result<Frame, StreamError> {
         loop {
             let frame = timeout(self.stall, self.frames.next()).await;
             match frame.map_err(|_| StreamError::Stalled)?? {
                 Frame::Alive => {}
-                Frame::Data(bytes) => return self.data(bytes).map(Some),
-                Frame::End(total) if self.left == 0 && total == self.received => {
-                    let end = timeout(self.stall, self.frames.finish()).await;
-                    end.map_err(|_| StreamError::Stalled)??;
-                    return Ok(None);
-                }
-                Frame::End(_) => return Err(StreamError::Early),
-                Frame::Failed(message) => return Err(StreamError::Failed(message)),
-                Frame::Refused(_) | Frame::Response(_) => return Err(StreamError::Order),
+                frame => return Ok(frame),
             }
         }
     }
@@ -308,5 +332,16 @@ impl BlockStream {
         self.left = self.left.checked_sub(length).ok_or(StreamError::Order)?;
         self.received += length;
         Ok(bytes)
+    }
+}
+
+/// Returns why a frame that is neither bytes nor their end stops a block stream.
+fn unexpected(frame: Frame) -> StreamError {
+    match frame {
+        Frame::End(_) => StreamError::Early,
+        Frame::Failed(message) => StreamError::Failed(message),
+        Frame::Alive | Frame::Data(_) | Frame::Refused(_) | Frame::Response(_) => {
+            StreamError::Order
+        }
     }
 }

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::stream::{self, Stream};
+use futures::{FutureExt as _, StreamExt as _};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -58,8 +59,8 @@ impl Handler {
         }
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
-            CALL => self.call(envelope, &self.body(request).await?)?,
-            BLOCKS => self.blocks(envelope, &self.body(request).await?)?,
+            CALL => self.call(envelope, &self.body(request).await?).await?,
+            BLOCKS => self.blocks(envelope, &self.body(request).await?).await?,
             _ => return Err(Refusal::UnknownPath),
         };
         Ok(response_of(StatusCode::OK, body))
@@ -75,7 +76,7 @@ impl Handler {
         }
     }
 
-    fn call(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
+    async fn call(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
         let request = wire::decode_request(body).map_err(|_| Refusal::Malformed)?;
         // The question for the word of an earlier process names its registration itself; the process that has the node's data
         // folder now answers it.
@@ -86,10 +87,10 @@ impl Handler {
         let service = Arc::clone(&self.service);
         let response = async move { service.respond(envelope.from, request).await };
         let frames = call_frames(response.boxed(), self.settings.alive);
-        Ok(StreamBody::new(frames).boxed_unsync())
+        Ok(begun(frames).await)
     }
 
-    fn blocks(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
+    async fn blocks(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
         let (wanted, peek) = wire::decode_read(body).map_err(|_| Refusal::Malformed)?;
         if !self.service.is_current(envelope.to) {
             return Err(Refusal::OtherRegistration);
@@ -99,8 +100,17 @@ impl Handler {
         let service = Arc::clone(&self.service);
         let opening = async move { service.read(envelope.from, wanted, peek).await };
         let frames = block_frames(opening.boxed(), self.settings.alive, permit);
-        Ok(StreamBody::new(frames).boxed_unsync())
+        Ok(begun(frames).await)
     }
+}
+
+/// Returns a body whose first frame is there: the head of the response is sent with it.
+async fn begun(
+    frames: impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
+) -> PortBody {
+    let mut frames = Box::pin(frames);
+    let first = frames.next().await;
+    StreamBody::new(stream::iter(first).chain(frames)).boxed_unsync()
 }
 
 fn response_of(status: StatusCode, body: PortBody) -> Response<PortBody> {

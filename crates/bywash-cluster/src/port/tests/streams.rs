@@ -52,6 +52,40 @@ async fn bytes_are_exact_around_the_borders_of_frames() {
     }
 }
 
+/// Passes connections on to a port, and counts them.
+async fn relay(to: String) -> (PeerAddress, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connections = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, SeqCst);
+            let mut to = TcpStream::connect(&to).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut from, &mut to).await });
+        }
+    });
+    (address(port), connections)
+}
+
+#[tokio::test]
+async fn reader_that_stops_at_the_last_byte_leaves_a_connection_that_is_used_again() {
+    const LENGTH: usize = 300_000;
+    let port = start(serving(pieces(&[LENGTH]))).await;
+    let (relayed, connections) = relay(port.address.address.clone()).await;
+    let client = client();
+    for _ in 0..20 {
+        let stream = read(&client, &relayed, LENGTH as u64).await;
+        let (mut stream, mut received) = (stream.unwrap(), 0);
+        while received < LENGTH {
+            received += stream.next().await.unwrap().unwrap().len();
+        }
+    }
+    // A busy machine may be late with an end.
+    assert!(connections.load(SeqCst) < 5, "{connections:?}");
+}
+
 #[tokio::test]
 async fn refusals_of_the_service_arrive_as_they_are() {
     for error in [
