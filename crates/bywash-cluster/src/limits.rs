@@ -8,8 +8,9 @@ pub(crate) const MAX_HANDSHAKES: usize = 256;
 /// Block streams that are served at once; further ones are refused as busy. Each holds pins of at most [`MAX_FRAME_BYTES`] and one
 /// item of the service's stream beside the buffers of its socket.
 pub(crate) const MAX_BLOCK_STREAMS: usize = 256;
-/// Payload of one frame, in bytes: what a client keeps of a stream until its checksum is compared.
-pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
+/// Payload of one frame, in bytes: what a client keeps of a stream until its checksum is compared. Small, so that the next frame
+/// arrives while one is checked and stored.
+pub(crate) const MAX_FRAME_BYTES: usize = 128 << 10;
 /// Body of one request, in bytes. A bucket's name and a path of 1,024 bytes need less than 8 KiB, however they are escaped.
 pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
 /// Text of a failure of a stream, in bytes.

@@ -148,6 +148,7 @@ impl FrameReader {
         let (kind, length, expected) = parse_head(head)?;
         let missing = length - self.payload.len();
         if missing > self.input.len() {
+            self.payload.reserve(missing);
             self.payload.extend_from_slice(&self.input);
             self.input.clear();
             return Ok(None);
