@@ -1,6 +1,6 @@
 //! Mapping of errors of the engine and of origins to S3 errors.
 
-use bywash::{EngineError, StatusError};
+use bywash::{EngineError, StatusError, is_transient};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
 use object_store::Error as StoreError;
@@ -147,6 +147,10 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
                 );
                 fault(S3ErrorCode::NoSuchBucket, message)
             }
+            // A connection that broke, or a response of the origin that asks for another try.
+            _ if is_transient(other) => slow_down(format!(
+                "{operation} {bucket}/{key} failed: {other}; try again"
+            )),
             _ => fault(
                 S3ErrorCode::InternalError,
                 format!("{operation} {bucket}/{key} failed: {other}"),
@@ -177,6 +181,11 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
     let text = error.to_string();
     match error {
         EngineError::SlowDown { .. } | EngineError::WriteUnconfirmed { .. } => slow_down(text),
+        // The same request can succeed, and clients are to repeat it.
+        EngineError::VersionChanged { .. }
+        | EngineError::UploadLost { .. }
+        | EngineError::UploadUnproven { .. }
+        | EngineError::BadResponse { .. } => slow_down(text),
         EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
         EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
         EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),
@@ -203,4 +212,54 @@ pub(crate) fn slow_down(message: String) -> S3Error {
         HeaderValue::from_static(RETRY_AFTER_S),
     )]));
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(error: &StoreError) -> (String, Option<StatusCode>) {
+        let found = from_store(OperationContext::new("read", "b", "k"), error);
+        let status = found.status_code().or_else(|| found.code().status_code());
+        (found.code().as_str().to_owned(), status)
+    }
+
+    fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+        StoreError::Generic {
+            store: "test",
+            source: source.into(),
+        }
+    }
+
+    #[test]
+    fn what_a_client_is_to_repeat_is_slow_down_and_not_internal_error() {
+        let object = || "k".to_owned();
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let unavailable = StatusError::new(StatusCode::BAD_GATEWAY, "a proxy");
+        for error in [
+            EngineError::VersionChanged { object: object() }.into(),
+            EngineError::UploadLost { object: object() }.into(),
+            EngineError::UploadUnproven {
+                object: object(),
+                length: 1,
+                crc32c: 2,
+            }
+            .into(),
+            EngineError::BadResponse {
+                object: object(),
+                detail: "short".to_owned(),
+            }
+            .into(),
+            generic(reset),
+            generic(unavailable),
+        ] {
+            let expected = ("SlowDown".to_owned(), Some(StatusCode::SERVICE_UNAVAILABLE));
+            assert_eq!(code(&error), expected, "{error}");
+        }
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let refused = StatusError::new(StatusCode::BAD_REQUEST, "no");
+        for error in [generic(full), generic(refused)] {
+            assert_eq!(code(&error).0, "InternalError", "{error}");
+        }
+    }
 }

@@ -72,7 +72,7 @@ pub use read::{
     Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece, ResidentObject,
     clone_error,
 };
-pub use retry::RetryPolicy;
+pub use retry::{RetryPolicy, is_transient};
 pub use scratch::{
     Scratch, ScratchBlock, ScratchBuffer, ScratchError, ScratchOptions, ScratchPin,
     ScratchPinError, ScratchStats,

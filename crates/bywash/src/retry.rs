@@ -120,7 +120,8 @@ impl Retries {
 
 /// Returns whether the same request may succeed later. Every error that object_store classifies is final; an invalid
 /// response may be valid the next time.
-pub(crate) fn is_transient(error: &Error) -> bool {
+#[must_use]
+pub fn is_transient(error: &Error) -> bool {
     match (error, EngineError::find(error)) {
         (_, Some(EngineError::BadResponse { .. })) => true,
         (Error::Generic { .. }, None) => {

@@ -50,6 +50,8 @@ pub(super) struct Soak {
     pub(super) next: AtomicU64,
     /// Number of requests without success, by status; `none` without a response.
     pub(super) failed: Mutex<BTreeMap<String, u64>>,
+    /// The first responses with status 500, which is not to be repeated by a client: request and response.
+    pub(super) internal: Mutex<Vec<String>>,
     /// Whether no fault begins any more.
     pub(super) over: AtomicBool,
     /// The first wrong result, and the number of operations begun by then.
@@ -93,6 +95,15 @@ impl Soak {
         let ops = self.next.load(Relaxed);
         let mut violation = self.violation.lock();
         violation.get_or_insert((text, ops));
+    }
+
+    fn note_internal(&self, text: String) {
+        /// Responses that are kept.
+        const KEPT: usize = 20;
+        let mut internal = self.internal.lock();
+        if internal.len() < KEPT {
+            internal.push(text);
+        }
     }
 
     /// Returns whether there is another operation to do.
@@ -240,6 +251,13 @@ async fn perform(
         let number = node.number();
         soak.violate(format!(
             "HUNG {method} {path} through node {number}: {time:.1?}"
+        ));
+    }
+    if let Some(response) = response.as_ref().filter(|response| response.status == 500) {
+        soak.note_internal(format!(
+            "{method} {path} through node {}: {}",
+            node.number(),
+            String::from_utf8_lossy(&response.body)
         ));
     }
     if judged != Ok(true) {

@@ -140,6 +140,7 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
         begun: Instant::now(),
         next: AtomicU64::new(0),
         failed: Mutex::default(),
+        internal: Mutex::default(),
         over: AtomicBool::new(false),
         violation: Mutex::new(None),
         reads: Times::default(),

@@ -85,6 +85,8 @@ impl Report {
                 ),
             ),
         ];
+        let internal = soak.internal.lock().clone();
+        figures.extend(internal.into_iter().map(|text| ("status 500", text)));
         if let Some(settled) = settled {
             figures.push(("all shards held after", format!("{settled:.1?}")));
         }
