@@ -117,7 +117,7 @@ const BUCKET: [Family<BucketStats>; 16] = [
 ];
 
 /// Counters of the endpoints.
-const TRAFFIC: [Family<TrafficStats>; 8] = [
+const TRAFFIC: [Family<TrafficStats>; 9] = [
     (
         "bywash_endpoint_requests_total",
         "Finished requests at the S3 endpoint.",
@@ -157,6 +157,11 @@ const TRAFFIC: [Family<TrafficStats>; 8] = [
         "bywash_access_log_dropped_records_total",
         "Access records dropped because the log's file could not take them in time.",
         |s| s.dropped_access_records,
+    ),
+    (
+        "bywash_upload_records_removed_total",
+        "Records of multipart uploads of the cluster that this node removed, because their origin has forgotten the upload.",
+        |s| s.removed_upload_records,
     ),
 ];
 

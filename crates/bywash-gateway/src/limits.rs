@@ -57,6 +57,8 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 pub const MAX_OPEN_UPLOADS: usize = 4096;
 /// Max open uploads of a cluster that a node shows at once: a page of the records of them.
 pub const MAX_SHOWN_UPLOADS: usize = 1000;
+/// Max questions to origins of one search for records of uploads that they have forgotten. The next search goes on from there.
+pub const MAX_CHECKED_UPLOADS: usize = 1000;
 /// Bytes of the lists of open uploads and their parts are limited to the memory limit divided by this: at 64 MiB some
 /// thirty thousand parts. Above it new uploads and parts get SlowDown.
 pub(crate) const MAX_UPLOADS_MEMORY_DIVISOR: u64 = 8;

@@ -44,7 +44,9 @@ impl SharedState {
     ) -> io::Result<Arc<Uploads>> {
         let open = async || {
             if let Some(cluster) = cluster {
-                return Ok(Arc::new(Uploads::in_cluster(cluster, engine.clone())));
+                let uploads = Arc::new(Uploads::in_cluster(cluster, engine.clone()));
+                uploads.spawn_sweep();
+                return Ok(uploads);
             }
             let (engine, folder) = (engine.clone(), folder.cloned());
             let Some(folder) = folder else {

@@ -15,6 +15,7 @@ mod proof;
 mod record;
 mod rules;
 mod seal;
+mod sweep;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,6 +221,17 @@ impl Uploads {
         Self {
             cluster: Some(cluster),
             ..Self::new(0, engine)
+        }
+    }
+
+    /// Searches for records of uploads that their origin has forgotten, until the endpoint ends.
+    pub(crate) fn spawn_sweep(self: &Arc<Self>) {
+        if let Some(cluster) = &self.cluster {
+            // It ends by itself, at most a pause after the last endpoint.
+            drop(tokio::spawn(sweep::run(
+                cluster.sweep_every,
+                Arc::downgrade(self),
+            )));
         }
     }
 

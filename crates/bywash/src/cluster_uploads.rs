@@ -32,6 +32,17 @@ pub struct SharedUpload {
     pub algorithm: Option<String>,
 }
 
+/// The record of an open upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedUpload {
+    /// The upload.
+    pub upload: SharedUpload,
+    /// When it began, or when completion was last about to be sent.
+    pub changed: DateTime<Utc>,
+    /// Changes with the record.
+    pub revision: u64,
+}
+
 /// Names an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedUploadName<'a> {
@@ -130,5 +141,9 @@ pub trait SharedUploads: Debug + Send + Sync {
         bucket: &str,
         from: SharedPosition<'_>,
         max: usize,
-    ) -> Result<Vec<SharedUpload>, SharedUploadsError>;
+    ) -> Result<Vec<RecordedUpload>, SharedUploadsError>;
+
+    /// Removes the record of an upload that the origin has forgotten, unless it has changed since it was listed. Returns whether it was
+    /// removed.
+    async fn forget(&self, listed: &RecordedUpload) -> Result<bool, SharedUploadsError>;
 }

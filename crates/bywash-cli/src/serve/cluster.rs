@@ -26,6 +26,9 @@ use crate::failure::Failure;
 
 /// Limit of the handover of shards at a stop.
 const LEAVE: Duration = Duration::from_secs(3);
+/// Max time between two searches of this node for records of multipart uploads that the origin has forgotten. All records of a cluster are
+/// looked at in ten searches.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 /// Objects that a node keeps state of as their holder, for each MiB of cache: some 300 bytes each.
 const OBJECTS_PER_MIB: u64 = 64;
 /// Min number of them.
@@ -95,6 +98,7 @@ impl ClusterParts {
         let uploads = ClusterUploads {
             seal: Arc::new(HmacSeal::new(secret, older)),
             shared: Arc::new(EtcdUploads::new(Arc::new(connect()?))),
+            sweep_every: SWEEP_EVERY,
         };
         Ok(Some(Self {
             node,

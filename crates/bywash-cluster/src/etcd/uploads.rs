@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bywash::cluster_uploads::{
-    COMPLETED_FOR, RecordedState, SharedPosition, SharedUpload, SharedUploadName, SharedUploads,
-    SharedUploadsError,
+    COMPLETED_FOR, RecordedState, RecordedUpload, SharedPosition, SharedUpload, SharedUploadName,
+    SharedUploads, SharedUploadsError,
 };
-use chrono::DateTime;
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -44,9 +44,24 @@ struct UploadRecord {
     algorithm: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attempts: Vec<String>,
+    /// When completion was last about to be sent; 0 before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    attempted: i64,
     /// Whether it was written when the upload began.
     #[serde(default)]
     begun: bool,
+}
+
+/// Age of an attempt after which it is recorded anew if it is repeated: less than records are kept after it.
+const ATTEMPT_REPEATED: TimeDelta = TimeDelta::hours(1);
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn nanos(time: DateTime<Utc>) -> i64 {
+    time.timestamp_nanos_opt().unwrap_or_default()
 }
 
 impl UploadRecord {
@@ -55,9 +70,10 @@ impl UploadRecord {
             bucket: upload.bucket.clone(),
             key: upload.key.clone(),
             id: upload.id.clone(),
-            initiated: upload.initiated.timestamp_nanos_opt().unwrap_or_default(),
+            initiated: nanos(upload.initiated),
             algorithm: upload.algorithm.clone(),
             attempts: Vec::new(),
+            attempted: 0,
             begun,
         }
     }
@@ -69,14 +85,42 @@ impl UploadRecord {
         }
     }
 
-    fn upload(self) -> SharedUpload {
-        SharedUpload {
-            initiated: DateTime::from_timestamp_nanos(self.initiated),
-            bucket: self.bucket,
-            key: self.key,
-            id: self.id,
-            algorithm: self.algorithm,
+    fn recorded(self, revision: u64) -> RecordedUpload {
+        let changed = self.initiated.max(self.attempted);
+        RecordedUpload {
+            changed: DateTime::from_timestamp_nanos(changed),
+            revision,
+            upload: SharedUpload {
+                initiated: DateTime::from_timestamp_nanos(self.initiated),
+                bucket: self.bucket,
+                key: self.key,
+                id: self.id,
+                algorithm: self.algorithm,
+            },
         }
+    }
+
+    /// Notes that completion from a list of parts is about to be sent. Returns false if the record has that already.
+    fn note_attempt(
+        &mut self,
+        parts: &str,
+        now: DateTime<Utc>,
+    ) -> Result<bool, SharedUploadsError> {
+        let known = self.attempts.iter().any(|known| known == parts);
+        let last = DateTime::from_timestamp_nanos(self.attempted);
+        if known && now.signed_duration_since(last) < ATTEMPT_REPEATED {
+            return Ok(false);
+        }
+        if !known {
+            if self.attempts.len() >= MAX_RECORDED_ATTEMPTS {
+                return Err(SharedUploadsError::Full(format!(
+                    "completion from {MAX_RECORDED_ATTEMPTS} other lists of parts was requested; abort the upload and begin it again"
+                )));
+            }
+            self.attempts.push(parts.to_owned());
+        }
+        self.attempted = nanos(now);
+        Ok(true)
     }
 
     fn text(&self) -> Result<String, SharedUploadsError> {
@@ -217,15 +261,9 @@ impl SharedUploads for EtcdUploads {
                     wire::exists(&keys.open, false),
                 ),
             };
-            if record.attempts.iter().any(|known| known == parts) {
+            if !record.note_attempt(parts, Utc::now())? {
                 return Ok(record.state());
             }
-            if record.attempts.len() >= MAX_RECORDED_ATTEMPTS {
-                return Err(SharedUploadsError::Full(format!(
-                    "completion from {MAX_RECORDED_ATTEMPTS} other lists of parts was requested; abort the upload and begin it again"
-                )));
-            }
-            record.attempts.push(parts.to_owned());
             let guard = [unchanged, wire::exists(&keys.completed, false)];
             let put = [wire::put(&keys.open, &record.text()?, 0)];
             // Without a response it may be done; then the list is found at the next try.
@@ -284,7 +322,7 @@ impl SharedUploads for EtcdUploads {
         bucket: &str,
         from: SharedPosition<'_>,
         max: usize,
-    ) -> Result<Vec<SharedUpload>, SharedUploadsError> {
+    ) -> Result<Vec<RecordedUpload>, SharedUploadsError> {
         let all = self.etcd.name().uploads(Some(bucket));
         let first = match from {
             SharedPosition::Key(key) => format!("{all}{key}"),
@@ -301,7 +339,16 @@ impl SharedUploads for EtcdUploads {
             .post("v3/kv/range", &request)
             .await
             .map_err(|error| unavailable(&error))?;
-        let records = response.kvs.iter().map(|kv| Ok(parse(kv)?.upload()));
-        records.collect()
+        let records = response.kvs.iter();
+        records
+            .map(|kv| Ok(parse(kv)?.recorded(kv.mod_revision)))
+            .collect()
+    }
+
+    async fn forget(&self, listed: &RecordedUpload) -> Result<bool, SharedUploadsError> {
+        let keys = self.keys(listed.upload.name());
+        let unchanged = [wire::has_revision(&keys.open, listed.revision)];
+        let delete = [wire::delete(&keys.open)];
+        Ok(self.transaction(&unchanged, &delete).await?.succeeded)
     }
 }

@@ -1,6 +1,7 @@
 //! Uploads of a cluster: any node continues them, by the state in their ids, the origin's list of parts, and the shared records.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bywash::cluster_uploads::{
     SharedPosition, SharedUpload, SharedUploadName, SharedUploads, SharedUploadsError, UploadSeal,
@@ -23,6 +24,8 @@ pub struct ClusterUploads {
     pub seal: Arc<dyn UploadSeal>,
     /// The records.
     pub shared: Arc<dyn SharedUploads>,
+    /// Max time between two searches for records of uploads that the origin has forgotten; each takes half of it at least.
+    pub sweep_every: Duration,
 }
 
 /// State in an id. Times are nanoseconds since 1970.
@@ -213,7 +216,8 @@ impl ClusterUploads {
         max: usize,
     ) -> Result<Vec<ListedUpload>, SharedUploadsError> {
         let listed = self.shared.list(bucket, from, max).await?;
-        let uploads = listed.into_iter().map(|open| ListedUpload {
+        let uploads = listed.into_iter().map(|open| open.upload);
+        let uploads = uploads.map(|open| ListedUpload {
             initiated: open.initiated,
             algorithm: open.algorithm.as_deref().and_then(Algorithm::by_name),
             name: UploadName {

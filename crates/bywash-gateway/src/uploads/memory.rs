@@ -104,6 +104,10 @@ impl UploadMemory {
         }
     }
 
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// Max bytes of all lists.
     pub(super) fn limit(&self) -> u64 {
         let memory = self.engine.budget().limit();

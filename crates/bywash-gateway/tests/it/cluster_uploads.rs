@@ -3,9 +3,11 @@
 mod confirmed;
 mod exactly_once;
 mod records;
+mod sweep;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use bywash::cluster_uploads::{SharedUpload, SharedUploads, UploadSeal};
 use bywash::origin::azure::AzureStore;
@@ -100,6 +102,7 @@ impl Cluster {
             cluster_uploads: Some(ClusterUploads {
                 seal: Arc::new(HmacSeal::new(key, [])),
                 shared,
+                sweep_every: Duration::from_secs(3600),
             }),
             ..S3Config::anonymous()
         }

@@ -137,6 +137,7 @@ pub struct Traffic {
     reclaimed_connections: AtomicU64,
     refused_heads: AtomicU64,
     dropped_records: AtomicU64,
+    removed_uploads: AtomicU64,
     latencies: [Histogram; RequestKind::ALL.len()],
     origins: [Histogram; OriginRequest::ALL.len()],
     operations: Operations,
@@ -244,6 +245,8 @@ pub struct TrafficStats {
     pub refused_heads: u64,
     /// Access records dropped because the access log's file was too slow.
     pub dropped_access_records: u64,
+    /// Records of multipart uploads of a cluster that this node removed, because their origin has forgotten the upload.
+    pub removed_upload_records: u64,
 }
 
 /// An open connection, counted until this is dropped.
@@ -320,6 +323,11 @@ impl Traffic {
         self.dropped_records.fetch_add(records, Relaxed);
     }
 
+    /// Counts records of multipart uploads that were removed, because their origin has forgotten the upload.
+    pub fn note_removed_uploads(&self, records: u64) {
+        self.removed_uploads.fetch_add(records, Relaxed);
+    }
+
     /// Returns a snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> TrafficStats {
@@ -335,6 +343,7 @@ impl Traffic {
             reclaimed_connections: self.reclaimed_connections.load(Relaxed),
             refused_heads: self.refused_heads.load(Relaxed),
             dropped_access_records: self.dropped_records.load(Relaxed),
+            removed_upload_records: self.removed_uploads.load(Relaxed),
         }
     }
 

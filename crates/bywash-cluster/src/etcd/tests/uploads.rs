@@ -85,9 +85,10 @@ pub(super) async fn nodes_share_records(endpoint: Url) {
         one.begun(other).await.unwrap();
     }
     let all = two.list("b", SharedPosition::Key(""), 9).await.unwrap();
-    let keys: Vec<_> = all.iter().map(|upload| &*upload.key).collect();
+    let keys: Vec<_> = all.iter().map(|of| &*of.upload.key).collect();
     assert_eq!(keys, ["a", "a", "a/b", "\u{fc}"]);
-    assert!(listed.iter().all(|upload| all.contains(upload)));
+    let has = |upload: &SharedUpload| all.iter().any(|of| of.upload == *upload);
+    assert!(listed.iter().all(has));
     let mut from = (String::new(), String::new());
     for expected in &all {
         let position = match from.1.as_str() {
@@ -96,12 +97,23 @@ pub(super) async fn nodes_share_records(endpoint: Url) {
         };
         let page = two.list("b", position, 1).await.unwrap();
         assert_eq!(page, std::slice::from_ref(expected));
-        from = (expected.key.clone(), expected.id.clone());
+        from = (expected.upload.key.clone(), expected.upload.id.clone());
     }
     let position = SharedPosition::After(&from.0, &from.1);
     assert_eq!(two.list("b", position, 1).await.unwrap(), []);
     let from_key = two.list("b", SharedPosition::Key("a/"), 9).await.unwrap();
     assert_eq!(from_key.len(), 2);
+
+    // A record goes as it was listed, or not at all.
+    let [changed, unchanged] = [&all[0], &all[1]];
+    assert_eq!(changed.changed, changed.upload.initiated);
+    one.attempt(&changed.upload, "L1").await.unwrap();
+    assert!(!two.forget(changed).await.unwrap());
+    assert!(two.forget(unchanged).await.unwrap());
+    assert!(!two.forget(unchanged).await.unwrap());
+    let left = two.list("b", SharedPosition::Key("a"), 1).await.unwrap();
+    assert_eq!(left[0].upload, changed.upload);
+    assert!(left[0].changed > changed.changed);
 }
 
 #[tokio::test]

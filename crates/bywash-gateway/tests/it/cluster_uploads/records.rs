@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use bywash::cluster_uploads::{
-    RecordedState, SharedPosition, SharedUpload, SharedUploadName, SharedUploads,
+    RecordedState, RecordedUpload, SharedPosition, SharedUpload, SharedUploadName, SharedUploads,
     SharedUploadsError,
 };
+use chrono::{DateTime, TimeDelta, Utc};
 
 type Name = (String, String, String);
 
@@ -16,6 +17,10 @@ type Name = (String, String, String);
 struct Tables {
     open: BTreeMap<Name, (SharedUpload, RecordedState)>,
     completed: BTreeMap<Name, String>,
+    /// How much older an upload's record is than it.
+    age: BTreeMap<Name, TimeDelta>,
+    /// Number of records at each list of a bucket of them.
+    lists: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +42,17 @@ fn unavailable<T>() -> Result<T, SharedUploadsError> {
     Err(SharedUploadsError::Unavailable("no response".to_owned()))
 }
 
+fn changed(upload: &SharedUpload, age: Option<&TimeDelta>) -> DateTime<Utc> {
+    upload.initiated - age.copied().unwrap_or_default()
+}
+
+fn revision(state: &RecordedState) -> u64 {
+    match state {
+        RecordedState::Open { attempts, .. } => attempts.len() as u64,
+        _ => 0,
+    }
+}
+
 impl Records {
     fn up(&self) -> Result<MutexGuard<'_, Tables>, SharedUploadsError> {
         match self.down.load(SeqCst) {
@@ -54,6 +70,24 @@ impl Records {
 
     pub fn open(&self) -> usize {
         self.tables.lock().unwrap().open.len()
+    }
+
+    /// Makes the record of an upload older.
+    pub fn make_older(&self, id: &str, by: TimeDelta) {
+        let mut tables = self.tables.lock().unwrap();
+        let name = tables.open.keys().find(|(_, _, of)| of == id).cloned();
+        tables.age.insert(name.unwrap(), by);
+    }
+
+    /// Number of records at each list so far.
+    pub fn lists(&self) -> Vec<usize> {
+        self.tables.lock().unwrap().lists.clone()
+    }
+
+    /// Ids of the uploads that are recorded.
+    pub fn ids(&self) -> Vec<String> {
+        let tables = self.tables.lock().unwrap();
+        tables.open.keys().map(|(_, _, id)| id.clone()).collect()
     }
 
     pub fn forget_completed(&self) {
@@ -141,8 +175,10 @@ impl SharedUploads for Records {
         bucket: &str,
         from: SharedPosition<'_>,
         max: usize,
-    ) -> Result<Vec<SharedUpload>, SharedUploadsError> {
-        let tables = self.up()?;
+    ) -> Result<Vec<RecordedUpload>, SharedUploadsError> {
+        let mut tables = self.up()?;
+        let count = tables.open.len();
+        tables.lists.push(count);
         let follows = |(of, key, id): &&Name| {
             of == bucket
                 && match from {
@@ -153,7 +189,26 @@ impl SharedUploads for Records {
                 }
         };
         let names = tables.open.keys().filter(follows).take(max);
-        let found = names.map(|name| tables.open[name].0.clone()).collect();
+        let recorded = |name: &Name| {
+            let (upload, state) = &tables.open[name];
+            RecordedUpload {
+                upload: upload.clone(),
+                changed: changed(upload, tables.age.get(name)),
+                revision: revision(state),
+            }
+        };
+        let found = names.map(recorded).collect();
         self.done(found)
+    }
+
+    async fn forget(&self, listed: &RecordedUpload) -> Result<bool, SharedUploadsError> {
+        let mut tables = self.up()?;
+        let name = owned(listed.upload.name());
+        let found = tables.open.get(&name);
+        let unchanged = found.is_some_and(|(_, state)| revision(state) == listed.revision);
+        if unchanged {
+            tables.open.remove(&name);
+        }
+        self.done(unchanged)
     }
 }

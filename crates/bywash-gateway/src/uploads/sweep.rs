@@ -1,0 +1,176 @@
+//! Removes the records of a cluster's uploads that their origin has forgotten: a rule of the store has aborted them, or a completion was not
+//! recorded. Otherwise they would stay for ever, and take the place of new ones.
+//!
+//! Each node searches now and then. The removals of several do no harm: each is of a record that has not changed since it was listed.
+//! Times are wall clocks of several machines, so ages are days.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bywash::cluster_uploads::{RecordedUpload, SharedPosition, SharedUploadsError};
+use bywash::{Bucket, Engine};
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::StreamExt as _;
+use object_store::{Error as StoreError, ObjectStore as _};
+
+use super::{ClusterUploads, UploadName, Uploads};
+use crate::keys::path_of;
+use crate::limits::MAX_CHECKED_UPLOADS;
+
+/// Age of a record, since the upload began or completion was last sent, from which the origin is asked for the upload: no client repeats a
+/// completion for as long.
+const CHECKED: TimeDelta = TimeDelta::days(1);
+/// Age from which a record goes that no origin can be asked about: of a store that knows only parts, once it has none, and of an id that no
+/// key of this node opens. Azure keeps parts for a week.
+const UNKNOWN: TimeDelta = TimeDelta::days(30);
+/// Records listed at a time.
+const PAGE: usize = 100;
+/// Failed questions to origins after which a search ends.
+const FAILURES: usize = 3;
+
+/// The record from which the next search goes on: its bucket, key and id.
+type Position = UploadName;
+
+/// Searches until the endpoint ends.
+pub(super) async fn run(every: Duration, uploads: Weak<Uploads>) {
+    let mut position = None;
+    loop {
+        // So that nodes do not search all at once.
+        let part: f64 = rand::random();
+        tokio::time::sleep(every.mul_f64(0.5 + part / 2.0)).await;
+        let Some(uploads) = uploads.upgrade() else {
+            return;
+        };
+        let Some(cluster) = uploads.cluster() else {
+            return;
+        };
+        let mut search = Search {
+            cluster,
+            now: Utc::now(),
+            checks: 0,
+            failures: 0,
+            removed: 0,
+            position: position.take(),
+        };
+        let engine = uploads.memory.engine();
+        if let Err(error) = search.buckets(engine).await {
+            tracing::debug!(%error, "records of multipart uploads could not be searched");
+        }
+        engine.traffic().note_removed_uploads(search.removed);
+        if search.removed > 0 {
+            tracing::info!(
+                records = search.removed,
+                "records of multipart uploads that their origin has forgotten were removed"
+            );
+        }
+        position = search.position;
+    }
+}
+
+/// One search.
+struct Search<'a> {
+    cluster: &'a ClusterUploads,
+    now: DateTime<Utc>,
+    checks: usize,
+    failures: usize,
+    removed: u64,
+    /// The record that was looked at last; none at the begin and after the end of all.
+    position: Option<Position>,
+}
+
+impl Search<'_> {
+    fn is_over(&self) -> bool {
+        self.checks >= MAX_CHECKED_UPLOADS || self.failures >= FAILURES
+    }
+
+    /// Searches all buckets, from the position on.
+    async fn buckets(&mut self, engine: &Engine) -> Result<(), SharedUploadsError> {
+        let mut names: Vec<String> = engine.buckets().into_iter().map(|of| of.name).collect();
+        names.sort();
+        let first = self.position.as_ref().map(|of| of.bucket.clone());
+        names.retain(|name| first.as_ref().is_none_or(|first| name >= first));
+        for name in names {
+            if let Some(bucket) = engine.bucket(&name) {
+                self.bucket(&name, &bucket).await?;
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+        self.position = None;
+        Ok(())
+    }
+
+    async fn bucket(&mut self, name: &str, bucket: &Bucket) -> Result<(), SharedUploadsError> {
+        let mut exists = None;
+        loop {
+            let shared = Arc::clone(&self.cluster.shared);
+            let from = match &self.position {
+                Some(last) if last.bucket == name => SharedPosition::After(&last.key, &last.id),
+                _ => SharedPosition::Key(""),
+            };
+            let page = shared.list(name, from, PAGE).await?;
+            let is_last = page.len() < PAGE;
+            for record in page {
+                if self.is_over() {
+                    return Ok(());
+                }
+                if self.is_forgotten(bucket, &record, &mut exists).await
+                    && shared.forget(&record).await?
+                {
+                    self.removed += 1;
+                }
+                self.position = Some(name_of(&record));
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether a record is of no use any more. `exists`: whether the bucket is at the origin, once that was asked.
+    async fn is_forgotten(
+        &mut self,
+        bucket: &Bucket,
+        record: &RecordedUpload,
+        exists: &mut Option<bool>,
+    ) -> bool {
+        let age = self.now.signed_duration_since(record.changed);
+        if age < CHECKED {
+            return false;
+        }
+        let Ok(sealed) = self.cluster.open(name_of(record)) else {
+            return age >= UNKNOWN;
+        };
+        let Ok(path) = path_of(&sealed.name.key) else {
+            return false;
+        };
+        self.checks += 1;
+        match bucket.uploaded_parts(&path, &sealed.origin, 0, 1).await {
+            // Of a bucket that is not there nothing is known: it may be the wrong one.
+            Err(StoreError::NotFound { .. }) if bucket.knows_uploads() => match *exists {
+                Some(exists) => exists,
+                None => *exists.insert(is_there(bucket).await),
+            },
+            Ok(listed) => !bucket.knows_uploads() && listed.parts.is_empty() && age >= UNKNOWN,
+            Err(_) => {
+                self.failures += 1;
+                false
+            }
+        }
+    }
+}
+
+fn name_of(record: &RecordedUpload) -> UploadName {
+    let open = &record.upload;
+    UploadName {
+        bucket: open.bucket.clone(),
+        key: open.key.clone(),
+        id: open.id.clone(),
+    }
+}
+
+/// Returns whether the origin lists the bucket.
+async fn is_there(bucket: &Bucket) -> bool {
+    matches!(bucket.list(None).next().await, None | Some(Ok(_)))
+}
