@@ -1,4 +1,4 @@
-//! Limits of the port between nodes.
+//! Limits of a node and of the port between nodes.
 
 /// Authenticated connections of other nodes. A hundred nodes have ten each; what is beyond them asks the origin.
 pub const MAX_PEER_CONNECTIONS: usize = 1024;
@@ -11,11 +11,17 @@ pub(crate) const MAX_BLOCK_STREAMS: usize = 256;
 /// Payload of one frame, in bytes: what a client keeps of a stream until its checksum is compared. Small, so that the next frame
 /// arrives while one is checked and stored.
 pub(crate) const MAX_FRAME_BYTES: usize = 128 << 10;
-/// Body of one request, in bytes. A bucket's name and a path of 1,024 bytes need less than 8 KiB, however they are escaped.
+/// Body of one message, in bytes. A request with a bucket's name and a path of 1,024 bytes needs less than 8 KiB, however they are
+/// escaped; a thousand begins of keys of 40 bytes need 50 KiB.
 pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
+/// Requests in one message: all keys of a request that deletes a thousand objects, if one node holds them.
+pub(crate) const MAX_BATCHED_REQUESTS: usize = 1000;
 /// Text of a failure of a stream, in bytes.
 pub(crate) const MAX_FAILURE_BYTES: usize = 512;
 /// Cluster keys in one file: the one in use and, while it is replaced, another.
 pub(crate) const MAX_CLUSTER_KEYS: usize = 2;
 /// A file of cluster keys, in bytes: some lines.
 pub(crate) const MAX_KEY_FILE_BYTES: u64 = 4 << 10;
+/// Ended writes of other nodes that a node remembers, some 100 bytes each: those of a second at 4,000 writes a second. A begin is late by
+/// the time that a packet is.
+pub(crate) const MAX_ENDED_WRITES: usize = 4096;

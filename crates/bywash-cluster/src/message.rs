@@ -106,7 +106,8 @@ pub enum ViewChange {
     Shard(Shard, Member, Epoch),
 }
 
-/// A request to another node. None is passed on.
+/// A request to another node. None is passed on. The driver may send several that [may be](Self::is_batched) in one message; the
+/// recipient handles them one after another, each as if it had come alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerRequest {
     /// Asks the holder for the current version. While the holder waits for the origin, it sends frames that it is alive.
@@ -137,6 +138,17 @@ pub enum PeerRequest {
     },
     /// Asks a node whose key is gone whether its authority and the read leases it gave under this boot have ended.
     Released(Boot),
+}
+
+impl PeerRequest {
+    /// Returns whether it may be one of several in a message. One that waits for the origin may not: the others would wait with it.
+    #[must_use]
+    pub fn is_batched(&self) -> bool {
+        matches!(
+            self,
+            Self::Begin { .. } | Self::End { .. } | Self::Drop { .. }
+        )
+    }
 }
 
 /// Response of another node. Every one but a version leads to the origin.

@@ -15,7 +15,7 @@ use crate::message::{
 use crate::names::{Boot, Epoch, Key, Member, NodeId, Shard};
 use crate::placement::{SHARDS, shard_of};
 use crate::read::{Read, Suspects};
-use crate::revoke::Revocation;
+use crate::revoke::{EndedWrites, Revocation};
 use crate::rules::Rules;
 use crate::shards::{ShardState, Words};
 use crate::timers::{Timer, Timers};
@@ -104,6 +104,7 @@ pub struct Node<V> {
     pub(crate) direct: HashMap<Key, Direct>,
     pub(crate) questions: HashMap<QuestionId, Question>,
     pub(crate) revocations: BTreeMap<u64, Revocation>,
+    pub(crate) ended_writes: EndedWrites,
     pub(crate) calls: HashMap<CallId, (NodeId, PeerCall)>,
     pub(crate) etcd_calls: BTreeMap<CallId, EtcdCall>,
     pub(crate) suspects: Suspects,
@@ -157,6 +158,7 @@ impl<V: Clone> Node<V> {
             direct: HashMap::new(),
             questions: HashMap::new(),
             revocations: BTreeMap::new(),
+            ended_writes: EndedWrites::default(),
             calls: HashMap::new(),
             etcd_calls: BTreeMap::new(),
             suspects: Suspects::default(),

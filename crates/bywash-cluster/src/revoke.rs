@@ -1,7 +1,9 @@
 //! Begin and end of a write at the holder: the key is forgotten, and the read leases given for it end.
 
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use crate::limits::MAX_ENDED_WRITES;
 use crate::message::{CallId, OpId, PeerRequest, PeerResponse, Token};
 use crate::names::{Key, NodeId};
 use crate::node::{Node, PeerCall};
@@ -37,12 +39,54 @@ pub(crate) struct Revocation {
     waiting: Vec<(NodeId, Duration)>,
 }
 
+/// Writes of other nodes of which an end was handled of late. A begin that arrives after it, on another connection, marks nothing.
+#[derive(Debug, Default)]
+pub(crate) struct EndedWrites {
+    tokens: HashSet<Token>,
+    /// In the order of their ends, each with the time at which it is forgotten.
+    order: VecDeque<(Duration, Token)>,
+}
+
+impl EndedWrites {
+    /// Returns whether an end of the write was handled of late.
+    fn has(&self, token: &Token) -> bool {
+        self.tokens.contains(token)
+    }
+
+    /// Number of writes that are remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Remembers a write until the first that ends after `until`, or until [`MAX_ENDED_WRITES`] others have ended.
+    fn note(&mut self, token: Token, now: Duration, until: Duration) {
+        if !self.tokens.insert(token) {
+            return;
+        }
+        self.order.push_back((until, token));
+        while let Some((until, token)) = self.order.front().copied()
+            && (until <= now || self.order.len() > MAX_ENDED_WRITES)
+        {
+            self.order.pop_front();
+            self.tokens.remove(&token);
+        }
+    }
+}
+
 impl<V: Clone> Node<V> {
     pub(crate) fn begin_for(&mut self, from: NodeId, call: CallId, token: Token, key: Key) {
+        // Late: its write has ended, and no other end would remove the mark.
+        if self.ended_writes.has(&token) {
+            return self.reply(from, call, PeerResponse::Done);
+        }
         self.hold_step(Step::Begin, Writer::Peer(from, call), token, key);
     }
 
     pub(crate) fn end_for(&mut self, from: NodeId, call: CallId, token: Token, key: Key) {
+        // A begin that is later still marks the key, for as long.
+        let until = self.now + self.settings.timing.mark;
+        self.ended_writes.note(token, self.now, until);
         self.hold_step(Step::End, Writer::Peer(from, call), token, key);
     }
 

@@ -50,14 +50,14 @@ pub trait PeerTransport: Debug + Send + Sync {
         let _ = (boot, etcd);
     }
 
-    /// Sends a request and returns its response. Calls `alive` for each frame that arrives before it. The caller drops the future at
-    /// its limit.
+    /// Sends one request, or several in one message, and returns the response to each. Calls `alive` for each frame that arrives before
+    /// them. The caller drops the future at its limit.
     async fn call(
         &self,
         to: &PeerAddress,
-        request: PeerRequest,
+        requests: Vec<PeerRequest>,
         alive: &(dyn Fn() + Send + Sync),
-    ) -> Result<PeerResponse<CurrentVersion>, PeerError>;
+    ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError>;
 
     /// Requests bytes, which are compared with their CRC32C. `peek`: only those that are in memory. `patience`: maximum time
     /// between two frames, before the first byte.
@@ -73,8 +73,12 @@ pub trait PeerTransport: Debug + Send + Sync {
 /// Serves requests of other nodes.
 #[async_trait]
 pub trait PeerService: Debug + Send + Sync {
-    /// Responds to a request of a node. While it waits, the port sends frames that this node is alive.
-    async fn respond(&self, from: NodeId, request: PeerRequest) -> PeerResponse<CurrentVersion>;
+    /// Responds to each request of a message of a node. While it waits, the port sends frames that this node is alive.
+    async fn respond(
+        &self,
+        from: NodeId,
+        requests: Vec<PeerRequest>,
+    ) -> Vec<PeerResponse<CurrentVersion>>;
 
     /// Returns bytes for another node: from memory, the disk tier or the origin, never from a third node. `peek`: only those in
     /// memory.

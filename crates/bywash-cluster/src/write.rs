@@ -1,7 +1,7 @@
 //! A write of this node: begin at the holder, the origin, end at the holder.
 //!
 //! The holder is asked for by key alone, so the begin and the end of one write may be at different holders. A write of several keys
-//! is one write a key.
+//! is one write a key here; the driver puts the requests to one holder into one message.
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+use super::batch::batches;
 use super::buckets::Buckets;
 use super::clock::boottime;
 use super::counters::Counters;
@@ -20,7 +21,7 @@ use super::publish::Published;
 use super::requests::WritePlaces;
 use super::status::EtcdHealth;
 use crate::etcd::{BATCH, Etcd, is_batched};
-use crate::message::{Action, CallId, Event, OpId, Outcome, PeerResponse, QuestionId, WriteResult};
+use crate::message::{Action, CallId, Event, OpId, Outcome, PeerRequest, PeerResponse, QuestionId};
 use crate::names::{Boot, Key, Member, NodeId};
 use crate::node::{Node, Settings, Status};
 use crate::read::Suspects;
@@ -169,6 +170,22 @@ impl Core {
 
     /// As [`Self::handle`]; reads that end with the event have failed with `failure`.
     fn handle_failed(self: &Arc<Self>, event: Event<CurrentVersion>, failure: Option<&Arc<Error>>) {
+        let actions = self.take_in(event);
+        self.carry_out(actions, failure);
+    }
+
+    /// Gives events to the machine one after another, and begins the actions of all together: the requests among them to one node are
+    /// one message.
+    pub(super) fn handle_all(
+        self: &Arc<Self>,
+        events: impl IntoIterator<Item = Event<CurrentVersion>>,
+    ) {
+        let actions = events.into_iter().flat_map(|event| self.take_in(event));
+        let actions = actions.collect();
+        self.carry_out(actions, None);
+    }
+
+    fn take_in(&self, event: Event<CurrentVersion>) -> Vec<Action<CurrentVersion>> {
         let (actions, sooner, member) = {
             let mut machine = self.machine.lock();
             // Read under the lock: the event came in before, however long the lock was waited for.
@@ -185,7 +202,7 @@ impl Core {
         if sooner {
             self.wake.notify_one();
         }
-        self.carry_out(actions, failure);
+        actions
     }
 
     fn carry_out(
@@ -194,6 +211,7 @@ impl Core {
         failure: Option<&Arc<Error>>,
     ) {
         let mut changes = Vec::new();
+        let mut sends = Vec::new();
         for action in actions {
             match action {
                 Action::Etcd(call, request) if is_batched(request) => changes.push((call, request)),
@@ -202,8 +220,7 @@ impl Core {
                     self.spawn(async move { core.ask_etcd(call, request).await });
                 }
                 Action::Send(to, call, request, limit) => {
-                    let core = Arc::clone(self);
-                    self.spawn(async move { core.send(to, call, request, limit).await });
+                    sends.push(((to, limit), (call, request)))
                 }
                 Action::Reply(_, call, response) => {
                     if let Some(waiter) = self.operations.lock().replies.remove(&call) {
@@ -225,6 +242,10 @@ impl Core {
                 }
                 Action::Finish(op, outcome) => self.finish(op, outcome, failure),
             }
+        }
+        for ((to, limit), batch) in batches(sends) {
+            let core = Arc::clone(self);
+            self.spawn(async move { core.send(to, batch, limit).await });
         }
         for batch in changes.chunks(BATCH) {
             let (core, batch) = (Arc::clone(self), batch.to_vec());
@@ -293,45 +314,51 @@ impl Core {
         version.await.unwrap_or_else(|_| Err(no_response()))
     }
 
-    /// Begins a write at the machine.
-    pub(super) fn begin(self: &Arc<Self>, key: Key, window: Duration) -> BegunWrite {
-        let (begin, begun) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
-        let op = {
-            let mut operations = self.operations.lock();
-            let op = OpId(operations.next_id());
+    /// Begins writes of several objects at the machine.
+    pub(super) fn begin(self: &Arc<Self>, keys: Vec<Key>, window: Duration) -> Vec<BegunWrite> {
+        let mut events = Vec::with_capacity(keys.len());
+        let mut writes = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (begin, begun) = oneshot::channel();
+            let (end, ended) = oneshot::channel();
             let waiter = Waiter::Write {
                 begun: Some(begin),
                 ended: end,
             };
+            let mut operations = self.operations.lock();
+            let op = OpId(operations.next_id());
             operations.waiters.insert(op, waiter);
-            op
-        };
-        self.handle(Event::Write(op, key, window));
-        BegunWrite { op, begun, ended }
+            drop(operations);
+            events.push(Event::Write(op, key, window));
+            writes.push(BegunWrite { op, begun, ended });
+        }
+        self.handle_all(events);
+        writes
     }
 
-    /// Reports the origin's response to a write.
-    pub(super) fn written(self: &Arc<Self>, op: OpId, result: WriteResult) {
-        self.handle(Event::Written(op, result));
-    }
-
-    /// Has the machine respond to a request of another node.
-    pub(super) async fn request(
+    /// Has the machine respond to the requests of a message of another node.
+    pub(super) async fn requests(
         self: &Arc<Self>,
         from: NodeId,
-        request: crate::message::PeerRequest,
-    ) -> PeerResponse<CurrentVersion> {
-        let (waiter, response) = oneshot::channel();
-        let call = {
+        requests: Vec<PeerRequest>,
+    ) -> Vec<PeerResponse<CurrentVersion>> {
+        let mut events = Vec::with_capacity(requests.len());
+        let mut waiting = Vec::with_capacity(requests.len());
+        for request in requests {
+            let (waiter, response) = oneshot::channel();
             let mut operations = self.operations.lock();
             let call = CallId(operations.next_id());
             operations.replies.insert(call, waiter);
-            call
-        };
-        let _guard = ReplyGuard(self, call);
-        self.handle(Event::Request(from, call, request));
-        response.await.unwrap_or(PeerResponse::NotMine)
+            drop(operations);
+            events.push(Event::Request(from, call, request));
+            waiting.push((ReplyGuard(self, call), response));
+        }
+        self.handle_all(events);
+        let mut responses = Vec::with_capacity(waiting.len());
+        for (_guard, response) in waiting {
+            responses.push(response.await.unwrap_or(PeerResponse::NotMine));
+        }
+        responses
     }
 
     /// Returns the version that may be served now without a question.

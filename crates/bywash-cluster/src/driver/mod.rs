@@ -4,6 +4,7 @@
 //! lock is released, each in a task of its own.
 
 mod authority;
+mod batch;
 mod blocks;
 mod buckets;
 mod clock;

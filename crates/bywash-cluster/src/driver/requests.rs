@@ -20,16 +20,15 @@ use crate::names::{Boot, NodeId};
 const SINGLES_AT_ONCE: usize = 8;
 /// Pause of a registration while another process has this node's identity.
 const DOUBLE_PAUSE: Duration = Duration::from_secs(1);
-/// Begins and ends of writes that one node is sent at once. Those of a request that deletes a thousand objects come together, and each
-/// in progress has a connection of its own.
+/// Messages with begins and ends of writes that one node is sent at once: each in progress has a connection of its own.
 const WRITES_AT_ONCE: usize = 64;
 
-/// Places of begins and ends of writes, by the node that they are sent to. A node that does not respond takes none from another.
+/// Places of messages with begins and ends of writes, by the node that they are sent to. A node that does not respond takes none from another.
 #[derive(Debug, Default)]
 pub(super) struct WritePlaces(Mutex<HashMap<NodeId, Arc<Semaphore>>>);
 
 impl WritePlaces {
-    /// Waits for the place of a request, if it needs one.
+    /// Waits for the place of a message, if it needs one.
     async fn take(&self, to: NodeId, needed: bool) -> Option<OwnedSemaphorePermit> {
         let places = needed.then(|| {
             let mut nodes = self.0.lock();
@@ -129,25 +128,30 @@ impl Core {
         self.relist.notify_one();
     }
 
-    /// Sends a request to another node, within its limit. Reports once if the node is silent for too long.
+    /// Sends a message to another node, within its limit. Reports once if the node is silent for too long with a question.
     pub(super) async fn send(
         self: Arc<Self>,
         to: NodeId,
-        call: CallId,
-        request: PeerRequest,
+        batch: Vec<(CallId, PeerRequest)>,
         limit: Duration,
     ) {
+        let (calls, requests): (Vec<CallId>, Vec<PeerRequest>) = batch.into_iter().unzip();
+        let no_response = || calls.iter().map(|call| Event::Response(*call, None));
         let address = self.directory.lock().address(to);
         let Some(address) = address else {
-            return self.handle(Event::Response(call, None));
+            return self.handle_all(no_response());
         };
-        let mut waits = matches!(request, PeerRequest::Open { .. });
+        let is_open = |request: &PeerRequest| matches!(request, PeerRequest::Open { .. });
+        let mut waits = requests.iter().any(is_open);
         let frames = Notify::new();
         let alive = || frames.notify_one();
-        let is_write = matches!(request, PeerRequest::Begin { .. } | PeerRequest::End { .. });
+        let of_write = |request: &PeerRequest| {
+            matches!(request, PeerRequest::Begin { .. } | PeerRequest::End { .. })
+        };
+        let needs_place = requests.iter().any(of_write);
         let mut response = pin!(async {
-            let _place = self.write_places.take(to, is_write).await;
-            self.transport.call(&address, request, &alive).await
+            let _place = self.write_places.take(to, needs_place).await;
+            self.transport.call(&address, requests, &alive).await
         });
         let mut limit = pin!(tokio::time::sleep(limit));
         let patience = self.timing.patience;
@@ -159,11 +163,17 @@ impl Core {
                 () = frames.notified(), if waits => {}
                 () = tokio::time::sleep(patience), if waits => {
                     waits = false;
-                    self.handle(Event::Silent(call));
+                    self.handle_all(calls.iter().map(|call| Event::Silent(*call)));
                 }
             }
         };
-        self.handle(Event::Response(call, response));
+        match response {
+            None => self.handle_all(no_response()),
+            Some(responses) => {
+                let responses = calls.iter().zip(responses);
+                self.handle_all(responses.map(|(call, of)| Event::Response(*call, Some(of))));
+            }
+        }
     }
 
     /// Notes whether etcd responded.

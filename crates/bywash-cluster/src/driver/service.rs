@@ -52,16 +52,25 @@ impl ClusterNode {
 
 #[async_trait]
 impl PeerService for ClusterNode {
-    async fn respond(&self, from: NodeId, request: PeerRequest) -> PeerResponse<CurrentVersion> {
-        match &request {
-            // A begin and an end are taken whatever the settings: they only make nodes forget.
-            PeerRequest::Open { key, .. } if !self.has_same_settings(from, &key.bucket) => {
-                return PeerResponse::AskOrigin;
+    async fn respond(
+        &self,
+        from: NodeId,
+        requests: Vec<PeerRequest>,
+    ) -> Vec<PeerResponse<CurrentVersion>> {
+        // A begin and an end are taken whatever the settings: they only make nodes forget.
+        let refused = |request: &PeerRequest| match request {
+            PeerRequest::Open { key, .. } => !self.has_same_settings(from, &key.bucket),
+            _ => false,
+        };
+        for request in &requests {
+            if let PeerRequest::Drop { key } = request {
+                self.forget_unchanging(key);
             }
-            PeerRequest::Drop { key } => self.forget_unchanging(key),
-            _ => {}
         }
-        self.core.request(from, request).await
+        if requests.iter().any(refused) {
+            return vec![PeerResponse::AskOrigin; requests.len()];
+        }
+        self.core.requests(from, requests).await
     }
 
     async fn read(

@@ -9,12 +9,13 @@ use futures::StreamExt;
 use object_store::Result;
 use object_store::path::Path;
 
+use super::batch::batches;
 use super::buckets::BucketView;
 use super::core::{BegunWrite, Core, WriteOutcome};
-use crate::message::{PeerRequest, WriteResult};
+use crate::message::{Event, PeerRequest, WriteResult};
 use crate::names::{Key, NodeId};
 
-/// Requests at once that ask nodes to drop what a write replaced.
+/// Messages at once that ask nodes to drop what a write replaced.
 const DROPS_AT_ONCE: usize = 64;
 
 /// A write in progress.
@@ -43,16 +44,15 @@ impl Turn {
             return turn;
         };
         let key = |path: &Path| Key::new(Arc::clone(&view.name), path.as_ref());
+        let keys: Vec<Key> = paths.iter().map(key).collect();
         if !view.drops.is_empty() {
-            turn.drops = (view.drops.clone(), paths.iter().map(key).collect());
+            turn.drops = (view.drops.clone(), keys.clone());
         }
         let Some(window) = view.write_window else {
             return turn;
         };
-        for path in paths {
-            let write = turn.core.begin(key(path), window);
-            turn.writes.push((path.to_string(), write));
-        }
+        let names = paths.iter().map(Path::to_string);
+        turn.writes = names.zip(turn.core.begin(keys, window)).collect();
         for (_, write) in &mut turn.writes {
             // Closed only if the machine has ended: then no node is asked.
             let _ = (&mut write.begun).await;
@@ -63,25 +63,25 @@ impl Turn {
     /// Reports the end to the machine, and returns the writes to wait for.
     fn report(&mut self, result: WriteResult) -> Vec<(String, BegunWrite)> {
         let writes = std::mem::take(&mut self.writes);
-        for (_, write) in &writes {
-            self.core.written(write.op, result);
-        }
+        let written = |(_, write): &(_, BegunWrite)| Event::Written(write.op, result);
+        self.core.handle_all(writes.iter().map(written));
         writes
     }
 
     /// Asks the nodes for which the objects never change to drop them. A node that does not respond keeps what it has: such a
     /// bucket promises no more.
     async fn drop_replaced(core: Arc<Core>, nodes: Vec<NodeId>, keys: Vec<Key>) {
-        let mut pairs = Vec::with_capacity(keys.len() * nodes.len());
+        let mut drops = Vec::with_capacity(keys.len() * nodes.len());
         for key in keys {
-            pairs.extend(nodes.iter().map(|node| (*node, key.clone())));
+            let drop = PeerRequest::Drop { key };
+            drops.extend(nodes.iter().map(|node| (*node, ((), drop.clone()))));
         }
         let core = &core;
-        let requests = pairs.into_iter().map(|(node, key)| async move {
+        let requests = batches(drops).into_iter().map(|(node, drops)| async move {
             let address = core.directory.lock().address(node);
             if let Some(address) = address {
-                let request = PeerRequest::Drop { key };
-                let dropped = core.transport.call(&address, request, &|| {}).await;
+                let requests = drops.into_iter().map(|(_, request)| request).collect();
+                let dropped = core.transport.call(&address, requests, &|| {}).await;
                 let _ = dropped.map_err(|error| core.counters.failed(error));
             }
         });

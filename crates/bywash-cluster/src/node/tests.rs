@@ -272,7 +272,7 @@ fn begin_ends_leases_and_marks_the_key_until_its_end_or_its_time() {
         token: token(),
         key: key(),
     };
-    let dropping = call(&request(&mut holder, 2, begin.clone()));
+    let dropping = call(&request(&mut holder, 2, begin));
     let done = |call| [Action::Reply(OTHER.node, CallId(call), PeerResponse::Done)];
     let dropped = Event::Response(dropping, Some(PeerResponse::Dropped));
     assert_eq!(holder.send(dropped), done(2));
@@ -289,7 +289,14 @@ fn begin_ends_leases_and_marks_the_key_until_its_end_or_its_time() {
     assert_eq!(request(&mut holder, 4, end), done(4));
     question(&holder.read(1));
     // A writer that dies leaves its mark for a while.
-    assert_eq!(request(&mut holder, 5, begin), done(5));
+    let dying = PeerRequest::Begin {
+        token: Token {
+            op: OpId(2),
+            ..token()
+        },
+        key: key(),
+    };
+    assert_eq!(request(&mut holder, 5, dying), done(5));
     let timing = holder.node.settings.timing;
     holder.pass(timing.mark - ms(1));
     let refused = [Action::Reply(
@@ -300,6 +307,62 @@ fn begin_ends_leases_and_marks_the_key_until_its_end_or_its_time() {
     assert_eq!(request(&mut holder, 6, open()), refused);
     holder.pass(ms(1));
     question(&request(&mut holder, 7, open()));
+}
+
+#[test]
+fn begin_that_is_later_than_its_end_marks_nothing() {
+    let mut holder = Lone::with_holder(ME);
+    let token = |op| Token {
+        op: OpId(op),
+        ..token()
+    };
+    let begin = |op| PeerRequest::Begin {
+        token: token(op),
+        key: key(),
+    };
+    let end = |op| PeerRequest::End {
+        token: token(op),
+        key: key(),
+    };
+    let done = [Action::Reply(OTHER.node, CallId(1), PeerResponse::Done)];
+    assert_eq!(request(&mut holder, 1, end(1)), done);
+    assert_eq!(request(&mut holder, 1, begin(1)), done);
+    question(&holder.read(1));
+    // The begin that a long write repeats may be late too.
+    assert_eq!(request(&mut holder, 1, begin(2)), done);
+    assert_eq!(request(&mut holder, 1, end(2)), done);
+    assert_eq!(request(&mut holder, 1, begin(2)), done);
+    question(&holder.read(2));
+    // Another write marks the key.
+    assert_eq!(request(&mut holder, 1, begin(3)), done);
+    let refused = [Action::Reply(
+        OTHER.node,
+        CallId(1),
+        PeerResponse::AskOrigin,
+    )];
+    assert_eq!(request(&mut holder, 1, open()), refused);
+}
+
+#[test]
+fn ended_writes_are_forgotten_past_their_limit_and_after_their_time() {
+    use crate::limits::MAX_ENDED_WRITES;
+    let mut holder = Lone::with_holder(ME);
+    let end = |holder: &mut Lone, op| {
+        let token = Token {
+            op: OpId(op),
+            ..token()
+        };
+        request(holder, 1, PeerRequest::End { token, key: key() });
+        holder.node.ended_writes.len()
+    };
+    let max = MAX_ENDED_WRITES as u64;
+    for op in 1..=max {
+        assert_eq!(end(&mut holder, op) as u64, op);
+    }
+    assert_eq!(end(&mut holder, 1) as u64, max, "an end that is repeated");
+    assert_eq!(end(&mut holder, max + 1) as u64, max);
+    holder.pass(holder.node.settings.timing.mark);
+    assert_eq!(end(&mut holder, max + 2), 1);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::frame::FrameWriter;
-use super::wire::encode_response;
+use super::wire::encode_responses;
 use crate::message::PeerResponse;
 use crate::transport::PeerError;
 
@@ -29,30 +29,31 @@ fn ticks(alive: Duration) -> Interval {
     ticks
 }
 
-/// Frames of the response to a call.
+/// Frames of the responses to a call.
 pub(super) fn call_frames(
-    response: BoxFuture<'static, PeerResponse<CurrentVersion>>,
+    responses: BoxFuture<'static, Vec<PeerResponse<CurrentVersion>>>,
     alive: Duration,
 ) -> impl Stream<Item = Item> + Send {
-    let state = (Some(response), FrameWriter::new(), ticks(alive));
-    stream::unfold(state, |(response, mut writer, mut ticks)| async move {
-        let mut pending = response?;
-        let (frame, response) = tokio::select! {
+    let state = (Some(responses), FrameWriter::new(), ticks(alive));
+    stream::unfold(state, |(responses, mut writer, mut ticks)| async move {
+        let mut pending = responses?;
+        let (frame, responses) = tokio::select! {
             biased;
-            response = &mut pending => (response_frame(&mut writer, &response), None),
+            responses = &mut pending => (response_frame(&mut writer, &responses), None),
             _ = ticks.tick() => (writer.alive(), Some(pending)),
         };
-        Some((Ok(Frame::data(frame)), (response, writer, ticks)))
+        Some((Ok(Frame::data(frame)), (responses, writer, ticks)))
     })
 }
 
-/// A response that cannot be encoded, or is too long for a frame, leads to the origin.
-fn response_frame(writer: &mut FrameWriter, response: &PeerResponse<CurrentVersion>) -> Bytes {
-    let encoded = encode_response(response).ok();
+/// Responses that cannot be encoded, or are too long for a frame, lead to the origin.
+fn response_frame(writer: &mut FrameWriter, responses: &[PeerResponse<CurrentVersion>]) -> Bytes {
+    let encoded = encode_responses(responses).ok();
     if let Some(frame) = encoded.and_then(|encoded| writer.response(&encoded)) {
         return frame;
     }
-    let other = encode_response(&PeerResponse::AskOrigin).ok();
+    let other = vec![PeerResponse::AskOrigin; responses.len()];
+    let other = encode_responses(&other).ok();
     let other = other.and_then(|encoded| writer.response(&encoded));
     other.unwrap_or_else(|| writer.refused(PeerError::Absent))
 }

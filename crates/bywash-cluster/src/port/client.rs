@@ -197,19 +197,20 @@ impl PeerTransport for PeerClient {
     async fn call(
         &self,
         to: &PeerAddress,
-        request: PeerRequest,
+        requests: Vec<PeerRequest>,
         alive: &(dyn Fn() + Send + Sync),
-    ) -> Result<PeerResponse<CurrentVersion>, PeerError> {
+    ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError> {
         let unreachable = |_| PeerError::Unreachable;
-        let body = wire::encode_request(request).map_err(|_| PeerError::Unreachable)?;
+        let body = wire::encode_requests(&requests).map_err(|_| PeerError::Unreachable)?;
         let mut frames = self.send(to, CALL, body).await?;
         loop {
             match frames.next().await.map_err(unreachable)? {
                 Frame::Alive => alive(),
                 Frame::Response(encoded) => {
                     frames.finish().await.map_err(unreachable)?;
-                    let decoded = wire::decode_response(&encoded);
-                    return decoded.map_err(|_| PeerError::Unreachable);
+                    let decoded = wire::decode_responses(&encoded).ok();
+                    let all = |of: &Vec<_>| of.len() == requests.len();
+                    return decoded.filter(all).ok_or(PeerError::Unreachable);
                 }
                 Frame::Refused(error) => return Err(error),
                 Frame::Data(_) | Frame::End(_) | Frame::Failed(_) => {

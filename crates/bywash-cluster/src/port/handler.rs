@@ -77,15 +77,15 @@ impl Handler {
     }
 
     async fn call(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
-        let request = wire::decode_request(body).map_err(|_| Refusal::Malformed)?;
+        let requests = wire::decode_requests(body).map_err(|_| Refusal::Malformed)?;
         // The question for the word of an earlier process names its registration itself; the process that has the node's data
         // folder now answers it.
-        let is_question = matches!(request, PeerRequest::Released(_));
-        if !is_question && !self.service.is_current(envelope.to) {
+        let is_question = |request: &PeerRequest| matches!(request, PeerRequest::Released(_));
+        if !requests.iter().all(is_question) && !self.service.is_current(envelope.to) {
             return Err(Refusal::OtherRegistration);
         }
         let service = Arc::clone(&self.service);
-        let response = async move { service.respond(envelope.from, request).await };
+        let response = async move { service.respond(envelope.from, requests).await };
         let frames = call_frames(response.boxed(), self.settings.alive);
         Ok(begun(frames).await)
     }

@@ -31,3 +31,6 @@ pub use identity::{PEER_PROTOCOL, PeerIdentity};
 pub use key::{ClusterKey, ClusterKeys, KeyError};
 pub use server::PeerPort;
 pub use settings::PortSettings;
+#[cfg(test)]
+pub(crate) use wire::encoded_len;
+pub(crate) use wire::max_added_len;

@@ -1,5 +1,6 @@
 //! Encoding of requests and responses as JSON. Numbers are exact: none passes through a float.
 
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +9,30 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::version::VersionRecord;
+use crate::limits::MAX_BATCHED_REQUESTS;
 use crate::message::{OpId, PeerRequest, PeerResponse, Token};
 use crate::names::{Boot, Key, NodeId};
 
-/// JSON of a [`PeerRequest`].
+/// JSON of one or several [`PeerRequest`]s. A message is a list of these.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum RequestRecord {
     Open { key: KeyRecord, window: Duration },
-    Begin { token: TokenRecord, key: KeyRecord },
-    End { token: TokenRecord, key: KeyRecord },
-    Drop { key: KeyRecord },
+    Begin(StepRecord),
+    End(StepRecord),
+    Drop { bucket: String, paths: Vec<String> },
     Released { boot: u64 },
+}
+
+/// Begins or ends of writes of one process in one bucket.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepRecord {
+    node: u64,
+    process: u64,
+    bucket: String,
+    /// Numbers of the writes, and paths.
+    writes: Vec<(u64, String)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,14 +40,6 @@ enum RequestRecord {
 struct KeyRecord {
     bucket: String,
     path: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokenRecord {
-    node: u64,
-    process: u64,
-    op: u64,
 }
 
 /// JSON of a [`PeerResponse`].
@@ -91,70 +96,179 @@ impl From<KeyRecord> for Key {
     }
 }
 
-impl From<Token> for TokenRecord {
-    fn from(token: Token) -> Self {
+impl StepRecord {
+    fn of(token: Token, key: &Key) -> Self {
         Self {
             node: token.node.0,
             process: token.process,
-            op: token.op.0,
+            bucket: key.bucket.as_ref().to_owned(),
+            writes: vec![(token.op.0, key.path.as_ref().to_owned())],
+        }
+    }
+
+    fn takes(&self, other: &Self) -> bool {
+        (self.node, self.process, &self.bucket) == (other.node, other.process, &other.bucket)
+    }
+
+    fn writes(self) -> impl Iterator<Item = (Token, Key)> {
+        let bucket: Arc<str> = self.bucket.into();
+        let (node, process) = (NodeId(self.node), self.process);
+        self.writes.into_iter().map(move |(op, path)| {
+            let op = OpId(op);
+            let token = Token { node, process, op };
+            (token, Key::new(Arc::clone(&bucket), path))
+        })
+    }
+}
+
+impl RequestRecord {
+    fn of(request: &PeerRequest) -> Self {
+        match request {
+            PeerRequest::Open { key, window } => Self::Open {
+                key: key.clone().into(),
+                window: *window,
+            },
+            PeerRequest::Begin { token, key } => Self::Begin(StepRecord::of(*token, key)),
+            PeerRequest::End { token, key } => Self::End(StepRecord::of(*token, key)),
+            PeerRequest::Drop { key } => Self::Drop {
+                bucket: key.bucket.as_ref().to_owned(),
+                paths: vec![key.path.as_ref().to_owned()],
+            },
+            PeerRequest::Released(boot) => Self::Released { boot: boot.0 },
+        }
+    }
+
+    /// Takes in the requests of `next`, if they are of the same kind, writer and bucket; otherwise returns it.
+    fn join(&mut self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (Self::Begin(all), Self::Begin(more)) | (Self::End(all), Self::End(more))
+                if all.takes(&more) =>
+            {
+                all.writes.extend(more.writes);
+            }
+            (
+                Self::Drop { bucket, paths },
+                Self::Drop {
+                    bucket: other,
+                    paths: more,
+                },
+            ) if *bucket == other => paths.extend(more),
+            (_, next) => return Some(next),
+        }
+        None
+    }
+
+    fn requests(self) -> Vec<PeerRequest> {
+        match self {
+            Self::Open { key, window } => vec![PeerRequest::Open {
+                key: key.into(),
+                window,
+            }],
+            Self::Begin(steps) => steps
+                .writes()
+                .map(|(token, key)| PeerRequest::Begin { token, key })
+                .collect(),
+            Self::End(steps) => steps
+                .writes()
+                .map(|(token, key)| PeerRequest::End { token, key })
+                .collect(),
+            Self::Drop { bucket, paths } => {
+                let bucket: Arc<str> = bucket.into();
+                let key = |path: String| Key::new(Arc::clone(&bucket), path);
+                let keys = paths.into_iter().map(key);
+                keys.map(|key| PeerRequest::Drop { key }).collect()
+            }
+            Self::Released { boot } => vec![PeerRequest::Released(Boot(boot))],
         }
     }
 }
 
-impl From<TokenRecord> for Token {
-    fn from(record: TokenRecord) -> Self {
-        Self {
-            node: NodeId(record.node),
-            process: record.process,
-            op: OpId(record.op),
+/// What requests have in common that are one record of a message: kind, writer and bucket.
+type Group<'a> = (Discriminant<PeerRequest>, Option<(NodeId, u64)>, &'a str);
+
+/// Returns the group of a request; `None` if it is a record alone.
+fn group(request: &PeerRequest) -> Option<Group<'_>> {
+    let kind = discriminant(request);
+    match request {
+        PeerRequest::Begin { token, key } | PeerRequest::End { token, key } => {
+            Some((kind, Some((token.node, token.process)), &key.bucket))
         }
+        PeerRequest::Drop { key } => Some((kind, None, &key.bucket)),
+        PeerRequest::Open { .. } | PeerRequest::Released(_) => None,
     }
 }
 
-pub(super) fn encode_request(request: PeerRequest) -> Result<Vec<u8>, Undecodable> {
-    let record = match request {
-        PeerRequest::Open { key, window } => RequestRecord::Open {
-            key: key.into(),
-            window,
-        },
-        PeerRequest::Begin { token, key } => RequestRecord::Begin {
-            token: token.into(),
-            key: key.into(),
-        },
-        PeerRequest::End { token, key } => RequestRecord::End {
-            token: token.into(),
-            key: key.into(),
-        },
-        PeerRequest::Drop { key } => RequestRecord::Drop { key: key.into() },
-        PeerRequest::Released(boot) => RequestRecord::Released { boot: boot.0 },
+/// Returns the most bytes that `request` adds to a message in which it follows `before`.
+pub(crate) fn max_added_len(before: Option<&PeerRequest>, request: &PeerRequest) -> usize {
+    /// Braces and names of fields, and three numbers of 20 digits.
+    const RECORD: usize = 160;
+    /// Quotes, brackets and commas, and a number of 20 digits.
+    const ITEM: usize = 26;
+    let escaped = |text: &str| -> usize {
+        let length = |byte| match byte {
+            b'"' | b'\\' => 2,
+            0..0x20 => 6,
+            _ => 1,
+        };
+        text.bytes().map(length).sum()
     };
-    Ok(serde_json::to_vec(&record)?)
+    let (bucket, path) = match request {
+        PeerRequest::Open { key, .. }
+        | PeerRequest::Begin { key, .. }
+        | PeerRequest::End { key, .. }
+        | PeerRequest::Drop { key } => (&*key.bucket, &*key.path),
+        PeerRequest::Released(_) => ("", ""),
+    };
+    let item = ITEM + escaped(path);
+    let of = group(request);
+    match of.is_some() && before.and_then(group) == of {
+        true => item,
+        false => RECORD + escaped(bucket) + item,
+    }
 }
 
-pub(super) fn decode_request(bytes: &[u8]) -> Result<PeerRequest, Undecodable> {
-    Ok(match serde_json::from_slice(bytes)? {
-        RequestRecord::Open { key, window } => PeerRequest::Open {
-            key: key.into(),
-            window,
-        },
-        RequestRecord::Begin { token, key } => PeerRequest::Begin {
-            token: token.into(),
-            key: key.into(),
-        },
-        RequestRecord::End { token, key } => PeerRequest::End {
-            token: token.into(),
-            key: key.into(),
-        },
-        RequestRecord::Drop { key } => PeerRequest::Drop { key: key.into() },
-        RequestRecord::Released { boot } => PeerRequest::Released(Boot(boot)),
-    })
+pub(super) fn encode_requests(requests: &[PeerRequest]) -> Result<Vec<u8>, Undecodable> {
+    let mut records: Vec<RequestRecord> = Vec::new();
+    for request in requests {
+        let record = RequestRecord::of(request);
+        let record = match records.last_mut() {
+            Some(last) => last.join(record),
+            None => Some(record),
+        };
+        records.extend(record);
+    }
+    Ok(serde_json::to_vec(&records)?)
 }
 
-/// An error if the version has something that the protocol has no name for.
-pub(super) fn encode_response(
-    response: &PeerResponse<CurrentVersion>,
+/// Returns the bytes of a message.
+#[cfg(test)]
+pub(crate) fn encoded_len(requests: &[PeerRequest]) -> usize {
+    encode_requests(requests).map_or(0, |encoded| encoded.len())
+}
+
+/// Refuses messages without a request, and with more than [`MAX_BATCHED_REQUESTS`].
+pub(super) fn decode_requests(bytes: &[u8]) -> Result<Vec<PeerRequest>, Undecodable> {
+    let records: Vec<RequestRecord> = serde_json::from_slice(bytes)?;
+    let mut requests = Vec::new();
+    for record in records {
+        requests.extend(record.requests());
+    }
+    match requests.len() {
+        1..=MAX_BATCHED_REQUESTS => Ok(requests),
+        _ => Err(Undecodable),
+    }
+}
+
+/// An error if a version has something that the protocol has no name for.
+pub(super) fn encode_responses(
+    responses: &[PeerResponse<CurrentVersion>],
 ) -> Result<Vec<u8>, Undecodable> {
-    let record = match response {
+    let records: Result<Vec<_>, _> = responses.iter().map(response_record).collect();
+    Ok(serde_json::to_vec(&records?)?)
+}
+
+fn response_record(response: &PeerResponse<CurrentVersion>) -> Result<ResponseRecord, Undecodable> {
+    Ok(match response {
         PeerResponse::Version { version, lease } => ResponseRecord::Version {
             version: match version {
                 Some(version) => Some(VersionRecord::of(version).ok_or(Undecodable)?),
@@ -167,12 +281,18 @@ pub(super) fn encode_response(
         PeerResponse::Done => ResponseRecord::Done,
         PeerResponse::Dropped => ResponseRecord::Dropped,
         PeerResponse::Released(ended) => ResponseRecord::Released(*ended),
-    };
-    Ok(serde_json::to_vec(&record)?)
+    })
 }
 
-pub(super) fn decode_response(bytes: &[u8]) -> Result<PeerResponse<CurrentVersion>, Undecodable> {
-    Ok(match serde_json::from_slice(bytes)? {
+pub(super) fn decode_responses(
+    bytes: &[u8],
+) -> Result<Vec<PeerResponse<CurrentVersion>>, Undecodable> {
+    let records: Vec<ResponseRecord> = serde_json::from_slice(bytes)?;
+    records.into_iter().map(response_of).collect()
+}
+
+fn response_of(record: ResponseRecord) -> Result<PeerResponse<CurrentVersion>, Undecodable> {
+    Ok(match record {
         ResponseRecord::Version { version, lease } => PeerResponse::Version {
             version: match version {
                 Some(record) => Some(Arc::new(record.into_version().ok_or(Undecodable)?)),
@@ -224,21 +344,21 @@ pub(super) mod fuzz {
 
     /// What is decoded is encoded and decoded to the same.
     pub(in crate::port) fn request(bytes: &[u8]) {
-        if let Ok(request) = decode_request(bytes) {
-            let encoded = encode_request(request.clone());
+        if let Ok(requests) = decode_requests(bytes) {
+            let encoded = encode_requests(&requests);
             assert_eq!(
-                encoded.and_then(|bytes| decode_request(&bytes)),
-                Ok(request)
+                encoded.and_then(|bytes| decode_requests(&bytes)),
+                Ok(requests)
             );
         }
     }
 
     pub(in crate::port) fn response(bytes: &[u8]) {
-        if let Ok(response) = decode_response(bytes) {
-            let encoded = encode_response(&response);
+        if let Ok(responses) = decode_responses(bytes) {
+            let encoded = encode_responses(&responses);
             assert_eq!(
-                encoded.and_then(|bytes| decode_response(&bytes)),
-                Ok(response)
+                encoded.and_then(|bytes| decode_responses(&bytes)),
+                Ok(responses)
             );
         }
     }

@@ -124,12 +124,14 @@ fn number(version: &CurrentVersion) -> u64 {
 struct Network {
     nodes: Mutex<HashMap<String, ClusterNode>>,
     silent: Mutex<HashSet<String>>,
-    /// Begins and ends of writes by their recipient: in progress, and the most that were.
+    /// Messages of begins and ends of writes by their recipient: in progress, and the most that were.
     writes: Mutex<HashMap<String, (usize, usize)>>,
+    /// Messages since the start.
+    messages: AtomicUsize,
 }
 
 impl Network {
-    /// A request of a write on its way to `address`, for so long that others are sent beside it.
+    /// A message of a write on its way to `address`, for so long that others are sent beside it.
     async fn pass_write(&self, address: &str) {
         {
             let mut writes = self.writes.lock().unwrap();
@@ -167,14 +169,18 @@ impl PeerTransport for Link {
     async fn call(
         &self,
         to: &PeerAddress,
-        request: PeerRequest,
+        requests: Vec<PeerRequest>,
         alive: &(dyn Fn() + Send + Sync),
-    ) -> Result<PeerResponse<CurrentVersion>, PeerError> {
+    ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError> {
+        self.network.messages.fetch_add(1, Ordering::SeqCst);
         let node = self.reach(to).await?;
-        if matches!(request, PeerRequest::Begin { .. } | PeerRequest::End { .. }) {
+        if matches!(
+            requests[0],
+            PeerRequest::Begin { .. } | PeerRequest::End { .. }
+        ) {
             self.network.pass_write(&to.address).await;
         }
-        let mut response = node.respond(self.from, request);
+        let mut response = node.respond(self.from, requests);
         loop {
             match tokio::time::timeout(ms(50), &mut response).await {
                 Ok(response) => return Ok(response),

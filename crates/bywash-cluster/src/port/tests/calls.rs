@@ -8,6 +8,7 @@ use object_store::{Attribute, Attributes, ObjectMeta};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::limits::MAX_BATCHED_REQUESTS;
 use crate::message::{OpId, Token};
 
 fn version() -> Arc<ObjectVersion> {
@@ -83,15 +84,14 @@ async fn each_request_arrives_and_each_response_returns() {
     .await;
     let client = client();
     for response in responses() {
-        let got = client
-            .call(&port.address, requests().remove(0), &|| ())
-            .await;
-        assert_eq!(got, Ok(response));
+        let first = vec![requests().remove(0)];
+        let got = client.call(&port.address, first, &|| ()).await;
+        assert_eq!(got, Ok(vec![response]));
     }
     *all.lock().unwrap() = vec![PeerResponse::Done; 5];
     for request in requests() {
-        let got = client.call(&port.address, request, &|| ()).await;
-        assert_eq!(got, Ok(PeerResponse::Done));
+        let got = client.call(&port.address, vec![request], &|| ()).await;
+        assert_eq!(got, Ok(vec![PeerResponse::Done]));
     }
     let calls = port.service.calls.lock().unwrap();
     let expected: Vec<_> = requests()
@@ -99,6 +99,41 @@ async fn each_request_arrives_and_each_response_returns() {
         .map(|request| (CLIENT, request))
         .collect();
     assert_eq!(calls[responses().len()..], expected);
+}
+
+#[tokio::test]
+async fn requests_of_a_message_have_a_response_each_in_their_order() {
+    let port = start(Service::responding(|request| {
+        let response = match request {
+            PeerRequest::Drop { .. } => PeerResponse::Dropped,
+            PeerRequest::Open { .. } => PeerResponse::AskOrigin,
+            PeerRequest::Released(_) => PeerResponse::Released(true),
+            _ => PeerResponse::Done,
+        };
+        async { response }.boxed()
+    }))
+    .await;
+    let got = client().call(&port.address, requests(), &|| ()).await;
+    let expected = [
+        PeerResponse::AskOrigin,
+        PeerResponse::Done,
+        PeerResponse::Done,
+        PeerResponse::Dropped,
+        PeerResponse::Released(true),
+    ];
+    assert_eq!(got.unwrap(), expected);
+    let executed = port.service.executed();
+    assert_eq!(executed, requests().len());
+    // None is executed of a message with one too many.
+    let many = vec![drop_request(); MAX_BATCHED_REQUESTS];
+    let got = client().call(&port.address, many.clone(), &|| ()).await;
+    assert_eq!(got.unwrap().len(), MAX_BATCHED_REQUESTS);
+    let further = [many, vec![drop_request()]].concat();
+    for refused in [further, Vec::new()] {
+        let got = client().call(&port.address, refused, &|| ()).await;
+        assert_eq!(got, Err(PeerError::Unreachable));
+    }
+    assert_eq!(port.service.executed(), executed + MAX_BATCHED_REQUESTS);
 }
 
 #[tokio::test]
@@ -120,8 +155,9 @@ async fn slow_service_is_alive() {
             enough.notify_one();
         }
     };
-    let got = client().call(&port.address, drop_request(), &alive).await;
-    assert_eq!(got, Ok(PeerResponse::Dropped));
+    let requests = vec![drop_request()];
+    let got = client().call(&port.address, requests, &alive).await;
+    assert_eq!(got, Ok(vec![PeerResponse::Dropped]));
     assert!(seen.load(SeqCst) > 20);
 }
 

@@ -40,6 +40,29 @@ fn request() -> impl Strategy<Value = PeerRequest> {
     ]
 }
 
+/// Messages, some with requests that are one record of it.
+fn requests() -> impl Strategy<Value = Vec<PeerRequest>> {
+    let parts = (token(), key(), vec(any::<(u64, String)>(), 1..6), 0..3);
+    let joined = parts.prop_map(|(token, key, writes, kind)| {
+        let request = |(op, path): (u64, String)| {
+            let key = Key::new(Arc::clone(&key.bucket), path);
+            let op = OpId(op);
+            let token = Token { op, ..token };
+            match kind {
+                0 => PeerRequest::Begin { token, key },
+                1 => PeerRequest::End { token, key },
+                _ => PeerRequest::Drop { key },
+            }
+        };
+        writes.into_iter().map(request).collect::<Vec<_>>()
+    });
+    let any = vec(
+        prop_oneof![joined, request().prop_map(|one| vec![one])],
+        1..4,
+    );
+    any.prop_map(|messages| messages.concat())
+}
+
 fn attribute() -> impl Strategy<Value = Attribute> {
     prop_oneof![
         Just(Attribute::ContentDisposition),
@@ -131,15 +154,19 @@ fn peer_read() -> impl Strategy<Value = PeerRead> {
 
 proptest! {
     #[test]
-    fn requests_are_decoded_to_what_was_encoded(request in request()) {
-        let encoded = wire::encode_request(request.clone()).unwrap();
-        prop_assert_eq!(wire::decode_request(&encoded), Ok(request));
+    fn requests_are_decoded_to_what_was_encoded(requests in requests()) {
+        let encoded = wire::encode_requests(&requests).unwrap();
+        let mut before = None;
+        let added = |request| wire::max_added_len(before.replace(request), request);
+        let max: usize = requests.iter().map(added).sum();
+        prop_assert!(encoded.len() <= max + 2, "{} > {max}", encoded.len());
+        prop_assert_eq!(wire::decode_requests(&encoded), Ok(requests));
     }
 
     #[test]
-    fn responses_are_decoded_to_what_was_encoded(response in response()) {
-        let encoded = wire::encode_response(&response).unwrap();
-        prop_assert_eq!(wire::decode_response(&encoded), Ok(response));
+    fn responses_are_decoded_to_what_was_encoded(responses in vec(response(), 0..4)) {
+        let encoded = wire::encode_responses(&responses).unwrap();
+        prop_assert_eq!(wire::decode_responses(&encoded), Ok(responses));
     }
 
     #[test]
@@ -168,17 +195,17 @@ fn ranges_paths_and_dates_that_are_none_are_refused() {
     }
     let version = |modified: &str| {
         format!(
-            r#"{{"version":{{"version":{{"path":"a","size":1,"modified":{modified}}},"lease":{{"secs":0,"nanos":0}}}}}}"#
+            r#"[{{"version":{{"version":{{"path":"a","size":1,"modified":{modified}}},"lease":{{"secs":0,"nanos":0}}}}}}]"#
         )
     };
-    assert!(wire::decode_response(version("[0,0]").as_bytes()).is_ok());
+    assert!(wire::decode_responses(version("[0,0]").as_bytes()).is_ok());
     for bad in ["[9223372036854775807,0]", "[0,4294967295]", "[0.5,0]"] {
         assert!(
-            wire::decode_response(version(bad).as_bytes()).is_err(),
+            wire::decode_responses(version(bad).as_bytes()).is_err(),
             "{bad}"
         );
     }
     // Nesting is no way to exhaust the stack.
     let deep = "[".repeat(60_000);
-    assert!(wire::decode_request(deep.as_bytes()).is_err());
+    assert!(wire::decode_requests(deep.as_bytes()).is_err());
 }

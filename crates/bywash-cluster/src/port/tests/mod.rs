@@ -92,9 +92,13 @@ impl Service {
 
 #[async_trait]
 impl PeerService for Service {
-    async fn respond(&self, from: NodeId, request: PeerRequest) -> Response {
-        self.calls.lock().unwrap().push((from, request.clone()));
-        (self.respond)(request).await
+    async fn respond(&self, from: NodeId, requests: Vec<PeerRequest>) -> Vec<Response> {
+        let mut responses = Vec::new();
+        for request in requests {
+            self.calls.lock().unwrap().push((from, request.clone()));
+            responses.push((self.respond)(request).await);
+        }
+        responses
     }
 
     async fn read(
@@ -194,7 +198,8 @@ fn drop_request() -> PeerRequest {
 }
 
 async fn call(client: &PeerClient, to: &PeerAddress) -> Result<Response, PeerError> {
-    client.call(to, drop_request(), &|| ()).await
+    let responses = client.call(to, vec![drop_request()], &|| ()).await;
+    responses.map(|mut responses| responses.remove(0))
 }
 
 /// A read of the first `length` bytes of an object.
@@ -230,7 +235,7 @@ async fn raw_server(body: Vec<u8>) -> PeerAddress {
         let (socket, _) = listener.accept().await.unwrap();
         let mut stream = tls.accept(socket).await.unwrap();
         read_request(&mut stream).await;
-        let head = "HTTP/1.1 200 OK\r\nbywash-protocol: 1\r\nconnection: close\r\n\r\n";
+        let head = "HTTP/1.1 200 OK\r\nbywash-protocol: 2\r\nconnection: close\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&body).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -240,10 +245,10 @@ async fn raw_server(body: Vec<u8>) -> PeerAddress {
     address(port)
 }
 
-/// Reads a request, the body of which is JSON of one object.
+/// Reads a request, the body of which is JSON of a list or an object.
 async fn read_request(stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
     let mut bytes = Vec::new();
-    while !bytes.ends_with(b"}") {
+    while !bytes.ends_with(b"}") && !bytes.ends_with(b"]") {
         let read = stream.read_buf(&mut bytes).await.unwrap();
         assert!(read > 0, "the request ends early");
     }
@@ -267,7 +272,7 @@ async fn raw_exchange(port: &Running, bytes: &[u8]) -> String {
 fn raw_request(path: &str, body: &str, change: (&str, &str)) -> String {
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-length: {}\r\n\
-         bywash-protocol: 1\r\nbywash-cluster: test\r\n\
+         bywash-protocol: 2\r\nbywash-cluster: test\r\n\
          bywash-from: 0000000000000002/0000000000000016\r\n\
          bywash-to: 0000000000000001/000000000000000b\r\n\r\n",
         body.len()

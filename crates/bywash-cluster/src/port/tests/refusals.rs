@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::MAX_CALL_BYTES;
 
-const DROP: &str = r#"{"drop":{"key":{"bucket":"b","path":"k"}}}"#;
+const DROP: &str = r#"[{"drop":{"bucket":"b","paths":["k"]}}]"#;
 const BLOCK: &str =
     r#"{"bucket":"b","path":"a/b","e_tag":"1","size":9,"start":0,"end":9,"peek":false}"#;
 
@@ -142,8 +142,13 @@ async fn another_cluster_etcd_or_registration_is_refused() {
     assert_eq!(port.service.executed(), executed);
     // The word of an earlier process is asked for by its registration.
     let word = PeerRequest::Released(Boot(10));
-    let got = client.call(&earlier, word, &|| ()).await;
-    assert_eq!(got, Ok(PeerResponse::Done));
+    let got = client.call(&earlier, vec![word.clone()], &|| ()).await;
+    assert_eq!(got, Ok(vec![PeerResponse::Done]));
+    // Nothing else comes with it.
+    let got = client
+        .call(&earlier, vec![word, drop_request()], &|| ())
+        .await;
+    assert_eq!(got, Err(PeerError::Unreachable));
 }
 
 #[tokio::test]
@@ -156,8 +161,8 @@ async fn heads_and_bodies_that_are_not_of_the_protocol_are_refused() {
     let padded = |length| DROP.to_owned() + &" ".repeat(length - DROP.len());
     let long = padded(MAX_CALL_BYTES + 1);
     for (path, body, change, expected) in [
-        ("/v1/call", DROP, ("protocol: 1", "protocol: 2"), "426"),
-        ("/v1/call", DROP, ("bywash-protocol: 1\r\n", ""), "426"),
+        ("/v1/call", DROP, ("protocol: 2", "protocol: 1"), "426"),
+        ("/v1/call", DROP, ("bywash-protocol: 2\r\n", ""), "426"),
         ("/v1/call", DROP, ("cluster: test", "cluster: prod"), "421"),
         ("/v1/call", DROP, ("bywash-cluster: test\r\n", ""), "421"),
         ("/v1/call", DROP, ("000b", "000c"), "409"),
@@ -167,6 +172,7 @@ async fn heads_and_bodies_that_are_not_of_the_protocol_are_refused() {
         ("/v1/call", DROP, ("000b", "b"), "400"),
         ("/v1/call", DROP, ("host: node", "bywash-etcd: 7"), "400"),
         ("/v1/call", "{}", ("", ""), "400"),
+        ("/v1/call", "[]", ("", ""), "400"),
         ("/v1/call", BLOCK, ("", ""), "400"),
         ("/v1/blocks", DROP, ("", ""), "400"),
         ("/v1/other", DROP, ("", ""), "404"),

@@ -201,11 +201,14 @@ async fn flipped_bit_early_end_and_further_bytes_are_errors() {
 #[tokio::test]
 async fn responses_that_are_not_of_the_protocol_are_unreachable() {
     let mut writer = frame::FrameWriter::new();
-    let response = writer.response(b"\"done\"").unwrap();
+    let response = writer.response(b"[\"done\"]").unwrap();
     let data = writer.data(&mut Bytes::from_static(b"1")).concat();
-    let wrong = frame::FrameWriter::new().response(b"\"gone\"").unwrap();
+    let other = |text: &[u8]| frame::FrameWriter::new().response(text).unwrap().to_vec();
+    let wrong = other(b"[\"gone\"]");
+    // As many responses as requests.
+    let (none, two) = (other(b"[]"), other(b"[\"done\",\"done\"]"));
     let further = [&response[..], &data[..]].concat();
-    for body in [wrong.to_vec(), further, data, vec![9; 100], Vec::new()] {
+    for body in [wrong, none, two, further, data, vec![9; 100], Vec::new()] {
         let to = raw_server(body.clone()).await;
         let got = call(&client(), &to).await;
         assert_eq!(got, Err(PeerError::Unreachable), "{body:?}");
