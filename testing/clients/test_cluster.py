@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 import requests
@@ -194,4 +196,41 @@ def test_what_one_node_has_alone_is_refused(tmp_path):
     key.chmod(0o644)
     assert "other users" in bywash("serve", *options, "s3://data", fails=True)
     key.chmod(0o600)
-    assert "etcd" in bywash("serve", *options, "s3://data", fails=True)
+    other = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    Thread(target=other.serve_forever, daemon=True).start()
+    options[1] = f"etcd://127.0.0.1:{other.server_port}/demo"
+    refused = bywash("serve", *options, "s3://data", fails=True)
+    assert "--cluster: etcd at" in refused and "refused a request" in refused
+    other.shutdown()
+
+
+def test_a_node_starts_without_etcd_and_joins_later(cluster):
+    first, second, third = cluster.nodes
+    first.s3.put_object(Bucket=BUCKET, Key="a", Body=b"one")
+    third.kill()
+    cluster.etcd.process.child.send_signal(signal.SIGSTOP)
+    until("authority has ended", lambda: first.stats()["cluster"]["authority_left_ms"] == 0, 30)
+    third.start()
+    assert requests.get(third.admin + "/healthz", timeout=10).status_code == 200
+    ready = requests.get(third.admin + "/readyz", timeout=10)
+    assert ready.status_code == 503 and ready.text.startswith("joining: etcd at http://"), ready.text
+    assert any("start etcd, or correct --cluster" in line for line in third.process.seen)
+    assert body(third, "a") == b"one"
+    first.s3.put_object(Bucket=BUCKET, Key="a", Body=b"two")
+    assert body(third, "a") == b"two"
+    cluster.etcd.process.child.send_signal(signal.SIGCONT)
+    cluster.settled(3)
+    assert requests.get(third.admin + "/readyz", timeout=10).text == "ready\n"
+    third.s3.put_object(Bucket=BUCKET, Key="a", Body=b"three")
+    assert body(first, "a") == body(second, "a") == b"three"
+
+
+def test_the_last_node_ends_at_once(tmp_path, request):
+    cluster = Cluster(tmp_path, request, nodes=1)
+    (node,) = cluster.nodes
+    node.kill()
+    node.arguments[node.arguments.index("--drain") + 1] = "60s"
+    node.start()
+    began = time.monotonic()
+    assert node.stop() == 0
+    assert time.monotonic() - began < 20

@@ -595,6 +595,7 @@ impl Servers {
             ended = &mut self.s3 => return Err(gone("S3", ended)),
             ended = &mut self.gcs => return Err(gone("GCS", ended)),
             ended = &mut self.console => return Err(gone("admin", ended)),
+            refused = RunningNode::refused(node) => return Err(refused),
         };
         if let Some(node) = node {
             tracing::info!("{name}: leaving the cluster");

@@ -251,11 +251,11 @@ async fn restrict_browsers(mut response: Response) -> Response {
 /// Whether a load balancer may send requests here: not while a node of a cluster joins or leaves.
 async fn ready(State(engine): State<Engine>) -> impl IntoResponse {
     match engine.cluster_status() {
-        Some(status) if status.state != "up" => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            [NO_STORE],
-            format!("{}\n", status.state),
-        ),
+        Some(status) if status.state != "up" => {
+            let reason = status.etcd_failure.map(|failure| format!(": {failure}"));
+            let text = format!("{}{}\n", status.state, reason.unwrap_or_default());
+            (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], text)
+        }
         _ => (StatusCode::OK, [NO_STORE], "ready\n".to_owned()),
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::cluster::{Cluster, PeerRead, PeerReadError};
 use bywash::{Engine, Origin, available_memory};
-use bywash_cluster::etcd::{ClusterName, Etcd, EtcdUploads};
+use bywash_cluster::etcd::{ClusterName, Etcd, EtcdError, EtcdUploads};
 use bywash_cluster::{
     BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
     PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings, Settings as MachineSettings,
@@ -44,7 +44,7 @@ pub(super) struct ClusterParts {
 }
 
 impl ClusterParts {
-    /// Binds the port, asks etcd for its version and joins; `None` without `--cluster`.
+    /// Binds the port, asks etcd for its version and joins, as soon as etcd responds; `None` without `--cluster`.
     pub(super) async fn join(settings: &Settings, data: &DataDir) -> Result<Option<Self>, Failure> {
         let Some(cluster) = &settings.cluster else {
             return Ok(None);
@@ -65,9 +65,13 @@ impl ClusterParts {
                 .map_err(|error| Failure::failed(format!("--cluster: {error}")))
         };
         let etcd = connect()?;
-        etcd.check_versions()
-            .await
-            .map_err(|error| Failure::failed(format!("--cluster: {error}")))?;
+        match etcd.check_versions().await {
+            Ok(()) => {}
+            Err(error) if error.may_pass() => tracing::warn!(
+                "{error}; the node starts without it, is not ready, and joins when etcd responds: start etcd, or correct --cluster"
+            ),
+            Err(error) => return Err(refused(&error)),
+        }
         let memory = settings.memory.bytes(available_memory());
         let weight = u32::try_from(memory >> 20).unwrap_or(u32::MAX).max(1);
         let objects = (memory >> 20)
@@ -142,6 +146,10 @@ impl ClusterParts {
     }
 }
 
+fn refused(error: &EtcdError) -> Failure {
+    Failure::failed(format!("--cluster: {error}"))
+}
+
 /// A node that serves.
 pub(super) struct RunningNode {
     node: ClusterNode,
@@ -169,7 +177,16 @@ impl RunningNode {
         self.uploads.clone()
     }
 
-    /// Serves the blocks in memory to other nodes for the rest of `--drain`. A signal ends it.
+    /// Returns the failure of a node whose etcd, which did not respond at the start, is none that may be used. Otherwise never
+    /// returns.
+    pub(super) async fn refused(node: Option<&Self>) -> Failure {
+        match node {
+            Some(node) => refused(&*node.node.refused().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Serves the blocks in memory to other nodes for the rest of `--drain`, or until no other is left. A signal ends it.
     pub(super) async fn drain(node: Option<Self>, signals: &mut Signals) -> Result<(), Failure> {
         let Some(node) = node else {
             return Ok(());
@@ -178,10 +195,10 @@ impl RunningNode {
         let rest = node.drain.saturating_sub(since);
         tracing::info!(
             seconds = rest.as_secs(),
-            "blocks in memory are served to other nodes"
+            "blocks in memory are served to other nodes, if there are any"
         );
         let served = async {
-            tokio::time::sleep(rest).await;
+            let _ = tokio::time::timeout(rest, node.node.until_alone()).await;
             node.stop.send_replace(true);
             let _ = node.serving.await;
         };
@@ -214,8 +231,28 @@ impl BlockSource for EngineBlocks {
 mod tests {
     use rustix::process::{Signal, getpid, kill_process};
 
+    use super::super::cluster_settings::DEFAULT_DRAIN;
+    use super::super::databases::CLOSE_DEADLINE;
+    use super::super::{DISK_DEADLINE, DRAIN_DEADLINE, DRAIN_GRACE};
     use super::*;
     use crate::failure::Kind;
+
+    #[test]
+    fn unit_of_systemd_gives_a_node_the_time_to_stop() {
+        let unit = include_str!("../../../../packaging/bywash.service");
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("TimeoutStopSec="));
+        let given = Duration::from_secs(line.unwrap().parse().unwrap());
+        // A registration is revoked within a second; the port lets requests end.
+        let leave = LEAVE + Duration::from_secs(1);
+        let closing = DRAIN_DEADLINE + DRAIN_GRACE + DISK_DEADLINE + CLOSE_DEADLINE;
+        let ended = leave + DEFAULT_DRAIN.max(closing) + PortSettings::DEFAULT.drain;
+        assert!(given > ended, "{given:?} is given, {ended:?} may be needed");
+        // What docs/operations.md and the unit state.
+        assert!(closing < Duration::from_secs(15));
+        assert_eq!(given, DEFAULT_DRAIN + Duration::from_secs(15));
+    }
 
     #[tokio::test]
     async fn signal_ends_what_a_server_that_stops_waits_for() {

@@ -15,7 +15,7 @@ use super::settings::{Access, BucketSettings, address};
 use crate::failure::Failure;
 
 /// Time for which a stopped node still serves the blocks in its memory to other nodes.
-const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 /// Port of etcd for clients.
 const ETCD_PORT: u16 = 2379;
 

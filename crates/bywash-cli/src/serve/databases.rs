@@ -37,7 +37,7 @@ const HISTORY_BUCKET: &str = "bywash-history";
 const HISTORY_ONLY_READ: &str =
     "it is the server's own history, which the server alone writes; write to another bucket";
 /// Max time for the databases to flush and close after the servers have ended.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
+pub(super) const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
 /// Max time of that for a flush. Then the rows stay in the log.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(2);
 

@@ -45,8 +45,9 @@ impl VersionAuthority for ClusterNode {
     }
 
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn> {
+        let known = self.core.start.knows_members().await;
         let view = self.core.buckets.read().get(bucket).cloned();
-        Box::new(Turn::begin(Arc::clone(&self.core), view, &paths).await)
+        Box::new(Turn::begin(Arc::clone(&self.core), view, known, &paths).await)
     }
 
     fn status(&self) -> Option<ClusterStatus> {

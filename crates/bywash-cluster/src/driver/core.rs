@@ -17,6 +17,7 @@ use super::buckets::Buckets;
 use super::clock::boottime;
 use super::counters::Counters;
 use super::directory::Directory;
+use super::join::Start;
 use super::publish::Published;
 use super::requests::WritePlaces;
 use super::status::EtcdHealth;
@@ -52,6 +53,7 @@ pub(super) struct Core {
     pub(super) generation: Mutex<u64>,
     /// The keys are to be listed at once.
     pub(super) relist: Notify,
+    pub(super) start: Start,
     /// Failures of other nodes as sources of blocks.
     pub(super) suspects: Mutex<Suspects>,
     pub(super) counters: Counters,
@@ -153,6 +155,7 @@ impl Core {
             record_changed: Notify::new(),
             generation: Mutex::default(),
             relist: Notify::new(),
+            start: Start::new(),
             suspects: Mutex::default(),
             counters: Counters::default(),
             health: Mutex::default(),

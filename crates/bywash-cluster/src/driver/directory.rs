@@ -162,6 +162,13 @@ impl Directory {
         }
     }
 
+    /// Returns whether another node is up, or joins.
+    pub(super) fn has_others(&self) -> bool {
+        let stays = |record: &Record| record.state != MemberState::Leaving;
+        let mut others = self.members.iter().filter(|(of, _)| of.node != self.own);
+        others.any(|(_, registered)| registered.record.as_ref().is_some_and(stays))
+    }
+
     pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &Registered)> {
         self.members.iter()
     }

@@ -47,6 +47,13 @@ impl ClusterNode {
         }
     }
 
+    /// Waits until no other node is left that may ask this one for blocks: one that is up, or joins.
+    pub async fn until_alone(&self) {
+        while self.core.directory.lock().has_others() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Revokes the lease of the registration, with which its key is deleted.
     async fn deregister(&self, until: Instant) -> bool {
         /// Time for one request, also when the limit has passed.

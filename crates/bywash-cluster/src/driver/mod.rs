@@ -12,6 +12,7 @@ mod core;
 mod counters;
 mod directory;
 mod identity;
+mod join;
 mod leave;
 mod publish;
 mod requests;
@@ -69,8 +70,8 @@ impl Drop for Tasks {
 }
 
 impl ClusterNode {
-    /// Starts a node. Returns at once: until it is registered and has read the list of members, reads ask the origin and writes
-    /// wait for their window. Called in a runtime, on which its tasks run.
+    /// Starts a node. Returns at once: until it is registered, reads ask the origin and writes wait for their window; writes before
+    /// it has read the list of members wait for a holder. Called in a runtime, on which its tasks run.
     #[must_use]
     pub fn start(etcd: Etcd, settings: DriverSettings, transport: Arc<dyn PeerTransport>) -> Self {
         let DriverSettings {
@@ -81,6 +82,7 @@ impl ClusterNode {
         let published = Published::new(address, weight, machine.process);
         let core = Arc::new(Core::new(machine, etcd, transport, published));
         let tasks = vec![
+            tokio::spawn(Arc::clone(&core).run_version_check()),
             tokio::spawn(Arc::clone(&core).run_timers()),
             tokio::spawn(Arc::clone(&core).run_view()),
             tokio::spawn(Arc::clone(&core).run_publisher()),

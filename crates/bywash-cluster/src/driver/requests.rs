@@ -44,6 +44,11 @@ impl WritePlaces {
 impl Core {
     pub(super) async fn ask_etcd(self: Arc<Self>, call: CallId, request: EtcdRequest) {
         match request {
+            EtcdRequest::Register if !self.start.is_accepted() => {
+                // Authority would count from now, so it is sent anew.
+                self.start.accepted().await;
+                return self.handle(Event::Etcd(call, EtcdReply::Unknown));
+            }
             EtcdRequest::Register => {
                 let double = self.directory.lock().double(self.process);
                 if let Some(address) = double {
@@ -122,6 +127,7 @@ impl Core {
         let mut generation = self.generation.lock();
         *generation += 1;
         self.directory.lock().clear();
+        self.start.set_listed(false);
         self.review();
         self.handle(Event::ClusterChanged);
         drop(generation);

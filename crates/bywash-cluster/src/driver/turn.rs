@@ -1,6 +1,7 @@
 //! A write of one or several objects, from before the origin has it until no node returns what it replaced.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash::EngineError;
@@ -29,10 +30,11 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Begins a write of `paths`. Dropped before it returns, the write ends in doubt.
+    /// Begins a write of `paths`. `known`: the node has read the list of members. Dropped before it returns, the write ends in doubt.
     pub(super) async fn begin(
         core: Arc<Core>,
         view: Option<Arc<BucketView>>,
+        known: bool,
         paths: &[Path],
     ) -> Self {
         let mut turn = Self {
@@ -48,7 +50,13 @@ impl Turn {
         if !view.drops.is_empty() {
             turn.drops = (view.drops.clone(), keys.clone());
         }
-        let Some(window) = view.write_window else {
+        // A member that is not known may have any.
+        let window = if known {
+            view.write_window
+        } else {
+            Some(Duration::MAX)
+        };
+        let Some(window) = window else {
             return turn;
         };
         let names = paths.iter().map(Path::to_string);

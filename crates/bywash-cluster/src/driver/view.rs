@@ -21,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Returns between half of `time` and all of it, so that nodes do not come all at once.
-fn jittered(time: Duration) -> Duration {
+pub(super) fn jittered(time: Duration) -> Duration {
     let part: f64 = rand::random();
     time.mul_f64(0.5 + part / 2.0)
 }
@@ -29,6 +29,7 @@ fn jittered(time: Duration) -> Duration {
 impl Core {
     /// Lists and watches. Never returns.
     pub(super) async fn run_view(self: Arc<Self>) {
+        self.start.accepted().await;
         let mut pause = FIRST_PAUSE;
         let mut revision = 0;
         loop {
@@ -101,6 +102,7 @@ impl Core {
         }
         self.review();
         self.handle(Event::View(listed.revision, listed.change.clone()));
+        self.start.set_listed(true);
         self.set_state(MemberState::Up);
         true
     }

@@ -78,9 +78,10 @@ impl Etcd {
     /// Checks the version that each endpoint states, those that respond.
     ///
     /// # Errors
-    /// If one is refused, or none responds.
+    /// If one is refused, or none responds with a version: rather the error of one that is no etcd than of one that
+    /// [may respond later](EtcdError::may_pass).
     pub async fn check_versions(&self) -> Result<(), EtcdError> {
-        let mut result = None;
+        let mut result: Option<Result<(), EtcdError>> = None;
         for endpoint in &self.endpoints {
             let request = self.http.get(address(endpoint, "version"));
             match self.send::<VersionResponse>(endpoint, request).await {
@@ -88,9 +89,11 @@ impl Etcd {
                     check_version(&version.etcdserver)?;
                     result = Some(Ok(()));
                 }
-                Err(error) => {
-                    result.get_or_insert(Err(error));
-                }
+                Err(error) => match &result {
+                    Some(Ok(())) => {}
+                    Some(Err(_)) if error.may_pass() => {}
+                    _ => result = Some(Err(error)),
+                },
             }
         }
         result.unwrap_or(Ok(()))

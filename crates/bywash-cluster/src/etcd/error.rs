@@ -53,6 +53,19 @@ pub enum EtcdError {
     },
 }
 
+impl EtcdError {
+    /// Returns whether the same request may succeed later without a change of settings: etcd does not respond, or a proxy in front of it
+    /// states that it is not available.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::NoResponse { .. } => true,
+            Self::Refused { status, .. } => *status >= 500,
+            _ => false,
+        }
+    }
+}
+
 pub(super) fn bad(endpoint: &Url, message: &str) -> EtcdError {
     EtcdError::BadResponse {
         endpoint: endpoint.clone(),

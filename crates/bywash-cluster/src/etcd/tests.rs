@@ -279,6 +279,29 @@ async fn old_version_is_refused() {
 }
 
 #[tokio::test]
+async fn address_that_is_no_etcd_is_another_error_than_an_etcd_that_does_not_respond() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = Url::parse(&format!("http://{}", socket.local_addr().unwrap())).unwrap();
+    drop(socket);
+    let (fake, endpoint) = Fake::start("3.6.16").await;
+    let other = endpoint.join("other").unwrap();
+    for (endpoints, expected) in [
+        (vec![gone.clone()], Some(true)),
+        (vec![gone.clone(), other.clone()], Some(false)),
+        (vec![other.clone(), gone.clone()], Some(false)),
+        (vec![other, endpoint.clone()], None),
+        (vec![endpoint.clone(), gone], None),
+    ] {
+        let checked = client(1, &endpoints).check_versions().await;
+        assert_eq!(checked.err().map(|error| error.may_pass()), expected);
+    }
+    // A proxy in front of it.
+    fake.set_down(true);
+    let silent = client(1, &[endpoint]).check_versions().await.unwrap_err();
+    assert!(silent.may_pass(), "{silent}");
+}
+
+#[tokio::test]
 async fn restored_cluster_is_reported_once() {
     let (fake, endpoint) = Fake::start("3.6.16").await;
     let etcd = client(1, &[endpoint]);

@@ -3,6 +3,7 @@
 
 mod bytes_of_peers;
 mod members;
+mod start;
 mod versions;
 
 use std::collections::{HashMap, HashSet};
