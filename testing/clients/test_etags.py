@@ -6,7 +6,7 @@ import hashlib
 import zlib
 
 import pytest
-from harness import MIB, Bywash, error, payload
+from harness import MIB, S3_ORIGINS, Bywash, error, payload
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,24 @@ def test_conditional_deletes(kept):
     response = kept.s3.delete_objects(Bucket="kept", Delete={"Objects": objects})
     assert [entry["Key"] for entry in response["Deleted"]] == ["a"]
     assert [(entry["Key"], entry["Code"]) for entry in response["Errors"]] == [("b", "PreconditionFailed")]
+
+
+@pytest.mark.parametrize("kind", S3_ORIGINS)
+def test_conditional_deletes_over_s3_are_decided_there_or_refused(request, start, kind):
+    """versitygw heeds conditions of deletes, moto ignores them."""
+    origin = request.getfixturevalue(kind)
+    origin.s3.create_bucket(Bucket="suite-deletes")
+    heeded = kind == "versitygw"
+    setting = {"AWS_CONDITIONAL_DELETE": "etag"} if heeded else {}
+    server = start("s3://suite-deletes", env=origin.environment() | setting)
+    name = {"Bucket": "suite-deletes", "Key": "key"}
+    found = server.s3.put_object(**name, Body=b"data")["ETag"]
+    delete = server.s3.delete_object
+    assert error(delete, **name, IfMatch='"0123"') == (("PreconditionFailed", 412) if heeded else ("NotImplemented", 501))
+    assert origin.s3.head_object(**name)["ETag"] == found
+    if heeded:
+        delete(**name, IfMatch=found)
+        assert error(origin.s3.head_object, **name) == ("404", 404)
 
 
 def test_conditional_writes_in_all_combinations(kept):

@@ -1,5 +1,8 @@
 //! The JSON API of Google's storage: buckets, objects, conditions, listings, copies.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bywash_gateway::{GcsConfig, S3Config};
 use serde_json::{Value, json};
 
@@ -305,6 +308,42 @@ async fn conditions_become_the_origins_own() {
             412,
             "conditionNotMet",
         );
+    }
+}
+
+#[tokio::test]
+async fn deletion_of_a_generation_over_s3_is_decided_by_the_store_or_refused() {
+    let objects = bywash_sim::server::s3::S3::new();
+    let store = bywash_sim::server::Server::start(Arc::clone(&objects) as Arc<_>);
+    let store = store.await.unwrap();
+    let object = "/storage/v1/b/cloud/o/part";
+    for (setting, name) in [None, Some("etag")]
+        .into_iter()
+        .flat_map(|setting| ["generation", "ifGenerationMatch"].map(|name| (setting, name)))
+    {
+        let server = GcsServer::start().await;
+        crate::s3_origin::mount_cloud_with(&server.engine, &store, setting);
+        server.put_object("cloud", "part", b"part").await;
+        let found = document(&server.get(object).await.expect(200));
+        let query = format!("{name}={}", found["generation"].as_str().unwrap());
+        let delete = || server.send_owned("DELETE", format!("{object}?{query}"), b"");
+        if setting.is_none() {
+            let response = delete().await;
+            assert!(response.text().contains("aws_conditional_delete"));
+            refused(response, 400, "notImplemented");
+            continue;
+        }
+        // Another program replaces the version that the server knows.
+        let replaced = |bytes: &'static [u8]| {
+            let put = objects.objects();
+            put.put("data", "part", bytes.into(), BTreeMap::new(), |_| true);
+        };
+        replaced(b"other");
+        refused(delete().await, 412, "conditionNotMet");
+        assert!(objects.objects().get("data", "part").is_some());
+        replaced(b"part");
+        delete().await.expect(204);
+        assert!(objects.objects().get("data", "part").is_none());
     }
 }
 

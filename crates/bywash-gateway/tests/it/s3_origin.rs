@@ -64,6 +64,11 @@ async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
 
 /// Mounts a store as the bucket `cloud`.
 pub(crate) fn mount_cloud(engine: &Engine, store: &Store) {
+    mount_cloud_with(engine, store, None);
+}
+
+/// Mounts a store as the bucket `cloud`, with this setting of conditional deletes.
+pub(crate) fn mount_cloud_with(engine: &Engine, store: &Store, conditional_delete: Option<&str>) {
     let builder = AmazonS3Builder::new()
         .with_endpoint(store.url())
         .with_bucket_name("data")
@@ -71,6 +76,7 @@ pub(crate) fn mount_cloud(engine: &Engine, store: &Store) {
         .with_secret_access_key(SECRET)
         .with_allow_http(true);
     let origin = S3Store::from_builder(builder, "data", &Path::default()).unwrap();
+    let origin = origin.with_conditional_delete(conditional_delete).unwrap();
     let consistency = Consistency::Immutable;
     engine
         .mount("cloud", Arc::new(origin), consistency)

@@ -25,6 +25,7 @@ mod put_checksums;
 mod refused_lists;
 mod resumes;
 mod s3_checksums;
+mod s3_deletes;
 mod s3_tags;
 mod scratch;
 mod simulation;

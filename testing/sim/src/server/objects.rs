@@ -156,10 +156,22 @@ impl Objects {
             Method::GET if key.is_empty() => self.list(request, &bucket),
             Method::GET | Method::HEAD => self.read(request, &bucket, &key, dialect),
             Method::PUT => self.write(request, &bucket, &key, dialect),
-            Method::DELETE if self.delete(&bucket, &key) => HttpResponse::status(204),
-            Method::DELETE => error_response(404, "NoSuchKey"),
+            Method::DELETE => self.remove(request, (bucket, key)),
             _ => error_response(405, "MethodNotAllowed"),
         }
+    }
+
+    /// Removes an object if it meets the conditions of the request.
+    fn remove(&self, request: &HttpRequest, name: (String, String)) -> HttpResponse {
+        let mut inner = self.inner.lock();
+        let Some(current) = inner.objects.get(&name) else {
+            return error_response(404, "NoSuchKey");
+        };
+        if !preconditions_hold(request, Some(current)) {
+            return error_response(412, "PreconditionFailed");
+        }
+        inner.objects.remove(&name);
+        HttpResponse::status(204)
     }
 
     fn write(

@@ -4,6 +4,7 @@
 //! completion conditional.
 
 mod client;
+mod delete;
 mod multipart;
 mod part_urls;
 mod profile;
@@ -33,7 +34,9 @@ use self::put::{CheckedPuts, is_on, is_special};
 use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
-use super::interface::{CompleteOptions, ListedParts, Origin, PartBody, UploadedPart};
+use super::interface::{
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+};
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
 };
@@ -63,6 +66,8 @@ pub struct S3Client {
     tagless: bool,
     /// Minimum bytes of a part, except the last.
     min_part: u64,
+    /// The server heeds If-Match of a DELETE.
+    conditional_delete: bool,
     /// Time beyond the stall limit that a completion may take without sending a byte.
     joining: Duration,
 }
@@ -86,7 +91,9 @@ impl S3Store {
     /// Opens `bucket` with the settings of [`builder_from_env`]. Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
         let builder = builder_from_env()?.with_bucket_name(bucket);
-        Self::from_builder(builder, bucket, prefix)
+        let conditional_delete = std::env::var(delete::VARIABLE).ok();
+        Self::from_builder(builder, bucket, prefix)?
+            .with_conditional_delete(conditional_delete.as_deref())
     }
 
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
@@ -98,6 +105,7 @@ impl S3Store {
             return Self::from_env(bucket, prefix);
         }
         let (profile, options) = options.split_off(&["profile", "aws_profile"]);
+        let (conditional_delete, options) = options.split_off(&delete::SETTING);
         let mut builder = AmazonS3Builder::new();
         for (key, value) in options.keys("s3")? {
             builder = builder.with_config(key, value);
@@ -105,7 +113,8 @@ impl S3Store {
         if let Some(name) = profile {
             builder = find_profile(Some(&name))?.fill(builder);
         }
-        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
+        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?
+            .with_conditional_delete(conditional_delete.as_deref())
     }
 
     /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
@@ -124,6 +133,7 @@ impl S3Store {
         let special = is_special(&builder);
         let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
+        let conditional_delete = delete::is_amazon(&builder);
         let client = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -136,6 +146,7 @@ impl S3Store {
             http,
             unsigned,
             tagless,
+            conditional_delete,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
@@ -249,6 +260,10 @@ impl Origin for S3Store {
 
     async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
         self.write_tags(path, tags).await
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_matching(path, condition).await
     }
 
     async fn put_part(

@@ -72,14 +72,18 @@ fn refused(operation: &str, path: &Path, response: &Response) -> Error {
     if is_unknown(response.status) {
         return no_tags();
     }
-    let outcome = match ErrorDocument::parse(&response.body) {
+    outcome_of(response).into_error((STORE, operation), path, response, false)
+}
+
+/// Returns the outcome of a request for an object or its tags that was refused.
+pub(super) fn outcome_of(response: &Response) -> MultipartOutcome {
+    match ErrorDocument::parse(&response.body) {
         // Without a document too, the object does not exist: there is no upload that may have ended.
         None if response.status == StatusCode::NOT_FOUND => {
             MultipartOutcome::Refused(String::new())
         }
         _ => MultipartOutcome::of_failure(response),
-    };
-    outcome.into_error((STORE, operation), path, response, false)
+    }
 }
 
 /// Returns whether a server refused a request because the object has no tags.
@@ -88,7 +92,7 @@ fn has_none(response: &Response) -> bool {
     response.status == StatusCode::NOT_FOUND && code.as_deref() == Some("NoSuchTagSet")
 }
 
-/// Returns whether a server has no tags.
+/// Returns whether a server does not know the operation.
 pub(super) fn is_unknown(status: StatusCode) -> bool {
     [StatusCode::NOT_IMPLEMENTED, StatusCode::METHOD_NOT_ALLOWED].contains(&status)
 }
