@@ -37,7 +37,7 @@ fn name_of(operation: Operation) -> Option<&'static str> {
         | Operation::ReadObject
         | Operation::Xml(XmlOperation::Get | XmlOperation::Head) => Some("GetObject"),
         Operation::ListObjects | Operation::Xml(XmlOperation::List) => Some("ListObjectsV2"),
-        Operation::GetBucket => Some("HeadBucket"),
+        Operation::GetBucket | Operation::GetStorageLayout => Some("HeadBucket"),
         _ => None,
     }
 }

@@ -129,6 +129,7 @@ fn is_served(operation: Operation) -> bool {
     matches!(
         operation,
         Operation::GetBucket
+            | Operation::GetStorageLayout
             | Operation::DeleteBucket
             | Operation::PatchBucket
             | Operation::GetObject

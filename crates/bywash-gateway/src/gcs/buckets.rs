@@ -188,6 +188,19 @@ pub(crate) async fn get(
     describe(endpoint, &request.route.bucket, &url).await
 }
 
+/// Describes where a bucket's objects are: without folders beside their names.
+pub(crate) fn layout(endpoint: &Endpoint, request: &GcsRequest) -> GcsResult<Response<Body>> {
+    let name = &request.route.bucket;
+    endpoint.bucket(name)?;
+    resource::document(&json!({
+        "kind": "storage#storageLayout",
+        "bucket": name,
+        "location": resource::LOCATION,
+        "locationType": resource::LOCATION_TYPE,
+        "hierarchicalNamespace": { "enabled": false },
+    }))
+}
+
 pub(crate) async fn delete(
     endpoint: &Endpoint,
     request: &mut GcsRequest,

@@ -316,6 +316,7 @@ impl Endpoint {
             Operation::GetBucket => buckets::get(self, request).await,
             Operation::DeleteBucket => buckets::delete(self, request).await,
             Operation::PatchBucket => buckets::patch(self, request).await,
+            Operation::GetStorageLayout => buckets::layout(self, request),
             Operation::ListObjects => list::objects(self, request).await,
             Operation::GetObject => read::metadata(self, request).await,
             Operation::ReadObject => read::media(self, request).await,

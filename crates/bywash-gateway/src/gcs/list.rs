@@ -61,7 +61,8 @@ fn position(query: &Query) -> GcsResult<ListPosition> {
 }
 
 fn refuse_flags(query: &Query) -> GcsResult<()> {
-    let flags = ["includeFoldersAsPrefixes", "softDeleted", "versions"];
+    // `includeFoldersAsPrefixes` adds the folders of buckets with a hierarchical namespace, and managed folders: there are none.
+    let flags = ["softDeleted", "versions"];
     match flags.into_iter().find(|name| query.flag(name)) {
         None => Ok(()),
         Some(name) => Err(GcsError::not_served(format!(

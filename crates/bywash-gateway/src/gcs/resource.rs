@@ -177,6 +177,10 @@ fn crc32c(attributes: &Attributes) -> Option<String> {
         .map(|checksum| checksum.value)
 }
 
+/// Where buckets are, in the words of Google's documents.
+pub(crate) const LOCATION: &str = "US";
+pub(crate) const LOCATION_TYPE: &str = "multi-region";
+
 /// A bucket's resource.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -200,8 +204,8 @@ impl BucketResource {
             kind: "storage#bucket",
             id: info.name.clone(),
             name: info.name.clone(),
-            location: "US",
-            location_type: "multi-region",
+            location: LOCATION,
+            location_type: LOCATION_TYPE,
             storage_class: "STANDARD",
             metageneration: "1",
             time_created: time(info.created),

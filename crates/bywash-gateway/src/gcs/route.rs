@@ -19,6 +19,7 @@ pub(crate) enum Operation {
     GetBucket,
     DeleteBucket,
     PatchBucket,
+    GetStorageLayout,
     ListObjects,
     GetObject,
     ReadObject,
@@ -45,6 +46,7 @@ impl Operation {
             Self::GetBucket => "storage.buckets.get",
             Self::DeleteBucket => "storage.buckets.delete",
             Self::PatchBucket => "storage.buckets.patch",
+            Self::GetStorageLayout => "storage.buckets.getStorageLayout",
             Self::ListObjects => "storage.objects.list",
             Self::GetObject => "storage.objects.get",
             Self::ReadObject => "storage.objects.get.media",
@@ -86,7 +88,9 @@ impl Route {
     /// Finds the route of a request.
     pub(crate) fn find(parts: &Parts, query: &Query) -> GcsResult<Self> {
         let path = parts.uri.path().trim_start_matches('/');
-        if let Some(rest) = path.strip_prefix("upload/storage/v1/b/") {
+        // gcloud starts its sessions below `resumable`.
+        let upload = path.strip_prefix("resumable/").unwrap_or(path);
+        if let Some(rest) = upload.strip_prefix("upload/storage/v1/b/") {
             return Self::upload(&parts.method, rest, query);
         }
         if let Some(rest) = path.strip_prefix("download/storage/v1/b/") {
@@ -152,6 +156,9 @@ impl Route {
         };
         if of_bucket == "o" || of_bucket == "o/" {
             return is(Method::GET).then(|| Self::new(Operation::ListObjects, bucket, ""));
+        }
+        if of_bucket == "storageLayout" {
+            return is(Method::GET).then(|| Self::new(Operation::GetStorageLayout, bucket, ""));
         }
         let object = of_bucket.strip_prefix("o/")?;
         if is(Method::POST) {
@@ -242,6 +249,13 @@ mod tests {
             ("DELETE", "/storage/v1/b/data", DeleteBucket, "data", ""),
             ("PATCH", "/storage/v1/b/data", PatchBucket, "data", ""),
             ("PUT", "/storage/v1/b/data", PatchBucket, "data", ""),
+            (
+                "GET",
+                "/storage/v1/b/data/storageLayout?alt=json",
+                GetStorageLayout,
+                "data",
+                "",
+            ),
             ("GET", "/storage/v1/b/data/o", ListObjects, "data", ""),
             (
                 "GET",
@@ -281,6 +295,13 @@ mod tests {
             (
                 "POST",
                 "/upload/storage/v1/b/data/o?uploadType=resumable",
+                StartSession,
+                "data",
+                "",
+            ),
+            (
+                "POST",
+                "/resumable/upload/storage/v1/b/data/o?uploadType=resumable",
                 StartSession,
                 "data",
                 "",
@@ -328,6 +349,7 @@ mod tests {
             ("GET", "/batch"),
             ("GET", "/batch/storage/v1"),
             ("GET", "/storage/v1/b/data/iam"),
+            ("POST", "/resumable/storage/v1/b/data/o"),
             ("PATCH", "/storage/v1/b/data/o"),
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
         ] {

@@ -41,6 +41,12 @@ async fn buckets_are_created_listed_and_deleted() {
         .await
         .expect(200);
     assert_eq!(document(&created)["name"], "new");
+    let layout = server.get("/storage/v1/b/new/storageLayout").await;
+    let layout = document(&layout.expect(200));
+    assert_eq!(layout["kind"], "storage#storageLayout");
+    assert_eq!(layout["hierarchicalNamespace"], json!({"enabled": false}));
+    let absent = server.get("/storage/v1/b/absent/storageLayout").await;
+    refused(absent, 404, "notFound");
     let again = server
         .post("/storage/v1/b", &[], br#"{"name":"new"}"#)
         .await;
@@ -408,6 +414,10 @@ async fn listing_has_pages_prefixes_and_offsets() {
         assert!(page.get("nextPageToken").is_none());
         let page = document(&list("startOffset=b/2&endOffset=d/1").await.expect(200));
         assert_eq!(names(&page), ["b/2", "c"]);
+        // gcloud sends it with each listing; there are no folders beside the names.
+        let folders = "delimiter=/&includeFoldersAsPrefixes=True";
+        let page = document(&list(folders).await.expect(200));
+        assert_eq!(page["prefixes"], json!(["b/", "d/"]));
         refused(list("pageToken=!").await, 400, "invalid");
         refused(list("maxResults=0").await, 400, "invalid");
     }

@@ -546,6 +546,9 @@ async fn uploads_in_parts_are_those_of_the_s3_endpoint() {
         .send("POST", "/folder/key?uploads", &[], b"")
         .await
         .expect(200);
+    // Google's Python client looks for the name with its namespace.
+    let namespace = "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+    assert!(begun.text().contains(namespace));
     let id = begun.tag("UploadId").unwrap();
     let part = format!("/folder/key?partNumber=1&uploadId={id}");
     let stored = server.send("PUT", &part, &[], b"bytes").await.expect(200);

@@ -47,10 +47,15 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns a response with an XML document, whose root is `root` with `inner`.
+/// Returns a response with an XML document, whose root is `root` with `inner`. Documents of uploads in parts have the namespace of
+/// Amazon's, which Google's Python client looks for; others have Google's own.
 fn document(root: &str, inner: &str) -> Response<Body> {
+    let namespace = match root.contains("MultipartUpload") {
+        true => "http://s3.amazonaws.com/doc/2006-03-01/",
+        false => "http://doc.s3.amazonaws.com/2006-03-01",
+    };
     let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><{root} xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\">{inner}</{root}>"
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><{root} xmlns=\"{namespace}\">{inner}</{root}>"
     );
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/xml; charset=UTF-8");
