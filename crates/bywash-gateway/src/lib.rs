@@ -44,6 +44,7 @@ mod public_access;
 mod range;
 mod record;
 mod request_xml;
+mod resident;
 mod response;
 mod routes;
 mod serve;

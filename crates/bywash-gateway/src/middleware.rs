@@ -1,11 +1,8 @@
 //! Middleware around the operations: request ids, signatures, body framing, completion of error responses, access
 //! records. Most reads of a warm cache end at the fast path before it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -42,6 +39,7 @@ use crate::other_sites::{is_from_a_page, may_change};
 use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, SignedChunks, gathered};
+use crate::resident::Serving;
 use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
 
 const PAYLOAD: &str = "x-amz-content-sha256";
@@ -76,9 +74,9 @@ impl S3Handler {
 impl Service<ClientRequest> for S3Handler {
     type Response = Response<ServedBody>;
     type Error = HttpError;
-    type Future = Serving;
+    type Future = Serving<HttpError>;
 
-    fn call(&self, client: ClientRequest) -> Serving {
+    fn call(&self, client: ClientRequest) -> Serving<HttpError> {
         let ClientRequest { peer, mut request } = client;
         let fast = self.0.fast.as_ref();
         if let Some(response) = fast.and_then(|fast| fast.serve(&mut request, peer, &self.0.ids)) {
@@ -88,31 +86,6 @@ impl Service<ClientRequest> for S3Handler {
         Serving::Routed(Box::pin(
             async move { middleware.serve(request, peer).await },
         ))
-    }
-}
-
-type RoutedFuture = dyn Future<Output = Result<Response<ServedBody>, HttpError>> + Send;
-
-/// A response of the fast path, or the future of one of `s3s`.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a box would cost an allocation for each response"
-)]
-pub(crate) enum Serving {
-    Ready(Option<Response<ServedBody>>),
-    Routed(Pin<Box<RoutedFuture>>),
-}
-
-impl Future for Serving {
-    type Output = Result<Response<ServedBody>, HttpError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Ready(response) => {
-                Poll::Ready(Ok(response.take().expect("polled once when it is ready")))
-            }
-            Self::Routed(future) => future.as_mut().poll(cx),
-        }
     }
 }
 

@@ -222,8 +222,8 @@ impl ResponseMeter {
 pub(crate) struct ResidentRecorder {
     pub(crate) meter: ResponseMeter,
     pub(crate) id: RequestId,
-    /// Access key of the verified signature.
-    pub(crate) requester: Arc<str>,
+    /// Access key of the verified signature, or the account.
+    pub(crate) requester: Option<Arc<str>>,
     pub(crate) served_by: &'static str,
 }
 
@@ -232,7 +232,7 @@ impl Drop for ResidentRecorder {
         self.meter.finish(&RequestFacts {
             id: self.id.as_str(),
             served_by: Some(self.served_by),
-            requester: Some(&self.requester),
+            requester: self.requester.as_deref(),
             cache: Some(CacheOutcome::Hit),
             received: 0,
         });

@@ -4,66 +4,34 @@
 //! give. Everything else, wrong signatures and all other errors included, goes their way as if it had not been here:
 //! nothing is counted or changed before a response is certain.
 
-mod heads;
 mod request;
 mod signature;
-mod slots;
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
-use bywash::Engine;
-use bywash::traffic::Traffic;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
-use http::{Request, Response, StatusCode};
+use bywash::{Engine, ResidentObject};
+use http::header::{ETAG, HeaderMap, HeaderValue};
+use http::{Request, Response};
 use http_body::Body;
 
-use crate::access_log::{AccessLog, ClientTexts, Peer};
+use crate::access_log::{AccessLog, Peer};
 use crate::auth::Keys;
 use crate::body::ServedBody;
 use crate::host::Hosts;
-use crate::range::content_range;
-use crate::record::{ObjectName, RequestIds, ResidentRecorder, ResponseMeter};
+use crate::meta::version_headers;
+use crate::record::RequestIds;
+use crate::resident::{Arrival, Head, Hit, ReadNames, ResidentReads, faulty};
 use crate::response::REQUEST_ID;
-use heads::{Head, Heads};
 use request::FastRequest;
 use signature::{Signatory, SigningKeys};
 
 /// Serves requests from any number of connections.
 pub(crate) struct FastPath {
-    engine: Engine,
+    reads: ResidentReads,
     hosts: Hosts,
     keys: SigningKeys,
-    heads: Heads,
-    traffic: Arc<Traffic>,
-    access_log: Option<AccessLog>,
     #[cfg(test)]
     fault: Option<tests::Fault>,
-}
-
-/// Makes the fast path wrong in tests that compare it with the other.
-macro_rules! faulty {
-    ($path:expr, $fault:ident) => {{
-        #[cfg(test)]
-        let faulty = $path.fault == Some(tests::Fault::$fault);
-        #[cfg(not(test))]
-        let faulty = false;
-        faulty
-    }};
-}
-
-/// A response before its request is taken apart.
-struct Hit {
-    head: Arc<Head>,
-    /// `None` for HEAD.
-    piece: Option<Bytes>,
-    /// The requested part of the object.
-    partial: Option<Range<u64>>,
-    length: u64,
-    size: u64,
-    recorder: ResidentRecorder,
 }
 
 impl FastPath {
@@ -74,12 +42,9 @@ impl FastPath {
         access_log: Option<AccessLog>,
     ) -> Self {
         Self {
+            reads: ResidentReads::new(engine, access_log, REQUEST_ID),
             hosts,
             keys: SigningKeys::new(keys),
-            heads: Heads::new(engine),
-            traffic: Arc::clone(engine.traffic()),
-            engine: engine.clone(),
-            access_log,
             #[cfg(test)]
             fault: tests::fault(),
         }
@@ -94,81 +59,45 @@ impl FastPath {
         ids: &RequestIds,
     ) -> Option<Response<ServedBody>> {
         let begun = Instant::now();
+        let arrival = Arrival { peer, ids, begun };
         if !request.body().is_end_stream() {
             return None;
         }
-        let hit = self.find(request, peer, ids, begun)?;
+        let hit = self.find(request, arrival)?;
         #[cfg(test)]
         tests::note_served();
-        // The request's map has room, and the connection uses it again.
-        let mut headers = std::mem::take(request.headers_mut());
-        headers.clear();
-        Some(hit.response(headers))
+        Some(hit.respond(request))
     }
 
-    fn find<B>(
-        &self,
-        request: &Request<B>,
-        peer: Peer,
-        ids: &RequestIds,
-        begun: Instant,
-    ) -> Option<Hit> {
+    fn find<B>(&self, request: &Request<B>, arrival: Arrival<'_>) -> Option<Hit> {
         let wanted = FastRequest::parse(request, &self.hosts)?;
         let Signatory { access_key, scope } = self.signatory(request, &wanted)?;
         if !scope.sees(wanted.bucket) {
             return None;
         }
-        let object = self
-            .engine
-            .open_bucket(wanted.bucket)?
-            .resident(&wanted.key)?;
-        let size = object.meta().size;
-        let partial = match wanted.range {
-            _ if faulty!(self, WholeForRange) => None,
-            Some(_) if size == 0 => return None,
-            Some(range) => Some(range.check(size).ok()?),
-            None => None,
+        let range = match faulty!(self, WholeForRange) {
+            true => None,
+            false => wanted.range,
         };
-        let range = partial.clone().unwrap_or(0..size);
-        let head = self
-            .heads
-            .get(&object, wanted.with_checksum && range == (0..size));
-        let is_met = |tag| head.has_e_tag(tag) || faulty!(self, AnyCondition);
+        let version = self.reads.find(wanted.bucket, &wanted.key, range)?;
+        let with_checksum = wanted.with_checksum && version.is_whole();
+        let head = self.reads.head(&version, with_checksum, |version| {
+            headers(&version.object, with_checksum)
+        });
+        let is_met = |tag| is_e_tag_of(&head, tag) || faulty!(self, AnyCondition);
         if !wanted.if_match.is_none_or(is_met) {
             return None;
         }
-        let length = range.end - range.start;
-        // The read counts itself. From here on there is a response.
-        let piece = match wanted.is_head {
-            true => {
-                object.count_head();
-                None
-            }
-            false => Some(object.read(range)?),
-        };
-        let name = ObjectName::new(wanted.bucket, &wanted.key);
-        let mut meter = ResponseMeter::new(&self.traffic, request.method().clone(), name, begun);
-        let (operation, served_by) = match wanted.is_head {
-            true => ("HeadObject", "head_object"),
-            false => ("GetObject", "get_object"),
-        };
-        meter.operation = Some(operation);
-        meter.announced = (!wanted.is_head).then_some(length);
-        let texts = || ClientTexts::new(peer, request.version(), request.uri(), request.headers());
-        meter.log = self.access_log.clone().map(|log| (log, texts()));
-        Some(Hit {
-            head,
-            piece: piece.filter(|piece| !piece.is_empty()),
-            partial,
-            length,
-            size,
-            recorder: ResidentRecorder {
-                meter,
-                id: ids.next(),
-                requester: access_key,
-                served_by,
+        let names = ReadNames {
+            bucket: wanted.bucket,
+            key: &wanted.key,
+            operation: match wanted.is_head {
+                true => ["HeadObject", "head_object"],
+                false => ["GetObject", "get_object"],
             },
-        })
+            requester: Some(access_key),
+        };
+        self.reads.read(request, arrival, (version, head), names)
     }
 
     /// Returns the key that signed the request, if its signature is right and valid now.
@@ -189,38 +118,16 @@ impl FastPath {
     }
 }
 
-impl Hit {
-    /// Returns the response, with `headers`, an empty map.
-    fn response(self, mut headers: HeaderMap) -> Response<ServedBody> {
-        let Self {
-            head,
-            piece,
-            partial,
-            length,
-            size,
-            mut recorder,
-        } = self;
-        head.put(&mut headers);
-        let status = match &partial {
-            Some(range) => {
-                content_range(&mut headers, range, size);
-                StatusCode::PARTIAL_CONTENT
-            }
-            None => StatusCode::OK,
-        };
-        // Of a body, hyper writes the length.
-        if recorder.meter.announced.is_none() {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-        }
-        if let Ok(id) = HeaderValue::from_str(recorder.id.as_str()) {
-            headers.insert(REQUEST_ID, id);
-        }
-        recorder.meter.record_status(status);
-        let mut response = Response::new(ServedBody::Resident(piece, recorder));
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        response
-    }
+/// Returns the headers of a version, as the operations make them.
+fn headers(object: &ResidentObject, with_checksum: bool) -> HeaderMap {
+    let (meta, attributes) = (object.meta(), object.attributes());
+    let (version, tags) = (object.version(), object.tags());
+    version_headers(meta, attributes, Some(&version), tags, with_checksum)
+}
+
+/// Whether `tag`, a value of If-Match, is the ETag of a version, strong and as clients see it.
+fn is_e_tag_of(head: &Head, tag: &HeaderValue) -> bool {
+    tag.as_bytes().starts_with(b"\"") && head.value(&ETAG) == Some(tag)
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::request::{FastRequest, KnownHeaders, KnownQuery, text};
-use super::slots::Slots;
 use crate::auth::Keys;
 use crate::config::Scope;
 use crate::limits::{
     MAX_CLOCK_SKEW_S, MAX_FAST_SIGNED_HEADERS, MAX_KEPT_SIGNING_KEYS, MAX_PRESIGNED_S,
 };
+use crate::resident::Slots;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const SERVICE: &str = "s3";

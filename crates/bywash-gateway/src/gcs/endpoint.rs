@@ -14,7 +14,7 @@ use bywash::{Bucket, Engine};
 use futures::StreamExt;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 use object_store::path::Path;
@@ -24,6 +24,7 @@ use super::access::{Access, Caller, exchange, is_exchange};
 use super::admit::{Admission, admit};
 use super::body::BodyStream;
 use super::error::{GcsError, GcsResult};
+use super::fast::FastPath;
 use super::fields::Fields;
 use super::query::Query;
 use super::route::{Operation, Route};
@@ -40,9 +41,12 @@ use crate::keys::path_of;
 use crate::meta::text;
 use crate::other_sites::{is_from_a_page, may_change};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
+use crate::resident::Serving;
 use crate::shared_state::SharedState;
 use crate::uploads::Uploads;
 
+/// The header of a response that has the id of its request.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
 /// Parameters that let their reader repeat or continue a request; they are in no log.
 const SECRET_PARAMETERS: [&str; 4] = [
     "upload_id",
@@ -69,6 +73,7 @@ pub(crate) struct Endpoint {
     open_uploads: usize,
     access_log: Option<AccessLog>,
     ids: RequestIds,
+    fast: FastPath,
 }
 
 /// A request and what serving it needs.
@@ -98,6 +103,7 @@ impl Endpoint {
         config: &GcsConfig,
     ) -> Self {
         Self {
+            fast: FastPath::new(&engine, config.access_log.clone()),
             documents: config.shared.documents(&engine),
             shared: config.shared.clone(),
             traffic: Arc::clone(engine.traffic()),
@@ -219,7 +225,7 @@ impl Endpoint {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Ok(id) = HeaderValue::from_str(context.id.as_str()) {
-            headers.insert("x-guploader-uploadid", id);
+            headers.insert(REQUEST_ID, id);
         }
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -393,11 +399,20 @@ impl EndpointHandler {
 impl Service<ClientRequest> for EndpointHandler {
     type Response = Response<ServedBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Future = Serving<Infallible>;
 
-    fn call(&self, client: ClientRequest) -> Self::Future {
+    fn call(&self, client: ClientRequest) -> Serving<Infallible> {
+        let ClientRequest { peer, mut request } = client;
+        let Endpoint {
+            access, fast, ids, ..
+        } = &*self.0;
+        if let Some(response) = fast.serve(access, &mut request, peer, ids) {
+            return Serving::Ready(Some(response));
+        }
         let endpoint = Arc::clone(&self.0);
-        Box::pin(async move { Ok(endpoint.serve(client.request, client.peer).await) })
+        Serving::Routed(Box::pin(
+            async move { Ok(endpoint.serve(request, peer).await) },
+        ))
     }
 }
 

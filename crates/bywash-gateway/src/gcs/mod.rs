@@ -13,6 +13,7 @@ mod condition;
 mod copy;
 mod endpoint;
 mod error;
+mod fast;
 mod fields;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

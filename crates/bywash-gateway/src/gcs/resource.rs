@@ -30,6 +30,9 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
+/// The header of a version's number.
+pub(crate) const GENERATION: HeaderName = HeaderName::from_static("x-goog-generation");
+
 /// The type of objects that were stored without one.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
@@ -222,8 +225,22 @@ const CONTENT: [(HeaderName, Attribute); 4] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-/// Returns the headers of an object's bytes. `whole`: whether they are all of them, so that digests apply.
+/// Returns the headers of a response with an object's bytes; see [`version_headers`].
 pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> HeaderMap {
+    let mut headers = version_headers(bucket, &found.meta, &found.attributes, whole);
+    if let Some(info) = found.extensions.get::<ReadInfo>() {
+        put_cache_outcome(&mut headers, info.outcome);
+    }
+    headers
+}
+
+/// Returns the headers of the bytes of a version. `whole`: whether they are all of them, so that digests apply.
+pub(crate) fn version_headers(
+    bucket: &Bucket,
+    meta: &ObjectMeta,
+    attributes: &Attributes,
+    whole: bool,
+) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, value: &str| {
         // Values that are invalid in a header are left out.
@@ -231,7 +248,6 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
             headers.append(name, value);
         }
     };
-    let (meta, attributes) = (&found.meta, &found.attributes);
     let kind = attributes.get(&Attribute::ContentType);
     put(
         header::CONTENT_TYPE,
@@ -244,10 +260,7 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
     }
     let encoding = attributes.get(&Attribute::ContentEncoding);
     let named = HeaderName::from_static;
-    put(
-        named("x-goog-generation"),
-        &generation(bucket, meta).to_string(),
-    );
+    put(GENERATION, &generation(bucket, meta).to_string());
     let metageneration = kept_metageneration(attributes).to_string();
     put(named("x-goog-metageneration"), &metageneration);
     put(named("x-goog-storage-class"), "STANDARD");
@@ -279,9 +292,6 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
         put(header::ETAG, &format!("\"{}\"", bare(client_e_tag(e_tag))));
     }
     put(header::LAST_MODIFIED, &http_date(meta.last_modified));
-    if let Some(info) = found.extensions.get::<ReadInfo>() {
-        put_cache_outcome(&mut headers, info.outcome);
-    }
     headers
 }
 

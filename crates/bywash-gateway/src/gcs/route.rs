@@ -9,7 +9,7 @@ use super::query::Query;
 use super::xml::{self, XmlOperation};
 
 /// What paths of the JSON API begin with; others are of the XML API.
-const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch/"];
+pub(super) const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch/"];
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -292,6 +292,13 @@ impl Accounts {
         }
     }
 
+    /// Returns the account with a name, if it was read lately.
+    pub(crate) fn kept(&self, name: &str) -> Option<Arc<GcsAccount>> {
+        let kept = self.kept.lock();
+        let (account, read_at) = kept.get(name)?;
+        (read_at.elapsed() < MAX_ACCOUNT_AGE).then(|| Arc::clone(account))
+    }
+
     /// Finds the account with a name.
     ///
     /// # Errors
@@ -300,10 +307,8 @@ impl Accounts {
         if !is_name(name) {
             return Ok(None);
         }
-        if let Some((account, read_at)) = self.kept.lock().get(name)
-            && read_at.elapsed() < MAX_ACCOUNT_AGE
-        {
-            return Ok(Some(Arc::clone(account)));
+        if let Some(account) = self.kept(name) {
+            return Ok(Some(account));
         }
         let now = Instant::now();
         let (folder, wanted) = (self.folder.clone(), name.to_owned());

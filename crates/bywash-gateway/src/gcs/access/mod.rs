@@ -28,7 +28,7 @@ use std::sync::Arc;
 use chrono::Utc;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 
 use self::account::Accounts;
 use self::jwt::{Jwt, Purpose};
@@ -92,6 +92,31 @@ impl Caller {
     }
 }
 
+/// The caller of a request that was admitted without waiting.
+#[derive(Debug)]
+pub(crate) struct KnownCaller {
+    /// `None`: anyone, at an anonymous server.
+    account: Option<Arc<GcsAccount>>,
+}
+
+impl KnownCaller {
+    /// The caller of an anonymous server.
+    pub(crate) fn anyone() -> Self {
+        Self { account: None }
+    }
+
+    /// Whether it sees a bucket.
+    pub(crate) fn sees(&self, bucket: &str) -> bool {
+        let account = self.account.as_ref();
+        account.is_none_or(|account| account.scope.sees(bucket))
+    }
+
+    /// Its email address, for the access log.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.account.as_ref().map(|account| account.email())
+    }
+}
+
 impl Access {
     /// Reads the key of access tokens in the folder of accounts. Blocks.
     pub(crate) fn open(
@@ -138,6 +163,24 @@ impl Access {
         }
     }
 
+    /// As [`Self::admit`], without waiting: any request to an anonymous server, and one with an access token of an account that was read
+    /// lately. Returns `None` where that does not decide, and for what is refused.
+    pub(crate) fn admit_known(&self, authorization: Option<&HeaderValue>) -> Option<KnownCaller> {
+        if self.anonymous {
+            return Some(KnownCaller::anyone());
+        }
+        let (accounts, key) = self.accounts.as_ref()?;
+        let token = token_of(authorization?.to_str().ok()?)?;
+        if is_jwt(token) {
+            return None;
+        }
+        let found = key.verify(token, Utc::now().timestamp())?;
+        let account = accounts.kept(&found.account)?;
+        found.is_of(&account).then_some(KnownCaller {
+            account: Some(account),
+        })
+    }
+
     async fn bearer(&self, token: &str) -> GcsResult<Caller> {
         let Some((accounts, key)) = &self.accounts else {
             return Err(GcsError::unauthenticated(
@@ -145,7 +188,7 @@ impl Access {
             ));
         };
         let now = Utc::now().timestamp();
-        if token.split('.').count() != 3 {
+        if !is_jwt(token) {
             let unknown = || {
                 GcsError::unauthenticated(
                     "The access token is not one of this server's, or has expired.",
@@ -219,7 +262,16 @@ fn unreadable(error: io::Error) -> GcsError {
 
 /// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = text(headers, AUTHORIZATION.as_str())?;
-    let (scheme, token) = value.split_once(' ')?;
+    token_of(text(headers, AUTHORIZATION.as_str())?)
+}
+
+/// Returns the bearer token of an Authorization header.
+fn token_of(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a token was signed by a client, and is none that this server gave.
+fn is_jwt(token: &str) -> bool {
+    token.split('.').count() == 3
 }

@@ -3,30 +3,27 @@
 use std::sync::Arc;
 
 use bywash::{CacheOutcome, Engine, Reservation, ResidentObject, Share};
-use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::slots::Slots;
 use crate::limits::{MAX_KEPT_HEAD_BYTES, MAX_KEPT_HEADS_BYTES, MAX_KEPT_HEADS_MEMORY_DIVISOR};
-use crate::meta::{put_cache_outcome, version_headers};
+use crate::meta::put_cache_outcome;
 
 /// Memory of one header besides the bytes of its texts: its entry, and what is allocated for them.
 const HEADER_BYTES: usize = 192;
 
 /// The headers of one version that do not depend on the request.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// Number of the version with these attributes.
     id: u64,
-    with_checksum: bool,
+    with_digests: bool,
     headers: Box<[(HeaderName, HeaderValue)]>,
 }
 
 impl Head {
-    /// Builds the head of a hit.
-    pub(super) fn new(object: &ResidentObject, with_checksum: bool) -> Self {
-        let (meta, attributes) = (object.meta(), object.attributes());
-        let (version, tags) = (object.version(), object.tags());
-        let mut map = version_headers(meta, attributes, Some(&version), tags, with_checksum);
+    /// Builds the head of a hit from the headers of a version.
+    fn new(id: u64, with_digests: bool, mut map: HeaderMap) -> Self {
         put_cache_outcome(&mut map, CacheOutcome::Hit);
         let mut headers = Vec::with_capacity(map.len());
         for (name, value) in &map {
@@ -34,8 +31,8 @@ impl Head {
             headers.push((name.clone(), value.clone()));
         }
         Self {
-            id: object.headers_id(),
-            with_checksum,
+            id,
+            with_digests,
             headers: headers.into(),
         }
     }
@@ -43,15 +40,15 @@ impl Head {
     /// Adds the headers to a response without any of them.
     pub(super) fn put(&self, response: &mut HeaderMap) {
         for (name, value) in &self.headers {
-            response.insert(name.clone(), value.clone());
+            // A header may have several values.
+            response.append(name.clone(), value.clone());
         }
     }
 
-    /// Whether `tag`, a value of If-Match, is the ETag of this version, strong and as clients see it.
-    pub(super) fn has_e_tag(&self, tag: &HeaderValue) -> bool {
+    /// Returns the first value of a header.
+    pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
         let mut headers = self.headers.iter();
-        tag.as_bytes().starts_with(b"\"")
-            && headers.any(|(name, value)| *name == ETAG && value == tag)
+        headers.find_map(|(found, value)| (found == name).then_some(value))
     }
 
     fn bytes(&self) -> usize {
@@ -83,15 +80,20 @@ impl Heads {
         }
     }
 
-    /// Returns the head of a version, built if it is not kept.
-    pub(super) fn get(&self, object: &ResidentObject, with_checksum: bool) -> Arc<Head> {
+    /// Returns the head of a version, with digests or without; `headers` builds it if it is not kept.
+    pub(super) fn get(
+        &self,
+        object: &ResidentObject,
+        with_digests: bool,
+        headers: impl FnOnce() -> HeaderMap,
+    ) -> Arc<Head> {
         let number = object.headers_id();
         let kept = self.slots.get(number);
-        let is_wanted = |head: &Arc<Head>| head.id == number && head.with_checksum == with_checksum;
+        let is_wanted = |head: &Arc<Head>| head.id == number && head.with_digests == with_digests;
         if let Some(head) = kept.filter(is_wanted) {
             return head;
         }
-        let head = Arc::new(Head::new(object, with_checksum));
+        let head = Arc::new(Head::new(number, with_digests, headers()));
         if head.bytes() <= MAX_KEPT_HEAD_BYTES {
             self.slots.put(number, Arc::clone(&head));
         }
@@ -108,6 +110,7 @@ mod tests {
     use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
 
     use super::*;
+    use crate::meta::version_headers;
 
     async fn resident(engine: &Engine, key: &str, attributes: Attributes) -> ResidentObject {
         let bucket = engine.bucket("data").unwrap_or_else(|| {
@@ -120,6 +123,13 @@ mod tests {
         bucket.resident(key).unwrap()
     }
 
+    fn get(heads: &Heads, object: &ResidentObject) -> Arc<Head> {
+        heads.get(object, false, || {
+            let (meta, attributes) = (object.meta(), object.attributes());
+            version_headers(meta, attributes, None, 0, false)
+        })
+    }
+
     fn metadata(bytes: usize) -> Attributes {
         let value = "v".repeat(bytes);
         Attributes::from_iter([(Attribute::Metadata("name".into()), value)])
@@ -130,7 +140,7 @@ mod tests {
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
         let heads = Heads::new(&engine);
         let is_kept = |object: &ResidentObject| {
-            let [one, two] = [(); 2].map(|()| heads.get(object, false));
+            let [one, two] = [(); 2].map(|()| get(&heads, object));
             Arc::ptr_eq(&one, &two)
         };
         let slots = (16 << 20) / MAX_KEPT_HEADS_MEMORY_DIVISOR as usize / MAX_KEPT_HEAD_BYTES;
@@ -138,11 +148,10 @@ mod tests {
         for number in 0..8 * slots {
             let object = resident(&engine, &number.to_string(), Attributes::new()).await;
             assert!(is_kept(&object));
-            objects.push((heads.get(&object, false), object));
+            objects.push((get(&heads, &object), object));
         }
-        let same = |(head, object): &(Arc<Head>, ResidentObject)| {
-            Arc::ptr_eq(head, &heads.get(object, false))
-        };
+        let same =
+            |(head, object): &(Arc<Head>, ResidentObject)| Arc::ptr_eq(head, &get(&heads, object));
         assert!(objects.iter().rev().filter(|pair| same(pair)).count() <= slots);
         let long = resident(&engine, "long", metadata(MAX_KEPT_HEAD_BYTES)).await;
         assert!(!is_kept(&long));
@@ -156,7 +165,7 @@ mod tests {
             let attributes = Attributes::from_iter([(Attribute::ContentType, value)]);
             let object = resident(&engine, "key", attributes).await;
             let mut map = HeaderMap::new();
-            heads.get(&object, false).put(&mut map);
+            get(&heads, &object).put(&mut map);
             assert_eq!(map["content-type"], value);
             assert_eq!(map["x-bywash-cache"], "hit");
         }

@@ -6,10 +6,10 @@ use parking_lot::RwLock;
 
 /// Values by a number. The caller checks that a value is the one it wants: several numbers share a slot.
 #[derive(Debug)]
-pub(super) struct Slots<T>(Box<[RwLock<Option<Arc<T>>>]>);
+pub(crate) struct Slots<T>(Box<[RwLock<Option<Arc<T>>>]>);
 
 impl<T> Slots<T> {
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self((0..count).map(|_| RwLock::new(None)).collect())
     }
 
@@ -21,12 +21,12 @@ impl<T> Slots<T> {
     }
 
     /// Returns the value in the slot of `number`.
-    pub(super) fn get(&self, number: u64) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
         self.slot(number)?.read().clone()
     }
 
     /// Replaces the value in the slot of `number`.
-    pub(super) fn put(&self, number: u64, value: Arc<T>) {
+    pub(crate) fn put(&self, number: u64, value: Arc<T>) {
         let replaced = self
             .slot(number)
             .and_then(|slot| slot.write().replace(value));

@@ -1,0 +1,107 @@
+//! The fast path of this endpoint: reads of one block in memory by requests in the common form, of an anonymous server or with an
+//! access token.
+//!
+//! As that of the S3 endpoint, it decides by itself and without waiting, and only where its response is the one that
+//! [`super::endpoint`] would give. Everything else, errors of all kinds included, goes that way as if it had not been here.
+
+mod request;
+
+use std::time::Instant;
+
+use bywash::Engine;
+use http::{Request, Response};
+use http_body::Body;
+
+use self::request::FastRequest;
+use super::access::{Access, KnownCaller};
+use super::endpoint::REQUEST_ID;
+use super::gunzip::is_due;
+use super::resource::{GENERATION, version_headers};
+use crate::access_log::{AccessLog, Peer};
+use crate::body::ServedBody;
+use crate::record::RequestIds;
+use crate::resident::{Arrival, Hit, ReadNames, ResidentReads, faulty};
+
+/// Serves requests from any number of connections.
+pub(crate) struct FastPath {
+    reads: ResidentReads,
+    #[cfg(test)]
+    fault: Option<tests::Fault>,
+}
+
+impl FastPath {
+    pub(crate) fn new(engine: &Engine, access_log: Option<AccessLog>) -> Self {
+        Self {
+            reads: ResidentReads::new(engine, access_log, REQUEST_ID),
+            #[cfg(test)]
+            fault: tests::fault(),
+        }
+    }
+
+    /// Returns the response to a request, whose headers are then taken. Returns `None` and leaves the request as it is if
+    /// it has to be served otherwise.
+    pub(crate) fn serve<B: Body>(
+        &self,
+        access: &Access,
+        request: &mut Request<B>,
+        peer: Peer,
+        ids: &RequestIds,
+    ) -> Option<Response<ServedBody>> {
+        let begun = Instant::now();
+        let arrival = Arrival { peer, ids, begun };
+        if !request.body().is_end_stream() {
+            return None;
+        }
+        let hit = self.find(access, request, arrival)?;
+        #[cfg(test)]
+        tests::note_served();
+        Some(hit.respond(request))
+    }
+
+    fn find<B>(&self, access: &Access, request: &Request<B>, arrival: Arrival<'_>) -> Option<Hit> {
+        let wanted = FastRequest::parse(request)?;
+        let caller = match faulty!(self, AnyToken) {
+            true => KnownCaller::anyone(),
+            false => access.admit_known(wanted.authorization)?,
+        };
+        if !caller.sees(wanted.bucket) && !faulty!(self, AnyBucket) {
+            return None;
+        }
+        let whole = wanted.range.is_none();
+        let range = match faulty!(self, WholeForRange) {
+            true => None,
+            false => wanted.range,
+        };
+        let version = self.reads.find(wanted.bucket, &wanted.key, range)?;
+        let attributes = version.object.attributes();
+        if is_due(attributes, request.headers()) && !faulty!(self, Compressed) {
+            return None;
+        }
+        let head = self.reads.head(&version, whole, |version| {
+            let (meta, attributes) = (version.object.meta(), version.object.attributes());
+            version_headers(&version.bucket, meta, attributes, whole)
+        });
+        let is_current = |wanted: &str| {
+            let current = head.value(&GENERATION);
+            current.is_some_and(|current| current == wanted) || faulty!(self, AnyGeneration)
+        };
+        if !wanted.generation.is_none_or(is_current) {
+            return None;
+        }
+        let name = wanted.operation.name();
+        let names = ReadNames {
+            bucket: wanted.bucket,
+            key: &wanted.key,
+            operation: [name, name],
+            requester: match self.reads.is_logged() {
+                true => caller.name().map(Into::into),
+                false => None,
+            },
+        };
+        self.reads.read(request, arrival, (version, head), names)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
