@@ -57,8 +57,8 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, or of the
-    /// cluster's rules.
+    /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, of the
+    /// cluster's rules, or of uploads by Google's client.
     Soak(proofs::SoakArgs),
     /// Runs the memory core's tests under Miri, on a nightly toolchain.
     Miri {

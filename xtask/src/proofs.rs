@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 
 use crate::cluster;
-use crate::run::{Failure, Step};
+use crate::run::{Failure, Step, root};
+use crate::siege;
+use crate::tools;
 
 /// The one target that ThreadSanitizer is tried on. Named outright, so that build scripts and macros stay uninstrumented.
 const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -28,6 +30,8 @@ pub(crate) enum Soaked {
     Cluster,
     /// The rules of the cluster, in the simulation.
     ClusterRules,
+    /// Uploads by Google's Python client to a server that is killed, over connections with faults.
+    Gcs,
 }
 
 /// Arguments of `cargo xtask soak`.
@@ -37,7 +41,8 @@ pub(crate) struct SoakArgs {
     #[arg(value_enum)]
     what: Soaked,
     /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), runs of series (1,000),
-    /// names of series (10,000,000), requests to a cluster (100,000), or runs of the simulated cluster (10,000).
+    /// names of series (10,000,000), requests to a cluster (100,000), runs of the simulated cluster (10,000), or uploads by Google's
+    /// client (10,000).
     #[arg(long)]
     ops: Option<u64>,
     /// Schedules of each kind of the stress tests on shuttle.
@@ -81,6 +86,7 @@ pub(crate) fn run(args: &SoakArgs) -> Result<(), Failure> {
             cluster::soak(ops.unwrap_or(100_000), args.nodes, seed)
         }
         Soaked::ClusterRules => soak_cluster_rules(ops.unwrap_or(10_000), seed),
+        Soaked::Gcs => soak_gcs(ops.unwrap_or(10_000), seed),
     }
 }
 
@@ -217,6 +223,19 @@ fn soak_cluster_rules(runs: u64, seed: Option<u64>) -> Result<(), Failure> {
         .args(["target/soak", "simulation::no_read_is_stale"])
         .args(["--", "--nocapture"])
         .env("BYWASH_SEEDS", seeds)
+        .run()
+}
+
+/// So many uploads by Google's Python client, each from a seed.
+fn soak_gcs(uploads: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let python = tools::clients_python(&tools::cache()?)?;
+    let seed = seed.unwrap_or_else(drawn);
+    Step::new(python)
+        .args(["gcs_faults.py"])
+        .args([format!("--seed={seed}"), format!("--uploads={uploads}")])
+        .folder(&root().join("testing/clients"))
+        .env("BYWASH_BIN", siege::released_binary()?)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .run()
 }
 
