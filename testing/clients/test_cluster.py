@@ -1,15 +1,21 @@
 """Several nodes as one: real etcd, three servers on loopback, moto as their origin."""
 
+import concurrent.futures
+import contextlib
+import itertools
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+import urllib.parse
 
 import pytest
 import requests
-from harness import Bywash, Etcd, Moto, clean_environment, error, free_port, payload, until
+from harness import Azurite, Bywash, Etcd, Moto, Versitygw, clean_environment, error, free_port, payload, s3_client, until
 
 pytestmark = pytest.mark.skipif("BYWASH_ETCD" not in os.environ, reason="etcd was not built")
 
@@ -27,11 +33,16 @@ def bywash(*words, fails=False):
 class Cluster:
     """Nodes over one origin and one etcd."""
 
-    def __init__(self, folder, request, nodes=3):
+    def __init__(self, folder, request, nodes=3, origin=Moto):
         self.folder, self.request = folder, request
-        self.origin = Moto(folder)
+        self.origin = origin(folder)
         request.addfinalizer(self.origin.process.kill)
-        self.origin.s3.create_bucket(Bucket=BUCKET)
+        if origin is Azurite:
+            self.url = f"az://{BUCKET}"
+            self.origin.request("PUT", BUCKET, restype="container")
+        else:
+            self.url = f"s3://{BUCKET}"
+            self.origin.s3.create_bucket(Bucket=BUCKET)
         self.etcd = Etcd(folder)
         request.addfinalizer(self.etcd.process.kill)
         self.key = folder / "cluster.key"
@@ -43,7 +54,7 @@ class Cluster:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         node = Bywash(
-            folder, f"{BUCKET}=s3://{BUCKET}", "--cluster", f"etcd://{self.etcd.address}/demo", "--cluster-key-file", self.key,
+            folder, f"{BUCKET}={self.url}", "--cluster", f"etcd://{self.etcd.address}/demo", "--cluster-key-file", self.key,
             "--advertise", f"127.0.0.1:{free_port()}", "--drain", "1s", *arguments, env=self.origin.environment(),
         )
         self.request.addfinalizer(node.kill)
@@ -71,6 +82,115 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path, request):
     return Cluster(tmp_path, request)
+
+
+# Origins of the case that all are to pass: `BYWASH_CLUSTER_ORIGINS=moto,versitygw,azurite` by hand.
+ORIGINS = {"moto": Moto, "versitygw": Versitygw, "azurite": Azurite}
+
+
+@pytest.fixture(params=os.environ.get("BYWASH_CLUSTER_ORIGINS", "moto").split(","))
+def cluster_of_each_origin(tmp_path, request):
+    return Cluster(tmp_path, request, origin=ORIGINS[request.param])
+
+
+class Readers:
+    """Threads that read an object through all nodes at once and compare it."""
+
+    def __init__(self, nodes, key, data, count):
+        self.key, self.data, self.read = key, data, 0
+        self.total = count * len(data)
+        self.pool = concurrent.futures.ThreadPoolExecutor(count)
+        self.reads = [self.pool.submit(self._read, nodes[reader % len(nodes)].s3) for reader in range(count)]
+
+    def _read(self, s3):
+        found = bytearray()
+        for piece in s3.get_object(Bucket=BUCKET, Key=self.key)["Body"].iter_chunks(1 << 18):
+            found += piece
+            self.read += len(piece)
+        return found == self.data
+
+    def wait_for_half(self):
+        until("half of the bytes have come", lambda: self.read > self.total / 2 or all(read.done() for read in self.reads), 60)
+
+    def end(self):
+        assert all(read.result(120) for read in self.reads)
+        self.pool.shutdown()
+
+
+class Balancer:
+    """Passes each connection to a node that is ready, in turn, as a load balancer does."""
+
+    def __init__(self, nodes):
+        self.nodes, self.ready, self.closed = nodes, [], False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.look()
+        for work in (self._look_again, self._accept):
+            threading.Thread(target=work, daemon=True).start()
+
+    def look(self):
+        ready = []
+        for node in self.nodes:
+            with contextlib.suppress(requests.RequestException):
+                if requests.get(node.admin + "/readyz", timeout=1).status_code == 200:
+                    ready.append(node)
+        self.ready = ready
+
+    def _look_again(self):
+        while not self.closed:
+            self.look()
+            time.sleep(0.1)
+
+    def _accept(self):
+        for turn in itertools.count():
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            ready = self.ready
+            for step in range(len(ready)):
+                address = urllib.parse.urlsplit(ready[(turn + step) % len(ready)].url)
+                with contextlib.suppress(OSError):
+                    far = socket.create_connection((address.hostname, address.port), 1)
+                    far.settimeout(None)
+                    for pair in ((near, far), (far, near)):
+                        threading.Thread(target=self._carry, args=pair, daemon=True).start()
+                    break
+            else:
+                near.close()
+
+    @staticmethod
+    def _carry(source, sink):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                sink.sendall(piece)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.closed = True
+        self.listener.close()
+
+
+class Load(threading.Thread):
+    """A client with boto3's own retries that writes, and reads what it wrote and a hot object."""
+
+    def __init__(self, url, name, hot):
+        super().__init__(daemon=True)
+        self.s3 = s3_client(url, retries={})
+        self.name, self.hot, self.ended, self.done, self.failure = name, hot, False, 0, None
+
+    def run(self):
+        try:
+            while not self.ended:
+                key, text = f"{self.name}-{self.done % 4}", b"%d" % self.done
+                self.s3.put_object(Bucket=BUCKET, Key=key, Body=text)
+                assert self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == text, f"{key} is stale"
+                assert self.s3.get_object(Bucket=BUCKET, Key="hot")["Body"].read() == self.hot
+                self.done += 1
+        except Exception as failure:
+            self.failure = failure
 
 
 def body(node, key):
@@ -137,20 +257,113 @@ def test_a_stopped_node_hands_over_at_once(cluster):
 
 def test_without_etcd_reads_and_writes_go_on(cluster):
     first, second, _ = cluster.nodes
+    hot = payload(4 * MIB)
     first.s3.put_object(Bucket=BUCKET, Key="a", Body=b"one")
+    first.s3.put_object(Bucket=BUCKET, Key="hot", Body=hot)
     assert body(second, "a") == b"one"
+    assert all(body(node, "hot") == hot for node in cluster.nodes)
+    loaded, fallbacks = cluster.origin_bytes(), cluster.fallbacks()
     cluster.etcd.process.child.send_signal(signal.SIGSTOP)
-    until("authority has ended", lambda: first.stats()["cluster"]["authority_left_ms"] == 0, 30)
+    stopped = time.monotonic()
+    lapsed = lambda node: node.stats()["cluster"]["authority_left_ms"] == 0  # noqa: E731
+    until("authority has ended", lambda: all(lapsed(node) for node in cluster.nodes), 30)
     assert "etcd      does not answer" in bywash("cluster", "status", "--data-dir", first.data_dir)
     for turn in range(3):
         text = b"without %d" % turn
         first.s3.put_object(Bucket=BUCKET, Key="a", Body=text)
         assert body(second, "a") == text
     assert first.stats()["cluster"]["writes_waited"] > 0
+    # Longer than leases last: they all end when etcd goes on.
+    until("leases are over", lambda: time.monotonic() > stopped + 8, 30)
     cluster.etcd.process.child.send_signal(signal.SIGCONT)
+    began = time.monotonic()
+    assert all(body(node, "hot") == hot for node in cluster.nodes)
+    assert time.monotonic() - began < 2
     cluster.settled(3)
+    assert all(body(node, "hot") == hot for node in cluster.nodes)
+    # No block was dropped. A node that does not respond in time costs a request.
+    most = len(hot) * (cluster.fallbacks() - fallbacks) + MIB
+    assert cluster.origin_bytes() - loaded < most
     second.s3.put_object(Bucket=BUCKET, Key="a", Body=b"again")
     assert body(first, "a") == b"again"
+
+
+def test_case_13_cold_readers_cost_each_byte_once_and_nodes_come_and_go(cluster):
+    third = cluster.nodes[2]
+    data = payload(32 * MIB)
+    for key in ("cold", "moving"):
+        cluster.origin.s3.put_object(Bucket=BUCKET, Key=key, Body=data)
+    Readers(cluster.nodes, "cold", data, 12).end()
+    loaded = cluster.origin_bytes()
+    assert len(data) <= loaded <= (3 if cluster.fallbacks() else 1) * len(data)
+
+    readers = Readers(cluster.nodes, "moving", data, 12)
+    readers.wait_for_half()
+    third.process.child.send_signal(signal.SIGTERM)
+    left = 0
+    cluster.nodes[2:] = [cluster.start("node3")]
+    with contextlib.suppress(requests.RequestException):
+        # It ends when its readers have.
+        while True:
+            left = third.bucket_stats(BUCKET)["origin_bytes"]
+            time.sleep(0.05)
+    readers.end()
+    assert third.process.child.wait(30) == 0
+    loaded = cluster.origin_bytes() + left - loaded
+    most = 4 if cluster.fallbacks() else 2
+    assert loaded < most * len(data), f"{loaded / len(data):.2f} times"
+    cluster.settled(3)
+
+
+def test_case_17_upload_goes_on_after_a_kill_between_any_two_of_its_requests(cluster_of_each_origin):
+    cluster = cluster_of_each_origin
+    nodes, turns = cluster.nodes, itertools.count()
+
+    def next_node():
+        """The node that served the request before is killed, and the one killed before it started again."""
+        turn = next(turns)
+        if turn > 0:
+            nodes[(turn - 1) % 3].kill()
+        if turn > 1:
+            nodes[(turn - 2) % 3].start()
+        return nodes[turn % 3].s3
+
+    data = [payload(5 * MIB, seed=1), payload(5 * MIB, seed=2), b"end"]
+    upload = {"Bucket": BUCKET, "Key": "parts"}
+    upload["UploadId"] = next_node().create_multipart_upload(**upload)["UploadId"]
+    parts = []
+    for number, part in enumerate(data, 1):
+        parts.append({"PartNumber": number, "ETag": next_node().upload_part(**upload, PartNumber=number, Body=part)["ETag"]})
+    listed = next_node().list_parts(**upload)["Parts"]
+    assert [(part["PartNumber"], part["Size"]) for part in listed] == [(n, len(part)) for n, part in enumerate(data, 1)]
+    assert [found["UploadId"] for found in next_node().list_multipart_uploads(Bucket=BUCKET)["Uploads"]] == [upload["UploadId"]]
+    completion = {**upload, "MultipartUpload": {"Parts": parts}}
+    done = next_node().complete_multipart_upload(**completion)
+    assert next_node().complete_multipart_upload(**completion)["ETag"] == done["ETag"]
+    assert next_node().get_object(Bucket=BUCKET, Key="parts")["Body"].read() == b"".join(data)
+    assert "Uploads" not in next_node().list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_case_19_rolling_restart_under_load_fails_no_request(cluster):
+    hot = payload(MIB)
+    cluster.nodes[0].s3.put_object(Bucket=BUCKET, Key="hot", Body=hot)
+    balancer = Balancer(cluster.nodes)
+    loads = [Load(balancer.url, f"client{number}", hot) for number in range(4)]
+    for load in loads:
+        load.start()
+    for node, end in [*[(node, signal.SIGTERM) for node in cluster.nodes], (cluster.nodes[1], signal.SIGKILL)]:
+        done = sum(load.done for load in loads)
+        node.process.child.send_signal(end)
+        node.process.child.wait(60)
+        node.start()
+        until("it is ready", lambda node=node: node in balancer.ready, 60)
+        until("clients go on", lambda done=done: any(load.failure for load in loads) or sum(load.done for load in loads) > done + 40, 60)
+    for load in loads:
+        load.ended = True
+    for load in loads:
+        load.join(60)
+        assert not load.is_alive() and load.failure is None, load.failure
+    balancer.close()
 
 
 def test_open_uploads_continue_at_any_node(cluster):

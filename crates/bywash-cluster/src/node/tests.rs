@@ -175,6 +175,42 @@ fn read_asks_the_origin_beside_a_silent_holder_and_uses_a_late_response_once() {
     call(&node.read(2));
 }
 
+/// The origin took six seconds for a response that it made before a write, or before the shard was elsewhere and came back.
+#[test]
+fn response_of_the_origin_from_before_a_write_is_recorded_by_no_holder() {
+    for step in [Step::Write, Step::NewHolder] {
+        let mut holder = Lone::with_holder(ME);
+        let slow = question(&holder.send(Event::Read(OpId(1), key(), ms(60_000))));
+        holder.pass(ms(3000));
+        match step {
+            Step::Write => {
+                let (token, key) = (token(), key());
+                let end = PeerRequest::End { token, key };
+                let done = Action::Reply(OTHER.node, CallId(2), PeerResponse::Done);
+                assert_eq!(request(&mut holder, 2, end), [done]);
+            }
+            Step::NewHolder => {
+                for (revision, of) in [(10, OTHER), (11, ME)] {
+                    let change = ViewChange::Shard(Shard(0), of, Epoch(revision));
+                    holder.send(Event::View(revision, change));
+                }
+            }
+        }
+        holder.pass(ms(3000));
+        // The read that waited asks for itself, and nothing is known.
+        let again = question(&holder.send(Event::Version(slow, Some(1))));
+        let ended = holder.send(Event::Version(again, Some(2)));
+        assert_eq!(ended, [version(1, 2, Source::Origin)], "{step:?}");
+        question(&holder.read(2));
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write,
+    NewHolder,
+}
+
 #[test]
 fn node_that_fails_thrice_is_passed_by_for_a_while() {
     let mut node = Lone::with_holder(OTHER);

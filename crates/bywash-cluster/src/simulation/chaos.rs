@@ -5,6 +5,39 @@ use rand::RngExt;
 use super::world::{Happening, MS, NODES, SECOND, World};
 use crate::names::NodeId;
 
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Stop,
+    CutNodes,
+    CutEtcd,
+    Restart,
+    Revoke,
+    EtcdAway,
+    ChangeByOthers,
+    Island,
+    HandOver,
+}
+
+/// As often as they are drawn.
+const WEIGHTED: [Fault; 15] = [
+    Fault::Stop,
+    Fault::Stop,
+    Fault::CutNodes,
+    Fault::CutEtcd,
+    Fault::Restart,
+    Fault::Revoke,
+    Fault::EtcdAway,
+    Fault::ChangeByOthers,
+    Fault::ChangeByOthers,
+    Fault::ChangeByOthers,
+    Fault::Island,
+    Fault::Island,
+    Fault::Island,
+    Fault::HandOver,
+    Fault::HandOver,
+];
+
 impl World {
     pub(super) fn chaos(&mut self) {
         if self.plan.calm || self.now > self.plan.end {
@@ -13,27 +46,32 @@ impl World {
         let next = self.exponential(self.plan.faults);
         self.after(next, Happening::Chaos);
         let at = self.rng.random_range(0..NODES);
-        match self.rng.random_range(0..15) {
-            0..2 => {
+        let kinds = match self.plan.only {
+            [] => &WEIGHTED[..],
+            only => only,
+        };
+        let drawn = self.rng.random_range(0..kinds.len() as i32);
+        match kinds[drawn as usize] {
+            Fault::Stop => {
                 let time = self.pick(&[300, 1500, 4000, 7000, 12_000]) * MS * 13 / 10;
                 let time = self.rng.random_range(0..time);
                 self.after(0, Happening::Stop(at, time));
             }
-            2 => self.cut(at, (at + 1) % NODES),
-            3 => self.cut(at, NODES),
-            4 => self.kill_and_start(at),
-            5 => self.revoke(at),
-            6 => {
+            Fault::CutNodes => self.cut(at, (at + 1) % NODES),
+            Fault::CutEtcd => self.cut(at, NODES),
+            Fault::Restart => self.kill_and_start(at),
+            Fault::Revoke => self.revoke(at),
+            Fault::EtcdAway => {
                 let time = self.pick(&[500, 4000, 9000]) * MS;
                 self.etcd_down = self.now + time;
                 self.etcd.extend_all(self.etcd_down + 5 * SECOND);
             }
-            7..10 => {
+            Fault::ChangeByOthers => {
                 let key = self.rng.random_range(0..self.keys.len());
                 self.after(0, Happening::OriginCommits(None, key));
             }
-            10..13 => self.island(),
-            _ => self.hand_over(),
+            Fault::Island => self.island(),
+            Fault::HandOver => self.hand_over(),
         }
     }
 
@@ -75,7 +113,7 @@ impl World {
             self.cuts.insert((at, NODES), until);
             self.cuts.insert((at, other), until);
         }
-        if self.chance(40.0) {
+        if self.chance(self.plan.revoked) {
             self.revoke(holder);
         }
     }

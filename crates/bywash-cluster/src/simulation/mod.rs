@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod cases;
 mod chaos;
 mod clients;
 mod controls;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use super::world::{Happening, MS, NODES, Run, World};
+use super::world::{FIRST_FAULT, Happening, MS, NODES, Run, SECOND, World};
 use crate::message::{Action, CallId, EtcdReply, EtcdRequest, Event, PeerRequest, ViewChange};
 use crate::names::{Key, NodeId};
 
@@ -25,7 +25,8 @@ impl World {
             0
         };
         let cut = self.cuts.get(&(at, NODES)).copied().unwrap_or(0);
-        let from = self.now.max(cut).max(self.etcd_down);
+        let late = self.plan.late_watch && at == 0 && self.now > FIRST_FAULT;
+        let from = self.now.max(cut).max(self.etcd_down) + u64::from(late) * 60 * SECOND;
         let time = from + self.network() + slow;
         let machine = &mut self.machines[at];
         machine.feed = time.max(machine.feed + 1);
@@ -130,7 +131,7 @@ impl World {
             return;
         }
         let honest = self.plan.calm || self.plan.slow_etcd;
-        let lie = !honest && self.chance(10.0);
+        let lie = !honest && self.chance(self.plan.lies);
         let from = NodeId(run.at as u64 + 1);
         let reply = self.etcd.request(from, request, self.now, lie);
         if matches!(
@@ -138,6 +139,12 @@ impl World {
             (EtcdRequest::Claim { .. }, EtcdReply::Done(_))
         ) {
             self.counts.claims += 1;
+        }
+        if matches!(
+            (request, reply),
+            (EtcdRequest::Claim { .. }, EtcdReply::Refused(_))
+        ) {
+            self.counts.refused += 1;
         }
         self.watch();
         let delay = match request {

@@ -1,5 +1,6 @@
 //! What a run is like.
 
+use super::chaos::Fault;
 use super::world::{MS, SECOND};
 use crate::rules::Rule;
 use crate::timing::Timing;
@@ -23,6 +24,19 @@ pub(super) struct Plan {
     pub(super) slow: f64,
     /// Mean time between two faults.
     pub(super) faults: u64,
+    /// The kinds of faults; all, with their weights, if there is none.
+    pub(super) only: &'static [Fault],
+    /// Percent of islands whose holder's lease ends early.
+    pub(super) revoked: f64,
+    /// Percent of keepalives with a wrong response.
+    pub(super) lies: f64,
+    /// Percent of actions before which a process stops, after its look at the clock, and the longest such stops.
+    pub(super) stopped: f64,
+    pub(super) stops: &'static [u64],
+    /// From the first fault on, node 0 learns a minute late what changes at etcd.
+    pub(super) late_watch: bool,
+    /// Clocks run as slow and as fast as they may.
+    pub(super) extreme_clocks: bool,
     /// Mean times between two reads and two writes of a node.
     pub(super) reads: u64,
     pub(super) writes: u64,
@@ -45,6 +59,13 @@ impl Plan {
             slow_etcd: false,
             slow: 5.0,
             faults: [900, 2500, 6000][seed as usize % 3] * MS,
+            only: &[],
+            revoked: 40.0,
+            lies: 10.0,
+            stopped: 0.02,
+            stops: &[300, 1500, 4000, 9000],
+            late_watch: false,
+            extreme_clocks: false,
             reads: 25 * MS,
             writes: 1500 * MS,
         }

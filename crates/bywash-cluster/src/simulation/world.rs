@@ -21,6 +21,8 @@ use crate::rules::Rules;
 pub(super) const MS: u64 = 1000;
 pub(super) const SECOND: u64 = 1_000_000;
 pub(super) const NODES: usize = 3;
+/// Time of the first fault.
+pub(super) const FIRST_FAULT: u64 = 6500 * MS;
 /// Time after the last fault.
 const CALM: u64 = 30 * SECOND;
 /// Part by which clocks run slow or fast.
@@ -92,6 +94,7 @@ pub(super) struct Counts {
     pub(super) old: u64,
     pub(super) back: u64,
     pub(super) claims: u64,
+    pub(super) refused: u64,
 }
 
 #[derive(Debug)]
@@ -124,7 +127,11 @@ impl World {
             node: None,
             run: Run { at, number: 0 },
             stopped: 0,
-            rate: 1.0 + rng.random_range(-DRIFT..DRIFT),
+            rate: 1.0
+                + match plan.extreme_clocks {
+                    true => [-DRIFT, DRIFT][rng.random_range(0..2)],
+                    false => rng.random_range(-DRIFT..DRIFT),
+                },
             tick: None,
             feed: 0,
             operations: HashMap::new(),
@@ -160,7 +167,7 @@ impl World {
         }
         world.at(0, Happening::Expire);
         world.at(5 * SECOND, Happening::List);
-        world.at(6500 * MS, Happening::Chaos);
+        world.at(FIRST_FAULT, Happening::Chaos);
         world
     }
 
@@ -338,8 +345,8 @@ impl World {
         self.schedule_tick(run);
         for action in actions {
             // The process may be stopped after it looked at its clock.
-            if !self.plan.calm && self.now < self.plan.end && self.chance(0.02) {
-                let time = self.pick(&[300, 1500, 4000, 9000]) * MS;
+            if !self.plan.calm && self.now < self.plan.end && self.chance(self.plan.stopped) {
+                let time = self.pick(self.plan.stops) * MS;
                 let time = self.rng.random_range(0..time);
                 self.machines[run.at].stopped = self.now + time;
             }

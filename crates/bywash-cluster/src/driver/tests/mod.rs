@@ -2,6 +2,7 @@
 //! Nodes over a fake etcd, a network in memory and an origin that counts its requests.
 
 mod bytes_of_peers;
+mod hardest;
 mod members;
 mod start;
 mod versions;
@@ -61,6 +62,8 @@ struct Origin {
     objects: Mutex<HashMap<Path, u64>>,
     asked: AtomicUsize,
     failing: Mutex<bool>,
+    /// Time after which it responds.
+    delay: Mutex<Duration>,
 }
 
 impl Origin {
@@ -94,6 +97,10 @@ impl VersionSource for Source {
             });
         }
         let version = self.origin.objects.lock().unwrap().get(path).copied();
+        let delay = *self.origin.delay.lock().unwrap();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         Ok(version.map(|version| {
             Arc::new(ObjectVersion {
                 meta: ObjectMeta {
@@ -129,6 +136,8 @@ struct Network {
     writes: Mutex<HashMap<String, (usize, usize)>>,
     /// Messages since the start.
     messages: AtomicUsize,
+    /// Addresses of all requests.
+    dialled: Mutex<Vec<String>>,
 }
 
 impl Network {
@@ -153,6 +162,8 @@ struct Link {
 
 impl Link {
     async fn reach(&self, to: &PeerAddress) -> Result<ClusterNode, PeerError> {
+        let address = to.address.clone();
+        self.network.dialled.lock().unwrap().push(address);
         if self.network.silent.lock().unwrap().contains(&to.address) {
             std::future::pending::<()>().await;
         }

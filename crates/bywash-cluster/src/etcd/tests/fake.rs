@@ -40,6 +40,14 @@ struct Entry {
     lease: u64,
 }
 
+/// Keys and leases at a time.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    by_key: BTreeMap<String, Entry>,
+    leases: Vec<u64>,
+    revision: u64,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Fake {
     keys: Arc<Mutex<Keys>>,
@@ -140,6 +148,29 @@ impl Fake {
     /// Becomes another cluster, as after a restore.
     pub(crate) fn restore(&self) {
         self.keys.lock().unwrap().cluster += 1;
+    }
+
+    /// Returns what a backup has.
+    pub(crate) fn backup(&self) -> Backup {
+        let keys = self.keys.lock().unwrap();
+        Backup {
+            by_key: keys.by_key.clone(),
+            leases: keys.leases.clone(),
+            revision: keys.revision,
+        }
+    }
+
+    /// Becomes another cluster with the keys, leases and revision of a backup. Watches end.
+    pub(crate) fn restore_from(&self, backup: Backup) {
+        {
+            let mut keys = self.keys.lock().unwrap();
+            keys.cluster += 1;
+            keys.by_key = backup.by_key;
+            keys.leases = backup.leases;
+            keys.revision = backup.revision;
+            keys.history.clear();
+        }
+        self.end_watches();
     }
 
     /// Puts `count` keys that begin with `prefix`.

@@ -2,4 +2,5 @@
 
 mod fake;
 mod reads;
+mod views;
 mod writes;
