@@ -26,16 +26,40 @@ fn program(binary: PathBuf, seed: u64) -> Result<Step, Failure> {
         .args([format!("--seed={seed}")]))
 }
 
+/// Load of a soak of processes.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct ClusterLoad {
+    /// Nodes of the cluster.
+    #[arg(long, default_value_t = 3)]
+    nodes: u64,
+    /// Operations of the cluster's clients a second, as far as nodes and faults allow.
+    #[arg(long, default_value_t = 400)]
+    rate: u64,
+    /// Clients of the cluster, each with one operation at a time.
+    #[arg(long, default_value_t = 24)]
+    clients: u64,
+    /// For the cluster: stop the leader of an etcd of three members again and again, instead of drawn faults.
+    #[arg(long)]
+    leaders: bool,
+}
+
 /// Runs so many operations through random nodes of the released program under faults.
-pub(crate) fn soak(ops: u64, nodes: u64, seed: u64) -> Result<(), Failure> {
+pub(crate) fn soak(ops: u64, load: ClusterLoad, seed: u64) -> Result<(), Failure> {
+    let leaders = load.leaders.then_some("--leaders");
     program(released_binary()?, seed)?
-        .args([format!("--ops={ops}"), format!("--nodes={nodes}")])
+        .args([
+            format!("--ops={ops}"),
+            format!("--nodes={}", load.nodes),
+            format!("--rate={}", load.rate),
+            format!("--clients={}", load.clients),
+        ])
+        .args(leaders)
         .run()
 }
 
-/// Runs the negative controls, on a debug build that can leave rules out. It is copied, so that no other run takes it for the
+/// Runs the negative controls, of all rules or of these, on a debug build that can leave rules out. It is copied, so that no other run takes it for the
 /// program.
-pub(crate) fn controls(seed: u64) -> Result<(), Failure> {
+pub(crate) fn controls(seed: u64, rules: &[String]) -> Result<(), Failure> {
     Step::cargo(["build", "--quiet", "-p", "bywash-cli"])
         .args(["--features", "bywash-cluster/rules-left-out"])
         .run()?;
@@ -46,5 +70,9 @@ pub(crate) fn controls(seed: u64) -> Result<(), Failure> {
     let _ = fs::remove_file(&binary);
     fs::copy(target().join("debug").join("bywash"), &binary)
         .map_err(doing(format!("copy to {}", binary.display())))?;
-    program(binary, seed)?.args(["--controls"]).run()
+    let rules = rules.iter().map(|rule| format!("--rule={rule}"));
+    program(binary, seed)?
+        .args(["--controls"])
+        .args(rules)
+        .run()
 }

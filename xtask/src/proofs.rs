@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 
-use crate::cluster;
+use crate::cluster::{self, ClusterLoad};
 use crate::run::{Failure, Step, root};
 use crate::siege;
 use crate::tools;
@@ -57,12 +57,14 @@ pub(crate) struct SoakArgs {
     /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
     #[arg(long, default_value_t = 0.4)]
     scale: f64,
-    /// Nodes of the cluster.
-    #[arg(long, default_value_t = 3)]
-    nodes: u64,
+    #[command(flatten)]
+    load: ClusterLoad,
     /// For the cluster: leave out one rule after the other, and fail if one is not found.
     #[arg(long)]
     controls: bool,
+    /// Of the controls, only these rules.
+    #[arg(long, value_delimiter = ',', requires = "controls")]
+    rule: Vec<String>,
     /// Seed; the default is another one each time.
     #[arg(long)]
     seed: Option<u64>,
@@ -80,10 +82,12 @@ pub(crate) fn run(args: &SoakArgs) -> Result<(), Failure> {
         Soaked::Series => soak_series(ops.unwrap_or(1000), args.kills, seed),
         Soaked::SeriesChurn => soak_series_churn(ops.unwrap_or(10_000_000), seed),
         Soaked::Disk => soak_disk(args.kills, seed),
-        Soaked::Cluster if args.controls => cluster::controls(seed.unwrap_or_else(drawn)),
+        Soaked::Cluster if args.controls => {
+            cluster::controls(seed.unwrap_or_else(drawn), &args.rule)
+        }
         Soaked::Cluster => {
             let seed = seed.unwrap_or_else(drawn);
-            cluster::soak(ops.unwrap_or(100_000), args.nodes, seed)
+            cluster::soak(ops.unwrap_or(100_000), args.load, seed)
         }
         Soaked::ClusterRules => soak_cluster_rules(ops.unwrap_or(10_000), seed),
         Soaked::Gcs => soak_gcs(ops.unwrap_or(10_000), seed),

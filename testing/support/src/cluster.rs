@@ -47,7 +47,9 @@ pub struct Etcd {
     program: PathBuf,
     folder: PathBuf,
     client: SocketAddr,
-    peer: SocketAddr,
+    /// Addresses of all members for each other, and which is this one's.
+    peers: Vec<SocketAddr>,
+    number: usize,
     child: Option<Child>,
 }
 
@@ -64,16 +66,36 @@ impl Etcd {
     /// # Errors
     /// If it does not start, or is not healthy in time.
     pub fn start(program: &Path, folder: &Path) -> io::Result<Self> {
-        let mut etcd = Self {
-            program: program.to_path_buf(),
-            folder: folder.to_path_buf(),
-            client: free_address()?,
-            peer: free_address()?,
-            child: None,
-        };
-        etcd.restart()?;
-        etcd.wait_until_healthy()?;
-        Ok(etcd)
+        let mut members = Self::start_members(program, folder, 1)?;
+        members.pop().ok_or_else(|| io::Error::other("no member"))
+    }
+
+    /// Starts an etcd of so many members, each with its data in a folder of its own below `folder`, and waits until all are healthy.
+    /// Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_members(program: &Path, folder: &Path, count: usize) -> io::Result<Vec<Self>> {
+        std::fs::create_dir_all(folder)?;
+        let peers = (0..count).map(|_| free_address());
+        let peers = peers.collect::<io::Result<Vec<_>>>()?;
+        let mut members = Vec::new();
+        for number in 0..count {
+            let mut member = Self {
+                program: program.to_path_buf(),
+                folder: folder.join(format!("member-{number}")),
+                client: free_address()?,
+                peers: peers.clone(),
+                number,
+                child: None,
+            };
+            member.restart()?;
+            members.push(member);
+        }
+        for member in &members {
+            member.wait_until_healthy()?;
+        }
+        Ok(members)
     }
 
     /// Returns the address of its clients.
@@ -111,16 +133,20 @@ impl Etcd {
     pub fn restart(&mut self) -> io::Result<()> {
         let log = self.folder.with_extension("log");
         let log = File::options().create(true).append(true).open(log)?;
-        let (client, peer) = (self.client, self.peer);
+        let (client, peer) = (self.client, self.peers[self.number]);
+        let members = self.peers.iter().enumerate();
+        let members = members.map(|(number, peer)| format!("member-{number}=http://{peer}"));
+        let members = members.collect::<Vec<_>>().join(",");
         let mut command = dying_with_this_thread(&self.program);
         command
-            .args(["--name=one", "--log-level=error", "--unsafe-no-fsync"])
+            .args(["--log-level=error", "--unsafe-no-fsync"])
+            .arg(format!("--name=member-{}", self.number))
             .arg(format!("--data-dir={}", self.folder.display()))
             .arg(format!("--listen-client-urls=http://{client}"))
             .arg(format!("--advertise-client-urls=http://{client}"))
             .arg(format!("--listen-peer-urls=http://{peer}"))
             .arg(format!("--initial-advertise-peer-urls=http://{peer}"))
-            .arg(format!("--initial-cluster=one=http://{peer}"))
+            .arg(format!("--initial-cluster={members}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -182,8 +208,8 @@ pub fn write_key(bywash: &Path, file: &Path) -> io::Result<()> {
 /// How a server is a node of a cluster.
 #[derive(Debug, Clone)]
 pub struct Membership {
-    /// Address of etcd, or of a link to it.
-    pub etcd: SocketAddr,
+    /// Addresses of etcd's members, or of links to them.
+    pub etcd: Vec<SocketAddr>,
     /// Name of the cluster.
     pub name: String,
     pub key_file: PathBuf,
@@ -197,8 +223,10 @@ pub struct Membership {
 impl Membership {
     /// Returns the options of `bywash serve`.
     pub fn arguments(&self) -> Vec<String> {
+        let members = self.etcd.iter().map(ToString::to_string);
+        let etcd = members.collect::<Vec<_>>().join(",");
         vec![
-            format!("--cluster=etcd://{}/{}", self.etcd, self.name),
+            format!("--cluster=etcd://{etcd}/{}", self.name),
             format!("--cluster-key-file={}", self.key_file.display()),
             format!("--advertise={}", self.advertise),
             format!("--peer-addr={}", self.listen),

@@ -23,6 +23,8 @@ pub enum LinkState {
     Open,
     /// Passes each piece on after this time, in both directions.
     Delayed(Duration),
+    /// Passes each piece on after a drawn time of at most this one, so that a later request may be served first.
+    Jittered(Duration),
     /// Accepts connections and bytes, and passes nothing on until the state changes.
     Silent,
     /// Closes all connections, and each new one.
@@ -166,6 +168,10 @@ async fn passes(state: &mut watch::Receiver<LinkState>) -> bool {
                 sleep(delay).await;
                 return true;
             }
+            LinkState::Jittered(max) => {
+                sleep(max.mul_f64(rand::random::<f64>())).await;
+                return true;
+            }
             LinkState::Cut => return false,
             LinkState::Silent => {
                 if state.changed().await.is_err() {
@@ -221,6 +227,20 @@ mod tests {
         assert!(silent.await.is_err());
         link.set(LinkState::Open);
         assert_eq!(socket.read_u8().await.unwrap(), b'b');
+    }
+
+    #[tokio::test]
+    async fn jittered_link_passes_bytes_on_after_different_times() {
+        let (link, mut socket) = echo().await;
+        link.set(LinkState::Jittered(Duration::from_millis(20)));
+        let mut times = Vec::new();
+        for _ in 0..8 {
+            let begun = tokio::time::Instant::now();
+            assert_eq!(exchange(&mut socket).await.unwrap(), b'a');
+            times.push(begun.elapsed());
+        }
+        let (shortest, longest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        assert!(*longest > *shortest + Duration::from_millis(5), "{times:?}");
     }
 
     #[tokio::test]

@@ -119,7 +119,7 @@ impl Nodes {
     pub(super) fn start_again(&mut self, number: usize) -> Result<(), Failure> {
         let address = self.addresses[number];
         let membership = Membership {
-            etcd: self.etcd.address(),
+            etcd: vec![self.etcd.address()],
             name: "bench".to_owned(),
             key_file: self.setup.key_file(),
             advertise: address,

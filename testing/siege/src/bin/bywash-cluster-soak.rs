@@ -1,4 +1,4 @@
-//! Runs the judged soak of a cluster: `bywash-cluster-soak --binary PATH --etcd PATH [--seed N] [--ops N] [--controls]`.
+//! Runs the judged soak of a cluster: `bywash-cluster-soak --binary PATH --etcd PATH [--seed N] [--ops N] [--leaders] [--controls]`.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use bywash_siege::CaseError;
 use bywash_siege::cluster::controls::{CONTROLS, run_control, strangers};
-use bywash_siege::cluster::{Plan, run};
+use bywash_siege::cluster::{Faults, Plan, run};
 use clap::Parser;
 
 /// Soaks a cluster of real processes and judges each result
@@ -24,9 +24,15 @@ struct Args {
     /// Operations of all clients together
     #[arg(long, default_value_t = 10_000)]
     ops: u64,
-    /// Operations a second
-    #[arg(long, default_value_t = 400)]
+    /// Operations a second, as far as nodes and faults allow
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: u64,
+    /// Clients, each with one operation at a time
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    clients: u64,
+    /// Stop the leader of an etcd of three members again and again, instead of drawn faults
+    #[arg(long)]
+    leaders: bool,
     /// Nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
     nodes: u64,
@@ -69,6 +75,7 @@ async fn soak(args: &Args) -> Result<bool, CaseError> {
     let plan = Plan {
         ops: args.ops,
         rate: args.rate,
+        clients: args.clients,
         nodes: args.nodes as usize,
         ..Plan::new(
             absolute(&args.binary),
@@ -76,12 +83,24 @@ async fn soak(args: &Args) -> Result<bool, CaseError> {
             args.seed,
         )
     };
+    let plan = match args.leaders {
+        true => Plan {
+            faults: Faults::StoppedLeaders,
+            etcd_members: 3,
+            ..plan
+        },
+        false => plan,
+    };
     let (seed, ops, nodes) = (args.seed, args.ops, args.nodes);
     println!("seed {seed}: {ops} operations at {nodes} nodes");
     let report = run(&plan).await?;
     println!("{report}");
     if report.violation.is_some() {
-        println!("repeat it: cargo xtask soak cluster --seed {seed} --ops {ops} --nodes {nodes}");
+        let (rate, clients) = (args.rate, args.clients);
+        let leaders = if args.leaders { " --leaders" } else { "" };
+        println!(
+            "repeat it: cargo xtask soak cluster --seed {seed} --ops {ops} --nodes {nodes} --rate {rate} --clients {clients}{leaders}"
+        );
     }
     Ok(report.violation.is_none())
 }
@@ -114,7 +133,13 @@ async fn controls(args: &Args) -> Result<bool, CaseError> {
 fn print_result(name: &str, report: &bywash_siege::cluster::Report) {
     let (ops, took) = (report.ops, report.took);
     match &report.violation {
-        Some(text) => println!("{name}: found after {ops} operations, {took:.1?}: {text}"),
+        Some(text) => {
+            println!("{name}: found after {ops} operations, {took:.1?}: {text}");
+            let figures = report.figures.iter();
+            for (name, value) in figures.filter(|(name, _)| *name == "nodes at the end") {
+                println!("  {name}: {value}");
+            }
+        }
         None => println!("{name}: NOT FOUND in {ops} operations, {took:.1?}\n{report}"),
     }
 }

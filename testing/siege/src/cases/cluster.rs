@@ -129,7 +129,7 @@ async fn peer_connections(context: &mut CaseContext) -> Result<(), CaseError> {
         leave_out: None,
     };
     let origin = (2, address_of(&server)?);
-    let cluster = Cluster::start(context.path(), Some(&etcd), &setup, origin).await?;
+    let cluster = Cluster::start(context.path(), Some((&etcd, 1)), &setup, origin).await?;
     cluster.settled(Duration::from_secs(30)).await?;
     let (attacked, other) = (&cluster.nodes[0], &cluster.nodes[1]);
     let address = other.address().ok_or("a node does not run")?;

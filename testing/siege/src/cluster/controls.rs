@@ -16,8 +16,12 @@ pub struct Control {
     pub max_ops: u64,
     /// Window of the bucket, in milliseconds.
     window: u64,
-    /// Changes behind the cluster's back, in percent.
+    /// Changes behind the cluster's back, and PUTs, in per mille.
     behind: u32,
+    puts: u32,
+    keys: u64,
+    /// Operations a second.
+    rate: u64,
 }
 
 const fn control(rule: &'static str, faults: Faults, max_ops: u64) -> Control {
@@ -27,28 +31,44 @@ const fn control(rule: &'static str, faults: Faults, max_ops: u64) -> Control {
         max_ops,
         window: 1_000,
         behind: 0,
+        puts: 220,
+        keys: 12,
+        rate: 600,
     }
 }
 
 /// Rules whose absence processes show.
 pub const CONTROLS: [Control; 9] = [
-    control("end", Faults::SilentHolders, 10_000),
-    control("wait-out", Faults::SilentHolders, 10_000),
+    // A write whose end is missing leaves its mark for 20 s, by which the key is asked for at the origin: so writes are few.
+    Control {
+        puts: 5,
+        keys: 60,
+        ..control("end", Faults::SilentHolders, 40_000)
+    },
+    control("wait-out", Faults::SilentHolders, 2_000),
+    // A write ends all leases: one lasts to its end only where writes are few.
     Control {
         behind: 20,
+        puts: 5,
         ..control("lease-age", Faults::None, 10_000)
     },
-    control("write-since", Faults::SlowOrigins, 20_000),
+    // A key that is always being written is asked for at the origin.
+    Control {
+        puts: 20,
+        ..control("write-since", Faults::SlowOrigin, 10_000)
+    },
     Control {
         window: 300,
-        ..control("join-unsent", Faults::NoAuthority, 20_000)
+        puts: 100,
+        keys: 3,
+        ..control("join-unsent", Faults::NoAuthority, 2_000)
     },
-    control("lease-dropped", Faults::SlowHolders, 40_000),
-    control("drain", Faults::Restarts, 60_000),
-    control("claim-delay", Faults::Revoked, 40_000),
+    control("lease-dropped", Faults::SlowHolders, 5_000),
+    control("drain", Faults::Restarts, 40_000),
+    control("claim-delay", Faults::Revoked, 5_000),
     Control {
         window: 2_000,
-        ..control("own-deadline", Faults::Islands, 40_000)
+        ..control("own-deadline", Faults::Islands, 20_000)
     },
 ];
 
@@ -56,11 +76,12 @@ impl Control {
     fn plan(&self, binary: PathBuf, etcd: Option<PathBuf>, seed: u64) -> Plan {
         Plan {
             ops: self.max_ops,
-            rate: 600,
-            keys: 12,
+            rate: self.rate,
+            keys: self.keys,
             window: Duration::from_millis(self.window),
             faults: self.faults,
             behind: self.behind,
+            puts: self.puts,
             ..Plan::new(binary, etcd, seed)
         }
     }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bywash_support::http::{Connection, head};
 use bywash_support::link::LinkState;
 use bywash_support::pattern::mix;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::clients::Soak;
+use super::etcd;
 use super::nodes::Node;
 use crate::CaseError;
 
@@ -26,10 +25,12 @@ const AT_ONCE: usize = 2;
 const LOOK: Duration = Duration::from_millis(50);
 /// Max time of attempts to start a node, longer than etcd is away.
 const START: Duration = Duration::from_secs(40);
-/// Limit of a request to etcd, which may be stopped.
-const ETCD_LIMIT: Duration = Duration::from_secs(1);
 /// Time for which a node is away from etcd and the others in [`Faults::Islands`]: its lease ends after 5 s, and a claim takes 7 s more.
 const ISLAND: Duration = Duration::from_secs(18);
+/// Time for which the other nodes do not hear a node in [`Faults::SilentHolders`]: begins of writes wait for 2.5 s of it.
+const SILENCE: Duration = Duration::from_secs(8);
+/// Time for which the leader of etcd is stopped: a lease ends after 5 s.
+const LEADER_STOP: Duration = Duration::from_secs(8);
 
 /// Which faults happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,18 +46,25 @@ pub enum Faults {
     Restarts,
     /// One node after the other does not respond to the others.
     SilentHolders,
-    /// etcd is stopped, so no node has authority, and the origin is slow for one node after the other.
+    /// etcd is stopped, so no node has authority, and the origin is slow, for each request another time.
     NoAuthority,
-    /// The origin is slow for one node after the other.
-    SlowOrigins,
+    /// The origin is slow, for each request another time.
+    SlowOrigin,
     /// Requests to one node after the other are slow.
     SlowHolders,
+    /// The leader of etcd is stopped for longer than a lease lasts, again and again. Needs an etcd of three members.
+    StoppedLeaders,
 }
 
 impl Faults {
     /// Returns whether clients begin when all shards are held.
     pub(super) fn needs_authority(self) -> bool {
         self != Self::Drawn
+    }
+
+    /// Returns whether a request may take as long as several requests to the origin.
+    pub(super) fn slows_the_origin(self) -> bool {
+        matches!(self, Self::NoAuthority | Self::SlowOrigin)
     }
 }
 
@@ -117,7 +125,7 @@ impl Fault {
 
 /// Runs the faults of the plan until the clients are done.
 pub(super) async fn run(soak: Arc<Soak>) -> Result<(), CaseError> {
-    if soak.cluster.etcd.is_none() {
+    if soak.cluster.etcd.is_empty() {
         return Ok(());
     }
     let done = match soak.plan.faults {
@@ -188,18 +196,18 @@ async fn apply(
             node.signal(Signal::CONT);
         }
         Fault::StopEtcd => {
-            signal_etcd(soak, Signal::STOP)?;
+            let etcd = etcd::leader(soak).await;
+            etcd.lock().signal(Signal::STOP)?;
             pause(soak, time).await;
-            signal_etcd(soak, Signal::CONT)?;
+            etcd.lock().signal(Signal::CONT)?;
         }
         Fault::KillEtcd => {
-            if let Some(etcd) = &soak.cluster.etcd {
-                etcd.lock().kill()?;
-                pause(soak, time).await;
-                etcd.lock().restart()?;
-            }
+            let etcd = etcd::leader(soak).await;
+            etcd.lock().kill()?;
+            pause(soak, time).await;
+            etcd.lock().restart()?;
         }
-        Fault::RevokeLease => revoke(soak, 1).await,
+        Fault::RevokeLease => etcd::revoke(soak, 1).await,
         Fault::CutPeers => {
             node.peers.set(LinkState::Cut);
             pause(soak, time).await;
@@ -213,11 +221,11 @@ async fn apply(
             pause(soak, time).await;
         }
         Fault::CutEtcd => {
-            node.etcd.set(LinkState::Cut);
+            node.set_etcd(LinkState::Cut);
             pause(soak, time).await;
         }
         Fault::SilenceEtcd => {
-            node.etcd.set(LinkState::Silent);
+            node.set_etcd(LinkState::Silent);
             pause(soak, time).await;
         }
         Fault::DelayOrigin => {
@@ -234,7 +242,7 @@ async fn apply(
 }
 
 fn silence(node: &Node) {
-    node.etcd.set(LinkState::Silent);
+    node.set_etcd(LinkState::Silent);
     node.peers.set(LinkState::Silent);
 }
 
@@ -258,85 +266,15 @@ async fn restart(
     }
 }
 
-fn signal_etcd(soak: &Soak, signal: Signal) -> Result<(), CaseError> {
-    if let Some(etcd) = &soak.cluster.etcd {
-        etcd.lock().signal(signal)?;
-    }
-    Ok(())
-}
-
-/// Sends a request to etcd's JSON gateway. Returns `None` if it does not respond in time.
-async fn ask_etcd(soak: &Soak, path: &str, body: &Value) -> Option<Value> {
-    let address = soak.cluster.etcd.as_ref()?.lock().address();
-    let body = body.to_string();
-    let length = body.len().to_string();
-    let mut request = head("POST", path, &[("Content-Length", &length)]).into_bytes();
-    request.extend_from_slice(body.as_bytes());
-    let exchange = async {
-        let mut connection = Connection::open(address).await.ok()?;
-        let response = connection.exchange("POST", &request).await.ok()?;
-        serde_json::from_slice(&response.body).ok()
-    };
-    tokio::time::timeout(ETCD_LIMIT, exchange).await.ok()?
-}
-
-/// Revokes leases of live nodes, at most `max`: what etcd does by itself when its leader was stopped.
-async fn revoke(soak: &Soak, max: usize) {
-    let Some(found) = ask_etcd(soak, "/v3/lease/leases", &json!({})).await else {
-        return;
-    };
-    let leases = found["leases"].as_array().cloned().unwrap_or_default();
-    for lease in leases.iter().take(max) {
-        let body = json!({"ID": lease["ID"]});
-        ask_etcd(soak, "/v3/lease/revoke", &body).await;
-    }
-}
-
 /// Repeats a scenario with one node after the other.
 async fn repeat(soak: &Arc<Soak>, scenario: Faults) -> Result<(), CaseError> {
     let mut rng = StdRng::seed_from_u64(mix(soak.plan.seed) ^ 0xFA17);
     if scenario == Faults::NoAuthority {
-        signal_etcd(soak, Signal::STOP)?;
+        etcd::signal_all(soak, Signal::STOP)?;
     }
     while !is_over(soak) {
         let node = &soak.cluster.nodes[rng.random_range(0..soak.plan.nodes)];
-        let slow = |millis: std::ops::Range<u64>, rng: &mut StdRng| {
-            LinkState::Delayed(Duration::from_millis(rng.random_range(millis)))
-        };
-        let time = match scenario {
-            Faults::Islands => {
-                silence(node);
-                ISLAND
-            }
-            Faults::Revoked => {
-                silence(node);
-                // The node's next keepalive is not sent any more.
-                revoke(soak, usize::MAX).await;
-                Duration::from_secs(4)
-            }
-            Faults::Restarts => {
-                restart(soak, node, Signal::TERM, Duration::ZERO).await?;
-                // Members settle for 2 s, and shards come back.
-                Duration::from_secs(6)
-            }
-            Faults::SilentHolders => {
-                node.peers.set(LinkState::Silent);
-                Duration::from_secs(4)
-            }
-            Faults::NoAuthority => {
-                node.origin.set(slow(600..900, &mut rng));
-                Duration::from_secs(4)
-            }
-            Faults::SlowOrigins => {
-                node.origin.set(slow(50..250, &mut rng));
-                Duration::from_secs(3)
-            }
-            Faults::SlowHolders => {
-                node.peers.set(slow(20..60, &mut rng));
-                Duration::from_secs(3)
-            }
-            Faults::Drawn | Faults::None => return Ok(()),
-        };
+        let time = begin(soak, scenario, node, &mut rng).await?;
         *soak.faults.lock().entry("scenarios").or_default() += 1;
         pause(soak, time).await;
         node.heal();
@@ -346,7 +284,67 @@ async fn repeat(soak: &Arc<Soak>, scenario: Faults) -> Result<(), CaseError> {
         }
     }
     if scenario == Faults::NoAuthority {
-        signal_etcd(soak, Signal::CONT)?;
+        etcd::signal_all(soak, Signal::CONT)?;
     }
     Ok(())
+}
+
+/// Begins a scenario at a node. Returns how long it lasts.
+async fn begin(
+    soak: &Arc<Soak>,
+    scenario: Faults,
+    node: &Node,
+    rng: &mut StdRng,
+) -> Result<Duration, CaseError> {
+    let time = match scenario {
+        Faults::Islands => {
+            silence(node);
+            ISLAND
+        }
+        Faults::Revoked => {
+            silence(node);
+            // The node's next keepalive is not sent any more.
+            etcd::revoke(soak, usize::MAX).await;
+            Duration::from_secs(4)
+        }
+        Faults::Restarts => {
+            restart(soak, node, Signal::TERM, Duration::ZERO).await?;
+            // Members settle for 2 s, and shards come back.
+            Duration::from_secs(6)
+        }
+        Faults::SilentHolders => {
+            node.peers.set(LinkState::Silent);
+            SILENCE
+        }
+        Faults::NoAuthority => {
+            // Some questions take longer than a window, and some writes much shorter.
+            let max = Duration::from_millis(1_500);
+            node.origin.set(LinkState::Jittered(max));
+            Duration::from_secs(4)
+        }
+        Faults::SlowOrigin => {
+            let max = Duration::from_millis(400);
+            node.origin.set(LinkState::Jittered(max));
+            Duration::from_secs(4)
+        }
+        Faults::SlowHolders => {
+            let delay = Duration::from_millis(rng.random_range(20..60));
+            node.peers.set(LinkState::Delayed(delay));
+            Duration::from_secs(3)
+        }
+        Faults::StoppedLeaders => {
+            let before = etcd::leases(soak).await;
+            let leader = etcd::leader(soak).await;
+            leader.lock().signal(Signal::STOP)?;
+            pause(soak, LEADER_STOP).await;
+            leader.lock().signal(Signal::CONT)?;
+            pause(soak, Duration::from_secs(1)).await;
+            let after = etcd::leases(soak).await;
+            let lost = before.difference(&after).count();
+            *soak.faults.lock().entry("leases lost").or_default() += lost as u64;
+            Duration::from_secs(4)
+        }
+        Faults::Drawn | Faults::None => Duration::from_secs(1),
+    };
+    Ok(time)
 }

@@ -5,6 +5,7 @@
 
 mod clients;
 pub mod controls;
+mod etcd;
 mod faults;
 pub(crate) mod nodes;
 mod origin;
@@ -22,10 +23,10 @@ use bywash_sim::{Oracle, Rules};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+pub use faults::Faults;
 pub use report::Report;
 
 use self::clients::{Soak, Times, run_client};
-use self::faults::Faults;
 use self::nodes::{Cluster, NodeSetup};
 use self::origin::JudgedStore;
 use crate::CaseError;
@@ -44,6 +45,8 @@ pub struct Plan {
     pub binary: PathBuf,
     /// etcd's program; `None` for nodes that do not know each other.
     pub etcd: Option<PathBuf>,
+    /// Members of etcd.
+    pub etcd_members: usize,
     pub seed: u64,
     /// Operations of all clients together.
     pub ops: u64,
@@ -57,8 +60,10 @@ pub struct Plan {
     pub faults: Faults,
     /// Longest stop, cut and absence of a process.
     pub max_fault: Duration,
-    /// Share of changes behind the cluster's back, in percent.
+    /// Share of changes behind the cluster's back, in per mille.
     pub behind: u32,
+    /// Share of PUTs, in per mille. There are a fifth as many deletions.
+    pub puts: u32,
     /// Rule that a build with that feature leaves out.
     pub leave_out: Option<String>,
 }
@@ -70,6 +75,7 @@ impl Plan {
         Self {
             binary,
             etcd,
+            etcd_members: 1,
             seed,
             ops: 10_000,
             rate: 400,
@@ -79,7 +85,8 @@ impl Plan {
             window: Duration::from_secs(1),
             faults: Faults::Drawn,
             max_fault: Duration::from_secs(15),
-            behind: 2,
+            behind: 20,
+            puts: 220,
             leave_out: None,
         }
     }
@@ -123,7 +130,7 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
     };
     let cluster = Cluster::start(
         folder.path(),
-        plan.etcd.as_deref(),
+        plan.etcd.as_deref().map(|etcd| (etcd, plan.etcd_members)),
         &setup,
         (plan.nodes, origin),
     );

@@ -47,8 +47,8 @@ pub(crate) struct Node {
     setup: NodeSetup,
     /// From the other nodes.
     pub(crate) peers: Link,
-    /// To etcd.
-    pub(crate) etcd: Link,
+    /// To the members of etcd.
+    etcd: Vec<Link>,
     /// To the origin: one of all nodes, whose settings would differ otherwise.
     pub(crate) origin: Arc<Link>,
     /// Where the process listens for the other nodes.
@@ -71,8 +71,12 @@ impl Node {
         number: usize,
         folder: &Path,
         setup: &NodeSetup,
-        (etcd, origin): (SocketAddr, &Arc<Link>),
+        (members, origin): (&[SocketAddr], &Arc<Link>),
     ) -> Result<Self, CaseError> {
+        let mut etcd = Vec::new();
+        for member in members {
+            etcd.push(Link::start(*member).await?);
+        }
         let key_file = folder.join("cluster.key");
         let folder = folder.join(format!("node-{number}"));
         fs::create_dir_all(&folder)?;
@@ -87,7 +91,7 @@ impl Node {
             folder,
             setup: setup.clone(),
             peers: Link::start(free_address()?).await?,
-            etcd: Link::start(etcd).await?,
+            etcd,
             origin: Arc::clone(origin),
             listen: Mutex::new(None),
             key_file,
@@ -111,7 +115,7 @@ impl Node {
         self.peers.lead_to(listen);
         *self.listen.lock() = Some(listen);
         Ok(Membership {
-            etcd: self.etcd.address(),
+            etcd: self.etcd.iter().map(Link::address).collect(),
             name: name.to_owned(),
             key_file: self.key_file.clone(),
             advertise: self.peers.address(),
@@ -252,8 +256,15 @@ impl Node {
 
     /// Opens all links.
     pub(crate) fn heal(&self) {
-        for link in [&self.peers, &self.etcd, &*self.origin] {
-            link.set(LinkState::Open);
+        self.peers.set(LinkState::Open);
+        self.origin.set(LinkState::Open);
+        self.set_etcd(LinkState::Open);
+    }
+
+    /// Sets the links to all members of etcd.
+    pub(crate) fn set_etcd(&self, state: LinkState) {
+        for link in &self.etcd {
+            link.set(state);
         }
     }
 }
@@ -261,35 +272,34 @@ impl Node {
 /// All processes of a soak.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// `None` for nodes that do not know each other.
-    pub(crate) etcd: Option<Arc<Mutex<Etcd>>>,
+    /// Members of etcd; none for nodes that do not know each other.
+    pub(crate) etcd: Vec<Mutex<Etcd>>,
 }
 
 impl Cluster {
-    /// Starts etcd and the nodes in `folder`, and waits until each is ready.
+    /// Starts etcd with so many members and the nodes in `folder`, and waits until each is ready.
     ///
     /// # Errors
     /// If one does not start.
     pub(crate) async fn start(
         folder: &Path,
-        etcd: Option<&Path>,
+        etcd: Option<(&Path, usize)>,
         setup: &NodeSetup,
         (count, origin): (usize, SocketAddr),
     ) -> Result<Self, CaseError> {
         let etcd = match etcd {
-            Some(program) => {
+            Some((program, members)) => {
                 write_key(&setup.binary, &folder.join("cluster.key"))?;
-                let etcd = Etcd::start(program, &folder.join("etcd"))?;
-                Some(Arc::new(Mutex::new(etcd)))
+                Etcd::start_members(program, &folder.join("etcd"), members)?
             }
-            None => None,
+            None => Vec::new(),
         };
-        let address = etcd.as_ref().map(|etcd| etcd.lock().address());
+        let addresses: Vec<SocketAddr> = etcd.iter().map(Etcd::address).collect();
+        let etcd = etcd.into_iter().map(Mutex::new).collect();
         let mut nodes = Vec::new();
         let link = Arc::new(Link::start(origin).await?);
         for number in 0..count {
-            let address = address.unwrap_or(origin);
-            let node = Node::new(number, folder, setup, (address, &link)).await?;
+            let node = Node::new(number, folder, setup, (&addresses, &link)).await?;
             nodes.push(Arc::new(node));
         }
         let starts = nodes.iter().map(|node| node.start());
@@ -321,7 +331,7 @@ impl Cluster {
             for node in &self.nodes {
                 seen.push(node.sample().await);
             }
-            if self.etcd.is_none() || is_settled(&seen, self.nodes.len()) {
+            if self.etcd.is_empty() || is_settled(&seen, self.nodes.len()) {
                 return Ok(begun.elapsed());
             }
             if begun.elapsed() > limit {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use bywash_support::cluster::in_short;
+
 use super::clients::{Soak, Times};
 
 /// Result of a soak.
@@ -35,8 +37,14 @@ fn counts<K: fmt::Display>(counts: &BTreeMap<K, u64>) -> String {
 
 impl Report {
     pub(super) async fn of(soak: &Soak, settled: Option<Duration>) -> Self {
+        let mut nodes = Vec::new();
         for node in &soak.cluster.nodes {
-            node.sample().await;
+            let seen = node.sample().await;
+            let left = seen.as_ref().map(|of| of["authority_left_ms"].clone());
+            nodes.push(format!(
+                "{}, authority {left:?} ms",
+                in_short(seen.as_ref())
+            ));
         }
         let stats = soak.cluster.stats();
         let facts = soak.record.facts();
@@ -87,6 +95,7 @@ impl Report {
         ];
         let internal = soak.internal.lock().clone();
         figures.extend(internal.into_iter().map(|text| ("status 500", text)));
+        figures.push(("nodes at the end", nodes.join("; ")));
         if let Some(settled) = settled {
             figures.push(("all shards held after", format!("{settled:.1?}")));
         }
