@@ -110,3 +110,17 @@ fn case_16_leases_end_in_time_on_the_slowest_and_the_fastest_clock() {
     };
     run_case(extreme, Rule::LeaseMargin, 20);
 }
+
+/// All leases end at once, as by an etcd that was stopped, and one holder does not learn it and is not heard.
+#[test]
+fn case_5_leases_that_all_end_make_no_read_stale() {
+    let revoked = |seed| Plan {
+        only: &[Fault::RevokeAll],
+        faults: 6000 * MS,
+        reads: 5 * MS,
+        writes: 100 * MS,
+        window: SECOND,
+        ..Plan::new(seed)
+    };
+    run_case(revoked, Rule::ClaimDelay, 10);
+}

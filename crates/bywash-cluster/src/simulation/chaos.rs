@@ -13,6 +13,8 @@ pub(super) enum Fault {
     CutEtcd,
     Restart,
     Revoke,
+    /// All leases end early, while one node has no etcd, and requests to it get no response.
+    RevokeAll,
     EtcdAway,
     ChangeByOthers,
     Island,
@@ -61,6 +63,12 @@ impl World {
             Fault::CutEtcd => self.cut(at, NODES),
             Fault::Restart => self.kill_and_start(at),
             Fault::Revoke => self.revoke(at),
+            Fault::RevokeAll => {
+                let until = self.now + 4 * SECOND;
+                self.cuts.insert((at, NODES), until);
+                self.machines[at].deaf = until;
+                (0..NODES).for_each(|at| self.revoke(at));
+            }
             Fault::EtcdAway => {
                 let time = self.pick(&[500, 4000, 9000]) * MS;
                 self.etcd_down = self.now + time;

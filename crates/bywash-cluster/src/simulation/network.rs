@@ -117,7 +117,8 @@ impl World {
     }
 
     pub(super) fn peer_gets(&mut self, from: Run, to: usize, wire: u64, request: PeerRequest) {
-        if self.linked(from.at, to) && self.machines[to].node.is_some() {
+        let hears = self.now >= self.machines[to].deaf && self.machines[to].node.is_some();
+        if self.linked(from.at, to) && hears {
             let node = NodeId(from.at as u64 + 1);
             let event = Event::Request(node, CallId(wire), request);
             self.deliver(self.machines[to].run, event);

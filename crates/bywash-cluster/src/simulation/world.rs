@@ -64,6 +64,8 @@ pub(super) struct Machine {
     pub(super) node: Option<Node<u64>>,
     pub(super) run: Run,
     pub(super) stopped: u64,
+    /// Until when requests to it get no response. Its own do.
+    pub(super) deaf: u64,
     rate: f64,
     /// When its timer is due in the queue.
     tick: Option<u64>,
@@ -127,6 +129,7 @@ impl World {
             node: None,
             run: Run { at, number: 0 },
             stopped: 0,
+            deaf: 0,
             rate: 1.0
                 + match plan.extreme_clocks {
                     true => [-DRIFT, DRIFT][rng.random_range(0..2)],
@@ -250,7 +253,7 @@ impl World {
                 let Some(&(run, call, _)) = self.calls.get(&wire) else {
                     return;
                 };
-                if self.linked(run.at, from) {
+                if self.linked(run.at, from) && self.now >= self.machines[from].deaf {
                     self.calls.remove(&wire);
                     self.deliver(run, Event::Response(call, Some(response)));
                 } else {
