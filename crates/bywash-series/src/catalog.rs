@@ -89,7 +89,7 @@ impl Catalog {
         self.finish_or_insert(lookup, (source, metric), memtable)
     }
 
-    /// As [`Self::handle`], for names of the log: they may take all of the memory, as an older build let them.
+    /// As [`Self::handle`], for names of the log: they were accepted, whatever they take now.
     pub(crate) fn handle_of_log(
         &self,
         names: (&str, &str),
@@ -98,7 +98,7 @@ impl Catalog {
         let lookup = self.series.start_lookup(names.0, names.1);
         match self.series.finish_lookup(lookup, names.0, names.1) {
             Some(id) => Ok(SeriesHandle(id, self.epoch)),
-            None => self.insert(names, memtable, memtable.memory.limit()),
+            None => self.insert(names, memtable, u64::MAX),
         }
     }
 

@@ -32,7 +32,7 @@ pub enum SeriesError {
     /// There is no memory for a new series. Known series are not affected. Writes by name wait for it instead, see
     /// [`Self::WriteStalled`].
     #[error(
-        "no memory for a new series: {series} series use the limit of {limit} bytes; raise memtable_bytes or the memory budget, or use fewer names"
+        "no memory for a new series: names take at most {limit} bytes, and those of {series} series are in memory; raise memtable_bytes or the memory budget (--memory of a server), or use fewer names"
     )]
     TooManySeries {
         /// Number of known series.
@@ -99,14 +99,6 @@ pub enum SeriesError {
         path: PathBuf,
         /// Its format.
         format: u32,
-    },
-    /// The rows of the log need more memory than the database may use.
-    #[error(
-        "the rows of the log do not fit {limit} bytes of memory; raise memtable_bytes or the memory budget, and open again"
-    )]
-    LogTooLarge {
-        /// Max bytes of rows and names.
-        limit: u64,
     },
     /// The database is already open, in this or another process.
     #[error("the log {} is in use; close the database that uses it first", path.display())]

@@ -95,7 +95,7 @@ pub(crate) fn replay(
         for handle in handles {
             replayed.rows += handle
                 .join()
-                .expect("a writer of the replay does not panic")?;
+                .expect("a writer of the replay does not panic");
         }
         read.map(|()| replayed)
     })
@@ -295,7 +295,7 @@ impl LogReader<'_> {
 
     fn send(&mut self, writer: usize) {
         let batch = std::mem::replace(&mut self.batches[writer], Batch::new());
-        // A failed writer has dropped its receiver; joining it returns its error.
+        // A writer that panicked has dropped its receiver; joining it ends the replay.
         let _ = self.senders[writer].send(batch);
     }
 }
@@ -323,7 +323,7 @@ impl<'a> ReplayWriter<'a> {
         }
     }
 
-    fn run(mut self, batches: &Receiver<Batch>) -> Result<u64, SeriesError> {
+    fn run(mut self, batches: &Receiver<Batch>) -> u64 {
         while let Ok(batch) = batches.recv() {
             let mut points = &batch.points[..];
             for entries in batch.entries.chunks(LOOKUP_BATCH) {
@@ -331,50 +331,38 @@ impl<'a> ReplayWriter<'a> {
                 for &(handle, generation, write_seq, count) in entries {
                     let (rows, rest) = points.split_at(count);
                     points = rest;
-                    self.apply(handle, generation, write_seq, rows)?;
+                    self.apply(handle, generation, write_seq, rows);
                 }
             }
         }
         // A missing predecessor was torn off, so it was never acknowledged. Keep the rows after it.
         for ((handle, generation, _), points) in std::mem::take(&mut self.deferred) {
             let series = self.catalog.series(handle).expect("it was named");
-            self.write(series.lock(generation), generation, &points)?;
+            self.write(series.lock(generation), generation, &points);
         }
-        Ok(self.rows)
+        self.rows
     }
 
-    fn apply(
-        &mut self,
-        handle: SeriesHandle,
-        generation: u64,
-        write_seq: u32,
-        points: &[Point],
-    ) -> Result<(), SeriesError> {
+    fn apply(&mut self, handle: SeriesHandle, generation: u64, write_seq: u32, points: &[Point]) {
         let series = self.catalog.series(handle).expect("it was named");
         let guard = series.lock(generation);
         if write_seq > guard.write_seq() {
             self.deferred
                 .insert((handle, generation, write_seq), points.to_vec());
-            return Ok(());
+            return;
         }
-        self.write(guard, generation, points)?;
+        self.write(guard, generation, points);
         while !self.deferred.is_empty() {
             let guard = series.lock(generation);
             let next = self
                 .deferred
                 .remove(&(handle, generation, guard.write_seq()));
             let Some(points) = next else { break };
-            self.write(guard, generation, &points)?;
+            self.write(guard, generation, &points);
         }
-        Ok(())
     }
 
-    fn write(
-        &mut self,
-        mut guard: SeriesGuard<'_>,
-        generation: u64,
-        points: &[Point],
-    ) -> Result<(), SeriesError> {
+    fn write(&mut self, mut guard: SeriesGuard<'_>, generation: u64, points: &[Point]) {
         let memtable = self.memtable;
         let mut is_flushed = |point: &Point| self.is_flushed(generation, point.timestamp);
         let kept: Vec<Point>;
@@ -391,13 +379,8 @@ impl<'a> ReplayWriter<'a> {
         let written = guard.write(memtable.width, &memtable.memory, points);
         guard.advance_write_seq();
         drop(guard);
+        debug_assert_eq!(written, points.len(), "no limit applies to the log");
         self.rows += written as u64;
-        if written < points.len() {
-            return Err(SeriesError::LogTooLarge {
-                limit: memtable.memory.limit(),
-            });
-        }
-        Ok(())
     }
 
     #[inline]
@@ -426,7 +409,17 @@ pub(crate) fn recover(
     version: &Version,
     salvage: bool,
 ) -> Result<ReplayResult, SeriesError> {
+    memtable.memory.begin_replay();
     let replayed = replay(folder, memtable, version, salvage)?;
+    let beyond = memtable.memory.end_replay();
+    if beyond > 0 {
+        let limit = memtable.memory.limit();
+        tracing::warn!(
+            beyond,
+            limit,
+            "rows and names of the log exceed memtable_bytes; writers wait until enough of them has left memory"
+        );
+    }
     if replayed.torn > 0 {
         tracing::warn!(bytes = replayed.torn, "cut a torn end of the log");
     }

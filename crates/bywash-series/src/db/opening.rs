@@ -26,7 +26,7 @@ use crate::wal::{FileSystemStorage, Kind, LogFolder, LogStorage, Wal};
 pub struct PreparedDb {
     options: SeriesOptions,
     opening: Opening,
-    memtable: Arc<Memtable>,
+    pub(super) memtable: Arc<Memtable>,
     wal: Option<Wal>,
     replayed: ReplayResult,
 }

@@ -1,6 +1,6 @@
 //! Memory reserved from the budget for rows and names.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bywash_mem::{Budget, FrameVec, MIN_FRAME, Reservation, Share, SharedFrame};
 use parking_lot::Mutex;
@@ -80,6 +80,8 @@ pub(crate) struct MemoryReservation {
     /// Bytes reserved.
     held: AtomicU64,
     reservations: Mutex<Vec<Reservation>>,
+    /// Whether the limit does not apply yet.
+    replaying: AtomicBool,
 }
 
 impl MemoryReservation {
@@ -94,7 +96,23 @@ impl MemoryReservation {
             frame_bytes: frame_bytes(limit),
             held: AtomicU64::new(0),
             reservations: Mutex::new(Vec::new()),
+            replaying: AtomicBool::new(false),
         }
+    }
+
+    /// Charges whatever comes until [`Self::end_replay`]: what is in the log was accepted, perhaps under a higher limit or a lower charge
+    /// for a name. Bytes that the budget does not have are not reserved. At most what the process that wrote the log had in
+    /// memory.
+    pub(crate) fn begin_replay(&self) {
+        // Relaxed: the threads of the replay start after this.
+        self.replaying.store(true, Ordering::Relaxed);
+    }
+
+    /// Applies the limit from now on. Returns by how many bytes the replay exceeded it.
+    pub(crate) fn end_replay(&self) -> u64 {
+        // Relaxed: the threads of the replay have ended.
+        self.replaying.store(false, Ordering::Relaxed);
+        self.used().saturating_sub(self.limit)
     }
 
     /// Charges bytes. Returns false, and charges nothing, if the limit or the budget does not allow it.
@@ -105,6 +123,11 @@ impl MemoryReservation {
         let fits = used + self.framed.load(Ordering::Relaxed) <= self.limit;
         // Relaxed: as above.
         if fits && (used <= self.held.load(Ordering::Relaxed) || self.reserve(used)) {
+            return true;
+        }
+        // Relaxed: as in `begin_replay`.
+        if self.replaying.load(Ordering::Relaxed) {
+            let _ = self.reserve(used);
             return true;
         }
         // Relaxed: as above.

@@ -10,6 +10,8 @@ use super::*;
 use crate::Selector;
 
 const MEMORY: u64 = 2 << 20;
+/// Names that take about three times that.
+const MANY_NAMES: usize = 20_000;
 
 /// A database with writers that wait so long.
 fn small(write_timeout: Duration) -> TestDatabase {
@@ -167,4 +169,63 @@ async fn writer_that_waits_for_names_is_refused_when_the_database_is_closed() {
     db.close().await.unwrap();
     let refused = refused.await.unwrap();
     assert!(matches!(refused, Some(SeriesError::Closed)), "{refused:?}");
+}
+
+/// The log may be that of a process with more memory, or of a build that charged less for a name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_beyond_the_memory_is_opened_and_refuses_only_new_names() {
+    let mut database = TestDatabase::new();
+    let db = database.open().await.unwrap();
+    let names: Vec<_> = (0..MANY_NAMES).map(|number| format!("{number}")).collect();
+    let rows: Vec<_> = names.iter().map(|name| row("host", name, 1, 0.5)).collect();
+    db.insert_rows(&rows).unwrap();
+    let before = content(&db);
+    drop(db);
+
+    database.options.memtable_bytes = Some(MEMORY);
+    database.options.write_timeout = Duration::from_secs(600);
+    // Nor does the budget have the memory.
+    let pool = BlockPool::new(PoolConfig::new(2 * MEMORY)).unwrap();
+    let budget = pool.budget();
+    let prepared = SeriesDb::prepare(
+        Arc::clone(&database.store) as Arc<dyn ObjectStore>,
+        database.folder.path(),
+        budget.clone(),
+        database.options.clone(),
+    );
+    let prepared = prepared.await.unwrap();
+    let memtable = Arc::clone(&prepared.memtable);
+    assert!(memtable.memory.used() > budget.limit());
+    assert!(budget.used() <= budget.limit(), "{}", budget.used());
+    let catalog = memtable.directory.current();
+    assert!(catalog.handle("host", "0", &memtable).is_ok());
+    let refused = catalog.handle("host", "new", &memtable).unwrap_err();
+    let (refused, limit) = (refused.to_string(), memtable.max_name_bytes().to_string());
+    for part in [&*limit, "memtable_bytes", "--memory"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+
+    let db = prepared.take_over().await.unwrap();
+    let writer = db.clone();
+    let new = row("host", "new", 1, 0.5);
+    let written = tokio::task::spawn_blocking(move || writer.insert_rows(&[new]));
+    written.await.unwrap().unwrap();
+    assert!(db.stats().memtable_bytes <= MEMORY, "{:?}", db.stats());
+    db.flush().await.unwrap();
+    let selector = Selector::all();
+    let read = db.query(&selector, ALL, None, crate::Aggregate::Last);
+    let read: Content = read
+        .await
+        .unwrap()
+        .into_iter()
+        .flat_map(|series| {
+            let (source, metric) = (series.source.to_string(), series.metric.to_string());
+            series.points.into_iter().map(move |point| {
+                let key = (source.clone(), metric.clone(), point.timestamp);
+                (key, point.value.to_bits())
+            })
+        })
+        .collect();
+    assert_eq!(read.len(), MANY_NAMES + 1);
+    assert!(before.iter().all(|(key, bits)| read.get(key) == Some(bits)));
 }

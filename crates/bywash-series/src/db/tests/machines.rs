@@ -227,7 +227,7 @@ async fn copied_log_is_refused_once_the_other_copy_was_used() {
 
 #[tokio::test]
 async fn log_that_cannot_be_replayed_leaves_the_store_with_its_writer() {
-    let mut first = TestDatabase::new();
+    let first = TestDatabase::new();
     let second = first.elsewhere();
     let db = first.open().await.unwrap();
     for at in 0..1000 {
@@ -235,26 +235,20 @@ async fn log_that_cannot_be_replayed_leaves_the_store_with_its_writer() {
     }
     drop(db);
     let other = second.open().await.unwrap();
-    first.options.memtable_bytes = Some(16 << 10);
-    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
-    let refused = SeriesDb::open(
-        Arc::clone(&first.store) as Arc<dyn ObjectStore>,
-        first.folder.path(),
-        pool.budget().clone(),
-        first.options.clone(),
-    );
-    let refused = refused.await;
+    let segment = first.segments().remove(0);
+    let whole = fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    damaged[1000] ^= 1;
+    fs::write(&segment, damaged).unwrap();
+    let refused = first.open().await;
     assert!(
-        matches!(
-            refused,
-            Err(SeriesError::LogTooLarge { .. } | SeriesError::TooManySeries { .. })
-        ),
+        matches!(refused, Err(SeriesError::DamagedLog { .. })),
         "{refused:?}"
     );
+    fs::write(&segment, whole).unwrap();
     insert(&other, &[(-1, 2.0)]).unwrap();
     other.flush().await.unwrap();
     drop(other);
-    first.options.memtable_bytes = Some(32 << 20);
     let back = first.open().await.unwrap();
     assert_eq!(rows(&back).await.len(), 1001);
 }
