@@ -169,6 +169,18 @@ pub(crate) fn cpu_of_family(id: u32) -> Result<Duration, Failure> {
     Ok(Duration::from_nanos(nanos))
 }
 
+/// Processor time of a process with its threads that have ended, to a tick of the system's clock.
+pub(crate) fn cpu_with_ended(id: u32) -> Result<Duration, Failure> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The name, in parentheses, may have spaces. After it, user and system time are the 12th and 13th field.
+    let (_, fields) = text.rsplit_once(") ").ok_or("a stat file has a name")?;
+    let mut fields = fields.split(' ').skip(11);
+    let mut ticks = || -> Result<u64, Failure> { Ok(fields.next().ok_or("no time")?.parse()?) };
+    let ticks = ticks()? + ticks()?;
+    let second = rustix::param::clock_ticks_per_second();
+    Ok(Duration::from_secs_f64(ticks as f64 / second as f64))
+}
+
 /// Resident memory of a process and of all that it has started, in bytes; what they share counts in each.
 pub(crate) fn resident_bytes_of_family(id: u32) -> Result<u64, Failure> {
     let resident = family(id)

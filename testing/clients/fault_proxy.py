@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that breaks connections, loses responses and delays bytes, as a list of faults says."""
+"""A proxy between a client and a server: it breaks connections, loses responses and delays bytes, by a list of faults."""
 
 import collections
 import contextlib

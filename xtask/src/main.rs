@@ -91,7 +91,7 @@ enum Task {
     },
     /// Measures Bywash beside its ancestors and rivals, for example `cargo xtask peers pin`.
     Peers {
-        /// `write-at`, `pin`, `registry`, `block-memory`, `cluster`, `disk`, `upload`, `series`, `serve` or `sort`, and arguments.
+        /// `write-at`, `pin`, `registry`, `block-memory`, `cluster`, `disk`, `gcs`, `upload`, `series`, `serve` or `sort`, and arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },

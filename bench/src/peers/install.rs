@@ -30,6 +30,24 @@ pub(super) fn python_in(folder: &str) -> Result<PathBuf, Failure> {
     Ok(python)
 }
 
+/// The path of a program of Go, which is installed once. `package` is its address with a version.
+pub(super) fn go_program(name: &str, package: &str) -> Result<PathBuf, Failure> {
+    let folder = target().join("bin");
+    let program = folder.join(name);
+    if !program.exists() {
+        std::fs::create_dir_all(&folder)?;
+        let status = Command::new("go")
+            .args(["install", package])
+            .env("GOBIN", folder.canonicalize()?)
+            .status()
+            .map_err(|error| format!("start go: {error}; install Go 1.26 or later"))?;
+        if !status.success() {
+            return Err(format!("go install {package} failed; look at the output above").into());
+        }
+    }
+    Ok(program)
+}
+
 /// Runs a command to its end.
 pub(super) fn done(command: &mut Command) -> Result<(), Failure> {
     let status = command.status();

@@ -10,6 +10,7 @@ mod cluster;
 mod crew;
 mod disk;
 mod drain;
+mod gcs;
 mod go;
 mod install;
 mod pin;
@@ -61,6 +62,8 @@ enum Name {
     Disk,
     /// Blobs downloaded to durable files, against Kraken's two designs
     Drain,
+    /// The GCS endpoint: uploads by Google's Java client, against fake-gcs-server; warm reads, against the S3 endpoint
+    Gcs,
     /// Rows that threads write to series, against Catena's design
     Series,
     /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
@@ -135,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::Cluster => cluster::run(args, &mut report)?,
         Name::Disk => disk::run(args, &mut report)?,
         Name::Drain => drain::run(args, &mut report)?,
+        Name::Gcs => gcs::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
         Name::Series => series::run(args, &mut report)?,

@@ -61,7 +61,7 @@ impl Tls {
 
 /// How long the clients work.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Extent {
+pub(in crate::peers) enum Extent {
     /// Each sends its requests once.
     Once,
     /// Each begins requests, from the first again after the last, for so long.
@@ -70,13 +70,13 @@ pub(super) enum Extent {
 
 /// What the clients of a turn did together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figures {
-    pub(super) requests: f64,
-    pub(super) seconds: f64,
+pub(in crate::peers) struct Figures {
+    pub(in crate::peers) requests: f64,
+    pub(in crate::peers) seconds: f64,
 }
 
 impl Figures {
-    pub(super) fn micros_a_request(&self) -> f64 {
+    pub(in crate::peers) fn micros_a_request(&self) -> f64 {
         self.seconds * 1e6 / self.requests
     }
 }
@@ -107,7 +107,7 @@ where
 }
 
 /// Opens a connection for each list of requests, and sends them. The time begins when all are open.
-pub(super) async fn drive(
+pub(in crate::peers) async fn drive(
     server: SocketAddr,
     tls: Option<&Tls>,
     lists: Vec<Vec<SignedRequest>>,

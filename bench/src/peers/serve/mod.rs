@@ -12,20 +12,20 @@ mod small;
 mod warm;
 
 pub(crate) use download::{WorkerArgs, run_worker};
-pub(super) use load::{Client, connect, send};
-pub(super) use servers::{NGINX, free_address, listening};
+pub(super) use load::{Client, Extent, SignedRequest, connect, drive, send};
+pub(super) use servers::{ACCESS_KEY, NGINX, SECRET_KEY, free_address, listening, request};
 
 use super::{Args, Report};
 use crate::Failure;
 
 /// One bucket everywhere.
-const BUCKET: &str = "bench";
+pub(super) const BUCKET: &str = "bench";
 /// The side of `--against`.
 const OTHER_BUILD: &str = "the other build";
 /// Max ratio of any time to that of `--against`.
 const OTHER_BUILD_GOAL: f64 = 1.03;
 /// Memory of each Bywash here: more than any cell's data, for what is compared is a cache that holds it.
-const MEMORY_BYTES: u64 = 4 << 30;
+pub(super) const MEMORY_BYTES: u64 = 4 << 30;
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;

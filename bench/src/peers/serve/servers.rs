@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,15 @@ use reqwest::Method;
 use super::load::{SignedRequest, Tls};
 use super::{BUCKET, MEMORY_BYTES};
 use crate::Failure;
-use crate::peers::install::target;
+use crate::peers::install::go_program;
 use crate::process::Process;
 
 /// Version that is installed by Go if it is missing.
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 /// How an error names nginx.
 pub(in crate::peers) const NGINX: &str = "nginx (apt-get install nginx-light)";
-const ACCESS_KEY: &str = "benchmark";
-const SECRET_KEY: &str = "benchmark-secret";
+pub(in crate::peers) const ACCESS_KEY: &str = "benchmark";
+pub(in crate::peers) const SECRET_KEY: &str = "benchmark-secret";
 /// Max time until a server listens.
 const START: Duration = Duration::from_secs(20);
 /// Max validity of presigned URLs.
@@ -163,7 +163,7 @@ impl Server {
     /// Starts versitygw on a folder with one folder per bucket.
     pub(super) fn versitygw(buckets: &Path) -> Result<Self, Failure> {
         let address = free_address()?;
-        let mut command = Command::new(versitygw()?);
+        let mut command = Command::new(go_program("versitygw", VERSITYGW)?);
         command
             .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY])
             .args(["--port", &address.to_string(), "--quiet", "posix"])
@@ -185,34 +185,12 @@ impl Server {
         query: &str,
         body: Bytes,
     ) -> Result<SignedRequest, Failure> {
-        let path = if key.is_empty() {
-            format!("/{BUCKET}")
-        } else {
-            format!("/{BUCKET}/{key}")
-        };
-        let target = match query {
-            "" => path.clone(),
-            query => format!("{path}?{query}"),
-        };
-        let host = self.address.to_string();
-        let mut request = Request::builder()
-            .method(method.clone())
-            .uri(target)
-            .header(HOST, &host);
-        if self.signer.is_some() {
-            let signer = Signer {
-                access_key: ACCESS_KEY.to_owned(),
-                secret_key: SECRET_KEY.to_owned(),
-                host,
-                ..Signer::default()
-            };
-            let method = method.as_str();
-            let (headers, _) = signer.headers(method, &path, query, "UNSIGNED-PAYLOAD", &[]);
-            for (name, value) in headers {
-                request = request.header(name, value);
-            }
-        }
-        Ok(request.body(Full::new(body))?)
+        request(
+            self.address,
+            self.signer.is_some(),
+            (method, key, query),
+            body,
+        )
     }
 
     /// Returns a URL by which an object can be read without credentials.
@@ -223,6 +201,43 @@ impl Server {
         let url = signer.signed_url(Method::GET, &key.into(), WEEK).await?;
         Ok(url.into())
     }
+}
+
+/// Returns a request of a path in the bucket, signed by headers if `is_signed`. The query is canonical.
+pub(in crate::peers) fn request(
+    server: SocketAddr,
+    is_signed: bool,
+    (method, key, query): (&Method, &str, &str),
+    body: Bytes,
+) -> Result<SignedRequest, Failure> {
+    let path = if key.is_empty() {
+        format!("/{BUCKET}")
+    } else {
+        format!("/{BUCKET}/{key}")
+    };
+    let target = match query {
+        "" => path.clone(),
+        query => format!("{path}?{query}"),
+    };
+    let host = server.to_string();
+    let mut request = Request::builder()
+        .method(method.clone())
+        .uri(target)
+        .header(HOST, &host);
+    if is_signed {
+        let signer = Signer {
+            access_key: ACCESS_KEY.to_owned(),
+            secret_key: SECRET_KEY.to_owned(),
+            host,
+            ..Signer::default()
+        };
+        let method = method.as_str();
+        let (headers, _) = signer.headers(method, &path, query, "UNSIGNED-PAYLOAD", &[]);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+    }
+    Ok(request.body(Full::new(body))?)
 }
 
 /// Starts a server that does not say when it listens, in a control group if there is one, and waits until it does.
@@ -261,22 +276,4 @@ fn signer(address: SocketAddr) -> Result<AmazonS3, Failure> {
 /// An address that was free a moment ago, for servers that cannot say which one they chose.
 pub(in crate::peers) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-/// Returns the path of the program, which is installed once.
-fn versitygw() -> Result<PathBuf, Failure> {
-    let folder = target().join("bin");
-    let program = folder.join("versitygw");
-    if !program.exists() {
-        std::fs::create_dir_all(&folder)?;
-        let status = Command::new("go")
-            .args(["install", VERSITYGW])
-            .env("GOBIN", folder.canonicalize()?)
-            .status()
-            .map_err(|error| format!("start go: {error}; install Go 1.26 or later"))?;
-        if !status.success() {
-            return Err(format!("go install {VERSITYGW} failed; look at the output above").into());
-        }
-    }
-    Ok(program)
 }

@@ -42,10 +42,10 @@ impl Store {
 
 /// Costs of one round.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figures {
-    pub(super) seconds: f64,
+pub(in crate::peers) struct Figures {
+    pub(in crate::peers) seconds: f64,
     /// Processor seconds of the client's process, all threads.
-    pub(super) cpu: f64,
+    pub(in crate::peers) cpu: f64,
     /// Bytes allocated; not a number where the client does not count them.
     pub(super) allocated: f64,
     /// Max resident memory during the round, in bytes.
@@ -54,7 +54,7 @@ pub(super) struct Figures {
 
 /// A client that keeps running, so that it is warm.
 #[derive(Debug)]
-pub(super) struct Client(Process);
+pub(in crate::peers) struct Client(Process);
 
 impl Client {
     fn start(command: &mut Command) -> Result<Self, Failure> {
@@ -79,6 +79,11 @@ impl Client {
 
     /// Google's client in Java, built by Maven.
     pub(super) fn java(store: &Store) -> Result<Self, Failure> {
+        Self::java_to(&store.endpoint, AT_ONCE)
+    }
+
+    /// As [`Self::java`], to a server at an URL.
+    pub(in crate::peers) fn java_to(endpoint: &str, at_once: usize) -> Result<Self, Failure> {
         let folder = peers().join("upload-java");
         let target = peers().join("../../target/peers/upload-java");
         std::fs::create_dir_all(&target)?;
@@ -100,7 +105,7 @@ impl Client {
             .arg("-cp")
             .arg(format!("{}:{}", classes.display(), jars.trim()))
             .arg("UploadPeer")
-            .args(client_arguments(store));
+            .args([endpoint.to_owned(), at_once.to_string()]);
         Self::start(&mut command)
     }
 
@@ -133,7 +138,7 @@ impl Client {
     }
 
     /// Uploads objects of these sizes.
-    pub(super) fn round(&mut self, sizes: &[usize]) -> Result<Figures, Failure> {
+    pub(in crate::peers) fn round(&mut self, sizes: &[usize]) -> Result<Figures, Failure> {
         let process = &mut self.0;
         process.forget_peak()?;
         let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();

@@ -7,7 +7,8 @@ mod worker;
 
 use std::cell::RefCell;
 
-use client::{Client, Figures, Store};
+pub(super) use client::Client;
+use client::{Figures, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 pub(crate) use server::run as run_server;

@@ -63,7 +63,9 @@ public final class UploadPeer {
     try (WriteChannel channel = storage.writer(blob)) {
       channel.setChunkSize(CHUNK_BYTES);
       for (int at = 0; at < size; at += WRITE_BYTES) {
-        ByteBuffer piece = ByteBuffer.wrap(CONTENT, at, Math.min(WRITE_BYTES, size - at));
+        // An object longer than the content has it several times.
+        int from = at % CONTENT.length;
+        ByteBuffer piece = ByteBuffer.wrap(CONTENT, from, Math.min(WRITE_BYTES, size - at));
         while (piece.hasRemaining()) {
           channel.write(piece);
         }
