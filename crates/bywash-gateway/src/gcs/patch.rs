@@ -1,7 +1,7 @@
 //! Changes of an object's metadata: patch, which merges, and update, which replaces. The object is written anew with its bytes,
-//! if it is still the version that was read.
+//! if it is still the version that was read; a longer one over S3 by a copy that the store makes.
 
-use bywash::origin::{CLIENT_ETAG, kept_client_etag};
+use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
 use bywash::{Bucket, PutStreamOptions, ReadInfo};
 use http::Response;
 use object_store::path::Path;
@@ -13,13 +13,13 @@ use s3s::Body;
 
 use super::body::document;
 use super::condition::{is_unmet, named};
-use super::copy::Replaced;
+use super::copy::{Replaced, is_replaced};
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::insert::body_of;
 use super::metadata::{CONTENT, GivenMetadata};
-use super::read::head_written;
+use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
@@ -99,35 +99,58 @@ impl Changing<'_> {
     /// Changes the current version. Returns `None` if it was replaced meanwhile.
     async fn attempt(&self) -> GcsResult<Option<PutResult>> {
         let Self { bucket, path, .. } = self;
-        let read = bucket.get_opts(path, GetOptions::default()).await;
-        let read = read.map_err(|error| from_store(self.doing, &error))?;
-        let numbers = VersionNumbers::of(bucket, &read);
+        let found = head(bucket, path, self.doing).await?;
+        let numbers = VersionNumbers::of(bucket, &found);
         self.conditions.check_write(numbers, &named(self.doing))?;
-        if read.meta.e_tag.is_none() {
+        if found.meta.e_tag.is_none() {
             return Err(GcsError::not_served(format!(
                 "{}: the origin has no ETags, so a change of metadata could replace another writer's object.",
                 named(self.doing)
             )));
         }
-        let mut attributes = self.attributes(&read, numbers)?;
-        let stated = read
+        let mut attributes = self.attributes(&found, numbers)?;
+        let stated = found
             .extensions
             .get::<ReadInfo>()
             .map_or(0, |info| info.tags);
-        let tags = self.tags(stated, &mut attributes).await?;
-        let put = PutStreamOptions {
-            mode: PutMode::Update(UpdateVersion {
-                e_tag: read.meta.e_tag.clone(),
-                version: read.meta.version.clone(),
-            }),
+        let rewrite = AttributeRewrite {
+            version: UpdateVersion {
+                e_tag: found.meta.e_tag.clone(),
+                version: found.meta.version.clone(),
+            },
+            size: found.meta.size,
+            tags: self.tags(stated, &mut attributes).await?,
             attributes,
-            tags,
+        };
+        match bucket.rewrite_attributes(path, rewrite.clone()).await {
+            Ok(None) => self.write_with_bytes(rewrite).await,
+            Ok(written) => Ok(written),
+            Err(error) if is_unmet(&error) => Ok(None),
+            Err(error) => Err(from_store(self.doing, &error).into()),
+        }
+    }
+
+    /// Writes the version anew, with the bytes that it has.
+    async fn write_with_bytes(&self, rewrite: AttributeRewrite) -> GcsResult<Option<PutResult>> {
+        let options = GetOptions {
+            if_match: rewrite.version.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        let read = match self.bucket.get_opts(&self.path, options).await {
+            Ok(read) => read,
+            Err(error) if is_replaced(&error) => return Ok(None),
+            Err(error) => return Err(from_store(self.doing, &error).into()),
+        };
+        let put = PutStreamOptions {
+            mode: PutMode::Update(rewrite.version),
+            attributes: rewrite.attributes,
+            tags: rewrite.tags,
             late_attributes: None,
             length: Some(read.meta.size),
         };
         let replaced = Replaced::default();
         let body = replaced.watch(read.into_stream());
-        match bucket.put_stream(path, put, body).await {
+        match self.bucket.put_stream(&self.path, put, body).await {
             Ok(written) => Ok(Some(written)),
             Err(error) if replaced.is_seen() || is_unmet(&error) => Ok(None),
             Err(error) => Err(from_store(self.doing, &error).into()),

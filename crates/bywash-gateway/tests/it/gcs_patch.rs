@@ -121,7 +121,7 @@ async fn concurrent_patches_are_all_kept() {
 }
 
 #[tokio::test]
-async fn patch_keeps_tags_and_what_the_other_door_wrote() {
+async fn patch_keeps_tags_and_what_the_other_endpoint_wrote() {
     let (store, server) = over_s3().await;
     let s3 = Server::start_beside(&server.engine).await;
     for bucket in ["folder", "cloud"] {
@@ -140,6 +140,53 @@ async fn patch_keeps_tags_and_what_the_other_door_wrote() {
         assert_eq!(read.text(), "body");
     }
     drop(store);
+}
+
+#[tokio::test]
+async fn patch_of_a_long_object_over_s3_is_a_copy_that_the_store_makes() {
+    let objects = bywash_sim::server::s3::S3::new();
+    let protocol = std::sync::Arc::clone(&objects);
+    let store = bywash_sim::server::Server::start(protocol);
+    let store = store.await.unwrap();
+    let server = GcsServer::start().await;
+    crate::s3_origin::mount_cloud(&server.engine, &store);
+    let body = pattern(12 << 20);
+    let insert = "/upload/storage/v1/b/cloud/o?uploadType=media&name=a%20b%2F%2Bkey";
+    server.post(insert, &[], &body).await.expect(200);
+    let object = "/storage/v1/b/cloud/o/a%20b%2F%2Bkey";
+    server.get(object).await.expect(200);
+    let _of_upload = store.take_log();
+    let set = json!({"contentType": "text/y", "metadata": {"a": "1"}});
+    let patched = change(&server, "PATCH", object, &set).await;
+    assert_eq!(patched["metadata"], json!({"a": "1"}));
+    assert_eq!(patched["metageneration"], "2");
+    let log = store.take_log();
+    let sent: u64 = log.iter().map(|request| request.received).sum();
+    assert!(sent < 1024, "{sent} bytes");
+    assert!(log.iter().all(|request| !request.line.starts_with("GET ")));
+    let read = server.get(&format!("{object}?alt=media")).await.expect(200);
+    assert!(read.body == body && read.header("content-type") == Some("text/y"));
+    // Another writer's object, which is not known here: the copy is refused by the store, and made of it.
+    let other = pattern(11 << 20);
+    let mut stored = objects.objects().get("data", "a b/+key").unwrap();
+    stored.headers.remove("etag");
+    let written = objects.objects().put(
+        "data",
+        "a b/+key",
+        other.clone().into(),
+        stored.headers,
+        |_| true,
+    );
+    assert!(written.is_some());
+    let set = json!({"metadata": {"b": "2"}});
+    let patched = change(&server, "PATCH", object, &set).await;
+    assert_eq!(patched["metadata"], json!({"a": "1", "b": "2"}));
+    let log = store.take_log();
+    let refused = |request: &bywash_sim::server::LoggedRequest| request.status == Some(412);
+    assert!(log.iter().any(refused));
+    let read = server.get(&format!("{object}?alt=media")).await.expect(200);
+    assert!(read.body == other);
+    assert_eq!(objects.open_uploads(), 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     Attributes, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult,
-    Result,
+    Result, TagSet, UpdateVersion,
 };
 
 use super::object_tags::ObjectTags;
@@ -89,6 +89,19 @@ impl From<PutMode> for CompleteOptions {
             ..Self::default()
         }
     }
+}
+
+/// Other attributes for a version of an object, whose bytes stay.
+#[derive(Debug, Clone)]
+pub struct AttributeRewrite {
+    /// The version, which has an ETag.
+    pub version: UpdateVersion,
+    /// Its bytes.
+    pub size: u64,
+    /// All attributes that it is to have.
+    pub attributes: Attributes,
+    /// All tags that it is to have, for a store that keeps them beside the object.
+    pub tags: TagSet,
 }
 
 /// Condition of a delete; the default has none.
@@ -239,6 +252,22 @@ pub trait Origin: ObjectStore {
     /// [`crate::EngineError::InvalidTag`].
     async fn set_object_tags(&self, _path: &Path, _tags: &ObjectTags) -> Result<()> {
         Err(lacks(self.kind(), "tags of objects"))
+    }
+
+    /// Returns the bytes above which the store itself replaces the attributes of an object by [`Self::rewrite_attributes`]; `None` if
+    /// the bytes of all objects have to be sent for it.
+    fn min_rewritten_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Replaces the attributes and the tags of an object, if it is still this version, as a copy that the store makes; its bytes are
+    /// not sent. `Precondition` if it is another version.
+    async fn rewrite_attributes(
+        &self,
+        _path: &Path,
+        _rewrite: AttributeRewrite,
+    ) -> Result<PutResult> {
+        Err(lacks(self.kind(), "other attributes for an object"))
     }
 
     /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an

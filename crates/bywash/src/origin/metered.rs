@@ -16,7 +16,8 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody,
+    UploadedPart,
 };
 use super::object_tags::ObjectTags;
 use super::page::{Level, ListPage};
@@ -278,6 +279,19 @@ impl Origin for Metered {
 
     async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
         let sent = self.origin.set_object_tags(path, tags);
+        self.meter.measure(OriginRequest::Write, sent).await
+    }
+
+    fn min_rewritten_bytes(&self) -> Option<u64> {
+        self.origin.min_rewritten_bytes()
+    }
+
+    async fn rewrite_attributes(
+        &self,
+        path: &Path,
+        rewrite: AttributeRewrite,
+    ) -> Result<PutResult> {
+        let sent = self.origin.rewrite_attributes(path, rewrite);
         self.meter.measure(OriginRequest::Write, sent).await
     }
 

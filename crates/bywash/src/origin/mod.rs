@@ -35,8 +35,8 @@ pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 pub use cloud::Cloud;
 pub use health::{OriginErrorKind, OriginFailure, OriginStats};
 pub use interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedPart, ListedParts, Origin, PartBody,
-    UploadedPart,
+    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedPart, ListedParts,
+    Origin, PartBody, UploadedPart,
 };
 pub use network::{Connector, Redirects, client_builder};
 pub use object_tags::ObjectTags;

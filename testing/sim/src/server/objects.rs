@@ -424,7 +424,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Parses a single range; `None` if it begins after the end.
-fn byte_range(text: &str, length: usize) -> Option<std::ops::Range<usize>> {
+pub(super) fn byte_range(text: &str, length: usize) -> Option<std::ops::Range<usize>> {
     let (from, to) = text.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (from.parse::<usize>(), to.parse::<usize>()) {
         (Ok(from), Ok(to)) => from..(to + 1).min(length),

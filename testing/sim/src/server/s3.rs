@@ -21,8 +21,10 @@ use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::objects::{
-    Dialect, Objects, StoredObject, TAGGING, crc32c, error_response, escape, preconditions_hold,
+    Dialect, Objects, StoredObject, TAGGING, byte_range, crc32c, error_response, escape,
+    preconditions_hold,
 };
+use super::request::decode;
 use super::{HttpRequest, HttpResponse, Protocol, ServerFault};
 
 const DIALECT: Dialect = Dialect {
@@ -308,6 +310,36 @@ impl S3 {
         response
     }
 
+    /// Copies a part from another object, if that has the stated ETag.
+    fn copy_part(
+        &self,
+        request: &HttpRequest,
+        upload: &mut Upload,
+        (number, source): (u64, &str),
+    ) -> HttpResponse {
+        let source = decode(source.trim_start_matches('/'));
+        let (bucket, key) = source.split_once('/').unwrap_or((&source, ""));
+        let Some(stored) = self.objects.get(bucket, key) else {
+            return error_response(404, "NoSuchKey");
+        };
+        let wanted = request.header("x-amz-copy-source-if-match");
+        if wanted.is_some_and(|wanted| wanted != stored.e_tag) {
+            return error_response(412, "PreconditionFailed");
+        }
+        let length = stored.bytes.len();
+        let range = request.header("x-amz-copy-source-range");
+        let bytes = match range.map(|range| byte_range(range, length)) {
+            None => stored.bytes,
+            Some(Some(range)) => stored.bytes.slice(range),
+            Some(None) => return error_response(416, "InvalidRange"),
+        };
+        let part = Part::new(bytes);
+        let e_tag = escape(&part.e_tag);
+        upload.parts.insert(number, part);
+        let text = format!("<CopyPartResult><ETag>{e_tag}</ETag></CopyPartResult>");
+        HttpResponse::status(200).body(text)
+    }
+
     fn list_parts(&self, request: &HttpRequest, upload: &Upload, id: &str) -> HttpResponse {
         let marker = request
             .query("part-number-marker")
@@ -419,7 +451,12 @@ impl S3 {
             .query("partNumber")
             .and_then(|number| number.parse().ok());
         match (&request.method, number) {
-            (&Method::PUT, Some(number @ 1..=10_000)) => self.put_part(request, upload, number),
+            (&Method::PUT, Some(number @ 1..=10_000)) => {
+                match request.header(self.dialect.copy_source) {
+                    Some(source) => self.copy_part(request, upload, (number, source)),
+                    None => self.put_part(request, upload, number),
+                }
+            }
             (&Method::PUT, _) => error_response(400, "InvalidArgument"),
             (&Method::GET, _) => self.list_parts(request, upload, id),
             (&Method::DELETE, _) => {

@@ -9,6 +9,7 @@ mod multipart;
 mod part_urls;
 mod profile;
 mod put;
+mod self_copy;
 mod tags;
 #[cfg(any(test, fuzzing))]
 pub(crate) use multipart::fuzz;
@@ -35,7 +36,7 @@ use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    AttributeRewrite, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -59,6 +60,8 @@ pub type S3Store = Cloud<S3Client>;
 #[derive(Debug, Clone)]
 pub struct S3Client {
     client: Arc<AmazonS3>,
+    /// Name of the bucket.
+    bucket: Arc<str>,
     http: HttpClient,
     /// Requests are not signed.
     unsigned: bool,
@@ -143,6 +146,7 @@ impl S3Store {
         let client = Arc::new(client);
         let client = S3Client {
             client,
+            bucket: bucket.into(),
             http,
             unsigned,
             tagless,
@@ -264,6 +268,19 @@ impl Origin for S3Store {
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         self.delete_matching(path, condition).await
+    }
+
+    fn min_rewritten_bytes(&self) -> Option<u64> {
+        // A shorter object is one part, whose bytes are sent sooner than three requests.
+        Some(self.client.min_part)
+    }
+
+    async fn rewrite_attributes(
+        &self,
+        path: &Path,
+        rewrite: AttributeRewrite,
+    ) -> Result<PutResult> {
+        self.copy_onto_itself(path, rewrite).await
     }
 
     async fn put_part(
