@@ -33,9 +33,12 @@ pub(crate) struct Keys {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OperationName(pub(crate) &'static str);
 
-/// In the extensions of an unsigned request that may read an object only if the ACL of the object says so.
+/// In the extensions of an unsigned request that is served.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ByObjectAcl;
+pub(crate) struct Unsigned {
+    /// Whether it may read an object only if the ACL of the object says so.
+    pub(crate) by_object: bool,
+}
 
 impl Keys {
     pub(crate) fn new(credentials: &[Credential], engine: Engine, rules: Arc<AllRules>) -> Self {
@@ -109,13 +112,12 @@ impl Keys {
         let access = operation
             .zip(bucket)
             .map(|(operation, bucket)| self.rules.unsigned_access(&self.engine, operation, bucket));
-        match access {
-            Some(UnsignedAccess::Allowed) => {}
-            Some(UnsignedAccess::ByObject) => {
-                extensions.insert(ByObjectAcl);
-            }
+        let by_object = match access {
+            Some(UnsignedAccess::Allowed) => false,
+            Some(UnsignedAccess::ByObject) => true,
             Some(UnsignedAccess::Denied) | None => return Err(denied("A signature is required.")),
-        }
+        };
+        extensions.insert(Unsigned { by_object });
         match extensions.get::<Arc<Target>>() {
             Some(target) => target.check_host(|name| Some(name) == bucket),
             None => Ok(()),

@@ -107,6 +107,8 @@ pub(crate) const MAX_LIVE_SESSIONS: u64 = 64;
 
 /// Max bytes of a token: those of clients have less than 1 KiB.
 pub(crate) const MAX_JWT_BYTES: usize = 8 << 10;
+/// Max bytes of the form that is exchanged for an access token, from anyone: its token, and the name of the grant.
+pub(crate) const MAX_TOKEN_FORM_BYTES: usize = MAX_JWT_BYTES + (1 << 10);
 /// Max seconds from the issue of a signed token to its expiry, as in Google's storage: an hour.
 pub(crate) const MAX_JWT_LIFE_S: i64 = 60 * 60;
 /// Max seconds between the clocks of a client that signs tokens and the server.

@@ -35,7 +35,7 @@ use crate::gateway::Gateway;
 use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
-use crate::other_sites::{is_from_a_page, may_change};
+use crate::other_sites::is_write_of_a_page;
 use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, SignedChunks, gathered};
@@ -163,11 +163,7 @@ impl Middleware {
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
         let cross = self.cross_origin(&parts, recorder.meter.name.bucket());
         // A signature is something that such a page does not have.
-        if self.anonymous
-            && cross.is_empty()
-            && may_change(&parts.method)
-            && is_from_a_page(&parts.headers)
-        {
+        if self.anonymous && cross.is_empty() && is_write_of_a_page(&parts) {
             admission.operation = Err(cors::refused_write());
         }
         let mut response = self.respond(parts, incoming, &context, admission).await?;

@@ -5,16 +5,22 @@
 
 use http::Method;
 use http::header::{HeaderMap, HeaderName, ORIGIN};
+use http::request::Parts;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// Whether a request may change something and comes from a page.
+pub(crate) fn is_write_of_a_page(parts: &Parts) -> bool {
+    may_change(&parts.method) && is_from_a_page(&parts.headers)
+}
+
 /// Whether a request with this method may change something.
-pub(crate) fn may_change(method: &Method) -> bool {
+fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Whether a request comes from a page, as its browser states it.
-pub(crate) fn is_from_a_page(headers: &HeaderMap) -> bool {
+fn is_from_a_page(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(FETCH_SITE).iter();
     headers.contains_key(ORIGIN) || sites.any(|site| site.as_bytes() == b"cross-site")
 }

@@ -39,14 +39,15 @@ use crate::errors::{OperationContext, no_such_bucket};
 use crate::http_server::ClientRequest;
 use crate::keys::path_of;
 use crate::meta::text;
-use crate::other_sites::{is_from_a_page, may_change};
+use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::resident::Serving;
 use crate::shared_state::SharedState;
 use crate::uploads::Uploads;
 
-/// The header of a response that has the id of its request.
-pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
+/// In a response the name of the session that was started, as of Google's, and else that of the request.
+pub(crate) const UPLOAD_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
+
 /// Parameters that let their reader repeat or continue a request; they are in no log.
 const SECRET_PARAMETERS: [&str; 4] = [
     "upload_id",
@@ -205,7 +206,9 @@ impl Endpoint {
         };
         let is_xml = matches!(&route, Ok(route) if matches!(route.operation, Operation::Xml(_)));
         let served = match route {
-            _ if is_exchange(&parts) => exchange(&self.access, &self.documents, body).await,
+            _ if is_exchange(&parts) => {
+                exchange(&self.access, &self.documents, body, self.silent_body).await
+            }
             Ok(route) => {
                 let request = self.request(parts, query, route, body, &context);
                 self.admit(request).await
@@ -225,7 +228,7 @@ impl Endpoint {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Ok(id) = HeaderValue::from_str(context.id.as_str()) {
-            headers.insert(REQUEST_ID, id);
+            headers.entry(UPLOAD_ID).or_insert(id);
         }
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -238,7 +241,7 @@ impl Endpoint {
     /// Serves a request that may be sent.
     async fn admit(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
         let parts = &request.parts;
-        if self.anonymous && may_change(&parts.method) && is_from_a_page(&parts.headers) {
+        if self.anonymous && is_write_of_a_page(parts) {
             return Err(GcsError::other_site());
         }
         match request.route.operation {

@@ -60,9 +60,10 @@ fn position(query: &Query) -> GcsResult<ListPosition> {
     }
 }
 
+/// Refuses what lists other objects. `versions` is none of it: of each object there is one version, which is listed.
 fn refuse_flags(query: &Query) -> GcsResult<()> {
     // `includeFoldersAsPrefixes` adds the folders of buckets with a hierarchical namespace, and managed folders: there are none.
-    let flags = ["softDeleted", "versions"];
+    let flags = ["softDeleted"];
     match flags.into_iter().find(|name| query.flag(name)) {
         None => Ok(()),
         Some(name) => Err(GcsError::not_served(format!(

@@ -2,13 +2,15 @@
 //!
 //! Names of headers are compared without regard to case. The first part is buffered within a limit; the bytes of the second
 //! pass on as they arrive, but for a few that may be the beginning of the boundary. Lines end as the line of the first boundary does: by CR
-//! and LF, or, as Google takes it too and gcsfs sends it, by LF alone.
+//! and LF, or, as Google takes it too and gcsfs sends it, by LF alone. However small the pieces of a body are, each byte is searched a
+//! bounded number of times.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use futures::stream::Fuse;
 use futures::{Stream, StreamExt};
 use s3s::S3ErrorCode;
 
@@ -33,7 +35,12 @@ pub(crate) struct RelatedHead {
 /// Ends of lines that a body may use.
 const LINE_ENDS: [&str; 2] = ["\r\n", "\n"];
 
+/// What is buffered of a first part before it is parsed again, at least.
+const MIN_PARSED_BYTES: usize = 4 << 10;
+
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    #[cfg(test)]
+    tests::note_searched((text.len() + 1).saturating_sub(wanted.len()));
     text.windows(wanted.len())
         .position(|window| window == wanted)
 }
@@ -115,35 +122,43 @@ impl RelatedHead {
 
 /// Reads what comes before the bytes of the object. The caller has charged [`MAX_JSON_BYTES`].
 pub(crate) async fn open(
-    mut body: BodyStream,
+    body: BodyStream,
     boundary: &str,
     context: &Arc<RequestContext>,
 ) -> GcsResult<(RelatedHead, RelatedBytes)> {
+    let mut body = body.fuse();
     let mut read = BytesMut::new();
+    let (mut min_parsed, mut is_whole) = (1, false);
     loop {
-        if let Some(head) = RelatedHead::parse(&read, boundary)? {
-            let held = read.split_off(head.bytes_begin);
-            let end = format!("{}--{boundary}--", head.line_end).into_bytes();
-            let bytes = RelatedBytes {
-                context: Arc::clone(context),
-                body,
-                held,
-                end,
-                is_over: false,
-            };
-            return Ok((head, bytes));
-        }
-        if read.len() > MAX_JSON_BYTES {
-            return Err(too_long());
-        }
-        match body.next().await {
-            Some(Ok(piece)) => read.extend_from_slice(&piece),
-            Some(Err(error)) => return Err(GcsError::invalid(error.to_string())),
-            None => {
+        if read.len() >= min_parsed || is_whole {
+            if let Some(head) = RelatedHead::parse(&read, boundary)? {
+                let held = read.split_off(head.bytes_begin);
+                let end = format!("{}--{boundary}--", head.line_end).into_bytes();
+                let bytes = RelatedBytes {
+                    context: Arc::clone(context),
+                    body,
+                    held,
+                    end,
+                    is_over: false,
+                };
+                return Ok((head, bytes));
+            }
+            if read.len() > MAX_JSON_BYTES {
+                return Err(too_long());
+            }
+            if is_whole {
                 return Err(GcsError::invalid(
                     "The body ended before the bytes of the object; check the boundary of its Content-Type.",
                 ));
             }
+            // Each parse begins anew: one a piece would take the square of the length of the part.
+            let next = read.len() + MIN_PARSED_BYTES.max(read.len() / 2);
+            min_parsed = next.min(MAX_JSON_BYTES + 1);
+        }
+        match body.next().await {
+            Some(Ok(piece)) => read.extend_from_slice(&piece),
+            Some(Err(error)) => return Err(GcsError::invalid(error.to_string())),
+            None => is_whole = true,
         }
     }
 }
@@ -151,7 +166,7 @@ pub(crate) async fn open(
 /// The bytes of the object, up to the last boundary.
 pub(crate) struct RelatedBytes {
     context: Arc<RequestContext>,
-    body: BodyStream,
+    body: Fuse<BodyStream>,
     /// Read, and not passed on.
     held: BytesMut,
     /// The last boundary, with the line end before it.
@@ -204,10 +219,21 @@ impl Stream for RelatedBytes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::cell::Cell;
+
     use futures::TryStreamExt;
 
     use super::*;
     use crate::record::RequestIds;
+
+    thread_local! {
+        /// Offsets that were searched on this thread.
+        static SEARCHED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn note_searched(offsets: usize) {
+        SEARCHED.set(SEARCHED.get() + offsets);
+    }
 
     const BODY: &[u8] = b"--b\r\nCONTENT-TYPE: application/json\r\n\r\n{\"name\":\"n\"}\r\n--b\r\n\
         content-type: text/x\r\nX-Other: 1\r\n\r\nab\r\n--b\r\ncd\r\n--b--\r\n";
@@ -235,6 +261,27 @@ mod tests {
             // A boundary that is not the last one belongs to the object.
             assert_eq!(bytes, b"ab\r\n--b\r\ncd", "in pieces of {size}");
         }
+    }
+
+    #[tokio::test]
+    async fn each_byte_is_searched_a_bounded_number_of_times_however_the_body_is_cut() {
+        let document = format!("{{\"x\":\"{}\"}}", "\n".repeat(60 << 10));
+        let body = [
+            format!("--b\r\n\r\n{document}\r\n--b\r\n\r\n").as_bytes(),
+            &b"\r\n--b\r\n-".repeat((1 << 20) / 9)[..],
+            &b"\r\n--b--"[..],
+        ]
+        .concat();
+        let body: &'static [u8] = Box::leak(body.into_boxed_slice());
+        let mut found = Vec::new();
+        for size in [1, 64 << 10] {
+            SEARCHED.set(0);
+            found.push(read(body, size).await.unwrap());
+            let searched = SEARCHED.get();
+            assert!(searched < 3 * body.len(), "{searched} in pieces of {size}");
+        }
+        assert_eq!(found[0], found[1]);
+        assert_eq!(found[0].0.document.len(), document.len());
     }
 
     #[tokio::test]

@@ -8,8 +8,15 @@ use super::error::{GcsError, GcsResult};
 use super::query::Query;
 use super::xml::{self, XmlOperation};
 
-/// What paths of the JSON API begin with; others are of the XML API.
-pub(super) const OF_JSON: [&str; 5] = ["storage/", "upload/", "download/", "resumable/", "batch/"];
+/// What paths of the JSON API are or begin with, before a slash. All others are of the XML API, those of buckets with the names
+/// `storage`, `upload`, `download` and `batch` among them.
+const OF_JSON: [&str; 5] = [
+    "storage/v1",
+    "upload/storage/v1",
+    "resumable/upload/storage/v1",
+    "download/storage/v1",
+    "batch/storage/v1",
+];
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +115,7 @@ impl Route {
         match path.strip_prefix("storage/v1/b") {
             Some(rest) => Self::plain(method_of(parts), rest, query)
                 .unwrap_or_else(|| Err(unknown(&parts.method, path))),
-            None if OF_JSON.iter().any(|known| path.starts_with(known)) => {
-                Err(unknown(&parts.method, path))
-            }
+            None if is_of_json(path) => Err(unknown(&parts.method, path)),
             None => xml::find(parts, query),
         }
     }
@@ -202,6 +207,14 @@ impl Route {
         });
         Some(route)
     }
+}
+
+/// Whether a path, without its first slash, is of the JSON API.
+pub(super) fn is_of_json(path: &str) -> bool {
+    OF_JSON.iter().any(|known| {
+        let rest = path.strip_prefix(known);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// Returns the method of a request. Clients whose transport has no PATCH state it in a header.
@@ -343,11 +356,35 @@ mod tests {
     }
 
     #[test]
+    fn buckets_with_the_first_names_of_json_paths_have_the_xml_api() {
+        let read = Operation::Xml(XmlOperation::Get);
+        for (uri, bucket, object) in [
+            ("/storage/key", "storage", "key"),
+            ("/storage/v1.csv", "storage", "v1.csv"),
+            ("/storage/v2/b/data", "storage", "v2/b/data"),
+            ("/upload/storage", "upload", "storage"),
+            ("/upload/storage/v10/b", "upload", "storage/v10/b"),
+            ("/download/a/storage/v1/b", "download", "a/storage/v1/b"),
+            ("/resumable/upload/a", "resumable", "upload/a"),
+            ("/batch/a", "batch", "a"),
+        ] {
+            let found = find("GET", uri).unwrap();
+            let names = (&*found.bucket, &*found.object);
+            assert_eq!((found.operation, names), (read, (bucket, object)), "{uri}");
+        }
+        let listed = find("GET", "/batch?list-type=2").unwrap();
+        assert_eq!(listed.operation, Operation::Xml(XmlOperation::List));
+    }
+
+    #[test]
     fn other_paths_are_refused_by_name() {
         for (method, uri) in [
             ("GET", "/"),
             ("GET", "/batch"),
             ("GET", "/batch/storage/v1"),
+            ("GET", "/storage/v1"),
+            ("GET", "/upload/storage/v1/a"),
+            ("PUT", "/resumable/upload/storage/v1/b/data/o"),
             ("GET", "/storage/v1/b/data/iam"),
             ("POST", "/resumable/storage/v1/b/data/o"),
             ("PATCH", "/storage/v1/b/data/o"),

@@ -1,11 +1,12 @@
 //! Reads: GetObject, HeadObject.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bywash::{Bucket, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use object_store::path::Path;
@@ -15,7 +16,7 @@ use object_store::{
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::auth::{ByObjectAcl, denied};
+use crate::auth::{Unsigned, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
 use crate::errors::{
@@ -100,7 +101,7 @@ impl<'a> ReadRequest<'a> {
 
     /// Rejects an unsigned request for an object that is not public, before any of its bytes is read.
     async fn check_public(&self, extensions: &http::Extensions) -> S3Result<()> {
-        if extensions.get::<ByObjectAcl>().is_none() {
+        if !is_by_object(extensions) {
             return Ok(());
         }
         let head = GetOptions {
@@ -193,11 +194,16 @@ impl<'a> ReadRequest<'a> {
 
 const NOT_PUBLIC: &str = "A signature is required: the object is not public.";
 
+fn is_by_object(extensions: &http::Extensions) -> bool {
+    let unsigned = extensions.get::<Unsigned>();
+    unsigned.is_some_and(|unsigned| unsigned.by_object)
+}
+
 /// Rejects an unsigned request for a version that is not public.
 fn check_public(extensions: &http::Extensions, found: &GetResult) -> S3Result<()> {
-    match extensions.get::<ByObjectAcl>() {
-        Some(_) if !is_public(&found.attributes) => Err(denied(NOT_PUBLIC)),
-        _ => Ok(()),
+    match is_by_object(extensions) && !is_public(&found.attributes) {
+        true => Err(denied(NOT_PUBLIC)),
+        false => Ok(()),
     }
 }
 
@@ -253,9 +259,10 @@ fn get_range(range: Range) -> GetRange {
     }
 }
 
-/// Applies header overrides of the query (`response-content-type` and others).
-fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
-    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+/// Returns the header overrides of a query (`response-content-type` and others).
+fn overrides(query: Option<&str>) -> impl Iterator<Item = (HeaderName, Cow<'_, str>)> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.filter_map(|(name, value)| {
         let name = match name.as_ref() {
             "response-cache-control" => header::CACHE_CONTROL,
             "response-content-disposition" => header::CONTENT_DISPOSITION,
@@ -263,8 +270,24 @@ fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
             "response-content-language" => header::CONTENT_LANGUAGE,
             "response-content-type" => header::CONTENT_TYPE,
             "response-expires" => header::EXPIRES,
-            _ => continue,
+            _ => return None,
         };
+        Some((name, value))
+    })
+}
+
+/// Rejects an unsigned request with header overrides, as S3 does: else a link could make a page of a public object that is none.
+fn refuse_unsigned_overrides(extensions: &http::Extensions, query: Option<&str>) -> S3Result<()> {
+    if extensions.get::<Unsigned>().is_none() || overrides(query).next().is_none() {
+        return Ok(());
+    }
+    let message = "Request specific response headers cannot be used for anonymous GET requests; sign the request, or leave them out.";
+    Err(fault(S3ErrorCode::InvalidRequest, message))
+}
+
+/// Applies the header overrides of a query.
+fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
+    for (name, value) in overrides(query) {
         // Ignores values that are invalid in a header.
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.insert(name, value);
@@ -298,6 +321,7 @@ pub(crate) async fn get(
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
     let (result, ranged, parts) = match input.part_number {
         Some(number) => {
@@ -356,6 +380,7 @@ pub(crate) async fn head(
     };
     let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
     let result = request.head().await?;
     check_public(&extensions, &result)?;

@@ -1,4 +1,4 @@
-//! Tests with a real client: object_store's, which signs its requests.
+//! Tests with a real client, object_store's, which signs its requests; and checks of such a client at any endpoint.
 
 use std::time::Duration;
 
@@ -30,51 +30,111 @@ fn client(server: &Server, bucket: &str) -> AmazonS3 {
         .unwrap()
 }
 
+/// Checks writes, reads of ranges, heads and deletes.
+pub(crate) async fn check_puts_gets_and_deletes(store: &impl ObjectStore) {
+    let path = Path::from("some folder/key + 1");
+    let body = pattern(300_000);
+    let attributes = Attributes::from_iter([
+        (Attribute::ContentType, "text/x"),
+        (Attribute::CacheControl, "no-store"),
+        (Attribute::Metadata("a".into()), "b"),
+    ]);
+    let put = PutOptions {
+        attributes: attributes.clone(),
+        ..PutOptions::default()
+    };
+    let written = store
+        .put_opts(&path, body.clone().into(), put)
+        .await
+        .unwrap();
+    let found = store.get(&path).await.unwrap();
+    assert_eq!(found.meta.e_tag, written.e_tag);
+    assert_eq!(found.meta.version, written.version);
+    assert_eq!(found.attributes, attributes);
+    assert!(found.bytes().await.unwrap() == body);
+    for range in [
+        GetRange::Bounded(5..17),
+        GetRange::Offset(299_990),
+        GetRange::Suffix(7),
+    ] {
+        let expected = range.as_range(300_000).unwrap();
+        let options = GetOptions {
+            range: Some(range),
+            ..GetOptions::default()
+        };
+        let got = store.get_opts(&path, options).await.unwrap();
+        assert_eq!(got.range, expected);
+        let wanted = &body[expected.start as usize..expected.end as usize];
+        assert_eq!(got.bytes().await.unwrap(), wanted);
+    }
+    let head = store.head(&path).await.unwrap();
+    assert_eq!((head.size, head.version), (300_000, written.version));
+    store.delete(&path).await.unwrap();
+    assert!(matches!(
+        store.head(&path).await,
+        Err(Error::NotFound { .. })
+    ));
+}
+
+/// Checks conditions of writes and reads: on ETags, and on versions where the store states them.
+pub(crate) async fn check_conditions(store: &impl ObjectStore) {
+    let path = Path::from("key");
+    let mode = |mode| PutOptions {
+        mode,
+        ..PutOptions::default()
+    };
+    let first = store
+        .put_opts(&path, "1".into(), mode(PutMode::Create))
+        .await
+        .unwrap();
+    let again = store
+        .put_opts(&path, "2".into(), mode(PutMode::Create))
+        .await;
+    assert!(
+        matches!(again, Err(Error::AlreadyExists { .. })),
+        "{again:?}"
+    );
+    let version = UpdateVersion::from(first.clone());
+    let update = mode(PutMode::Update(version.clone()));
+    let second = store.put_opts(&path, "3".into(), update).await.unwrap();
+    let stale = store
+        .put_opts(&path, "4".into(), mode(PutMode::Update(version)))
+        .await;
+    assert!(
+        matches!(stale, Err(Error::Precondition { .. })),
+        "{stale:?}"
+    );
+    let with = |options: GetOptions| store.get_opts(&path, options);
+    let same = with(GetOptions {
+        if_none_match: second.e_tag.clone(),
+        ..GetOptions::default()
+    });
+    assert!(matches!(same.await, Err(Error::NotModified { .. })));
+    let old = with(GetOptions {
+        if_match: first.e_tag.clone(),
+        ..GetOptions::default()
+    });
+    assert!(matches!(old.await, Err(Error::Precondition { .. })));
+    let current = with(GetOptions {
+        if_match: second.e_tag.clone(),
+        version: second.version.clone(),
+        ..GetOptions::default()
+    });
+    assert_eq!(current.await.unwrap().bytes().await.unwrap(), "3");
+    if first.version.is_some() {
+        let gone = with(GetOptions {
+            version: first.version,
+            ..GetOptions::default()
+        });
+        assert!(matches!(gone.await, Err(Error::NotFound { .. })));
+    }
+}
+
 #[tokio::test]
 async fn client_puts_gets_and_deletes() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
-        let store = client(&server, bucket);
-        let path = Path::from("some folder/key + 1");
-        let body = pattern(300_000);
-        let attributes = Attributes::from_iter([
-            (Attribute::ContentType, "text/x"),
-            (Attribute::Metadata("a".into()), "b"),
-        ]);
-        let put = PutOptions {
-            attributes: attributes.clone(),
-            ..PutOptions::default()
-        };
-        let written = store
-            .put_opts(&path, body.clone().into(), put)
-            .await
-            .unwrap();
-        let found = store.get(&path).await.unwrap();
-        assert_eq!(found.meta.e_tag, written.e_tag);
-        assert_eq!(found.attributes, attributes);
-        assert!(found.bytes().await.unwrap() == body);
-        for range in [
-            GetRange::Bounded(5..17),
-            GetRange::Offset(299_990),
-            GetRange::Suffix(7),
-        ] {
-            let expected = range.as_range(300_000).unwrap();
-            let options = GetOptions {
-                range: Some(range),
-                ..GetOptions::default()
-            };
-            let got = store.get_opts(&path, options).await.unwrap();
-            assert_eq!(got.range, expected);
-            assert_eq!(
-                got.bytes().await.unwrap(),
-                body[expected.start as usize..expected.end as usize]
-            );
-        }
-        store.delete(&path).await.unwrap();
-        assert!(matches!(
-            store.head(&path).await,
-            Err(Error::NotFound { .. })
-        ));
+        check_puts_gets_and_deletes(&client(&server, bucket)).await;
     }
 }
 
@@ -82,69 +142,7 @@ async fn client_puts_gets_and_deletes() {
 async fn client_conditions_guard_writes_and_reads() {
     let server = Server::signed().await;
     for bucket in BUCKETS {
-        let store = client(&server, bucket);
-        let path = Path::from("key");
-        let mode = |mode| PutOptions {
-            mode,
-            ..PutOptions::default()
-        };
-        let first = store
-            .put_opts(&path, "1".into(), mode(PutMode::Create))
-            .await
-            .unwrap();
-        let again = store
-            .put_opts(&path, "2".into(), mode(PutMode::Create))
-            .await;
-        assert!(
-            matches!(again, Err(Error::AlreadyExists { .. })),
-            "{again:?}"
-        );
-        let version = UpdateVersion {
-            e_tag: first.e_tag.clone(),
-            version: None,
-        };
-        store
-            .put_opts(&path, "3".into(), mode(PutMode::Update(version.clone())))
-            .await
-            .unwrap();
-        let stale = store
-            .put_opts(&path, "4".into(), mode(PutMode::Update(version)))
-            .await;
-        assert!(
-            matches!(stale, Err(Error::Precondition { .. })),
-            "{stale:?}"
-        );
-        let e_tag = store.head(&path).await.unwrap().e_tag;
-        let same = GetOptions {
-            if_none_match: e_tag.clone(),
-            ..GetOptions::default()
-        };
-        assert!(matches!(
-            store.get_opts(&path, same).await,
-            Err(Error::NotModified { .. })
-        ));
-        let old = GetOptions {
-            if_match: first.e_tag,
-            ..GetOptions::default()
-        };
-        assert!(matches!(
-            store.get_opts(&path, old).await,
-            Err(Error::Precondition { .. })
-        ));
-        let current = GetOptions {
-            if_match: e_tag,
-            ..GetOptions::default()
-        };
-        assert_eq!(
-            store
-                .get_opts(&path, current)
-                .await
-                .unwrap()
-                .bytes()
-                .await
-                .unwrap(),
-            "3"
-        );
+        check_conditions(&client(&server, bucket)).await;
     }
 }
 

@@ -190,7 +190,7 @@ async fn metadata_that_is_not_ascii_comes_back_from_folders_and_from_s3() {
 }
 
 #[tokio::test]
-async fn upload_with_metadata_is_kept_with_it_and_both_doors_return_it() {
+async fn upload_with_metadata_is_kept_with_it_and_both_endpoints_return_it() {
     let server = GcsServer::start().await;
     let s3 = Server::start_beside(&server.engine).await;
     let target = "/upload/storage/v1/b/folder/o?uploadType=multipart";

@@ -123,8 +123,109 @@ async fn exchanges_that_are_refused_say_why_in_the_shape_of_oauth() {
         let text = refused["error_description"].as_str().unwrap();
         assert!(text.contains(reason), "{text}");
     }
-    let long = keyed.exchange(GRANT, &"A".repeat(70 << 10)).await;
-    assert_eq!(long.status, 400);
+}
+
+#[tokio::test]
+async fn form_of_a_token_has_a_limit() {
+    let keyed = keyed(Scope::default()).await;
+    // A token of its own limit fits.
+    let fits = keyed.exchange(GRANT, &"A".repeat(8 << 10)).await;
+    let fits = document(&fits.expect(400));
+    let text = fits["error_description"].as_str().unwrap();
+    assert!(text.contains("no JSON web token"), "{text}");
+    for length in [9 << 10, 70 << 10] {
+        let long = keyed.exchange(GRANT, &"A".repeat(length)).await;
+        let long = document(&long.expect(400));
+        assert_eq!(long["error"], "invalid_grant");
+        let text = long["error_description"].as_str().unwrap();
+        assert!(text.contains("form of a token is longer"), "{text}");
+    }
+}
+
+const SCOPES: &str = "https://www.googleapis.com/auth/";
+
+/// Exchanges an assertion with scopes, and returns the access token.
+async fn exchanged(keyed: &Keyed, scopes: Option<&str>) -> String {
+    let mut assertion = with("aud", json!("https://oauth2.googleapis.com/token"));
+    assertion["scope"] = json!(scopes);
+    let given = keyed.exchange(GRANT, &token(&assertion)).await.expect(200);
+    document(&given)["access_token"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn scopes_of_a_token_restrict_it_to_reading() {
+    let keyed = keyed(Scope::default()).await;
+    let media = "/storage/v1/b/folder/o/key?alt=media";
+    let insert = "/upload/storage/v1/b/folder/o?uploadType=media&name=key";
+    let both = format!("{SCOPES}devstorage.read_only {SCOPES}devstorage.read_write");
+    for (scopes, writes) in [
+        (None, true),
+        (Some("devstorage.read_write"), true),
+        (Some("devstorage.full_control"), true),
+        (Some("cloud-platform"), true),
+        (Some("devstorage.read_only"), false),
+        (Some("cloud-platform.read-only"), false),
+    ] {
+        let scopes = scopes.map(|name| format!("{SCOPES}{name}"));
+        let mut signed = claims();
+        signed["scope"] = json!(scopes);
+        let exchanged = exchanged(&keyed, scopes.as_deref()).await;
+        for bearer in [exchanged, token(&signed)] {
+            let written = keyed.bearing(&bearer, "POST", insert, b"bytes").await;
+            match writes {
+                true => drop(written.expect(200)),
+                false => {
+                    let text = written.text();
+                    refused(written, 403, "forbidden");
+                    assert!(
+                        text.contains("Provided scope(s) are not authorized"),
+                        "{text}"
+                    );
+                    let deleted = keyed.bearing(&bearer, "DELETE", "/folder/key", b"").await;
+                    assert_eq!(deleted.status, 403, "by the XML API");
+                }
+            }
+            let read = keyed.bearing(&bearer, "GET", media, b"").await.expect(200);
+            assert_eq!(read.body, b"bytes", "{scopes:?}");
+        }
+    }
+    // The widest one holds.
+    let wide = exchanged(&keyed, Some(&both)).await;
+    keyed
+        .bearing(&wide, "POST", insert, b"bytes")
+        .await
+        .expect(200);
+    let other = format!("{SCOPES}bigquery {SCOPES}devstorage.write_only");
+    let mut signed = claims();
+    signed["scope"] = json!(other);
+    let response = keyed.bearing(&token(&signed), "GET", media, b"").await;
+    refused(response, 401, "authError");
+    signed["aud"] = json!("https://oauth2.googleapis.com/token");
+    keyed.exchange(GRANT, &token(&signed)).await.expect(400);
+}
+
+#[tokio::test]
+async fn key_files_of_google_are_refused_with_the_next_step() {
+    let keyed = keyed(Scope::default()).await;
+    let mut of_google = claims();
+    of_google["iss"] = json!("robot@project.iam.gserviceaccount.com");
+    of_google["sub"] = of_google["iss"].clone();
+    for bearer in [
+        token(&of_google),
+        "ya29.c.c0AbCd_ef-gh".to_owned(),
+        "ya29.a0AbCd".to_owned(),
+    ] {
+        let response = keyed.bearing(&bearer, "GET", "/storage/v1/b", b"").await;
+        let text = response.text();
+        refused(response, 401, "authError");
+        assert!(text.contains("bywash keys create --gcs"), "{text}");
+    }
+    of_google["aud"] = json!("https://oauth2.googleapis.com/token");
+    let response = keyed.exchange(GRANT, &token(&of_google)).await.expect(400);
+    assert!(response.text().contains("bywash keys create --gcs"));
 }
 
 #[tokio::test]

@@ -20,6 +20,32 @@ async fn list(server: &GcsServer, bucket: &str, query: &str) -> Value {
 }
 
 #[tokio::test]
+async fn list_of_versions_has_the_one_of_each_object() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        server.put_object(bucket, "key", b"old").await;
+        server.put_object(bucket, "key", b"new").await;
+        let list = format!("/storage/v1/b/{bucket}/o");
+        let all = document(
+            &server
+                .get(&format!("{list}?versions=True"))
+                .await
+                .expect(200),
+        );
+        assert_eq!(all, document(&server.get(&list).await.expect(200)));
+        // Google's Python client deletes a bucket with its objects so.
+        let generation = all["items"][0]["generation"].as_str().unwrap();
+        let version = format!("{list}/key?generation={generation}");
+        server.delete(&version).await.expect(204);
+        refused(
+            server.get(&format!("{list}?softDeleted=true")).await,
+            400,
+            "notImplemented",
+        );
+    }
+}
+
+#[tokio::test]
 async fn items_are_described_as_the_objects_are() {
     let server = GcsServer::start().await;
     for bucket in BUCKETS {

@@ -29,6 +29,9 @@ impl<'a> Session<'a> {
         let started = server.post(&target, &[], metadata).await.expect(200);
         let location = started.header("location").unwrap();
         let begin = location.find("/upload/").unwrap();
+        // Google's tests compare them.
+        let id = started.header("x-guploader-uploadid").unwrap();
+        assert!(location.ends_with(&format!("&upload_id={id}")));
         Self {
             target: location[begin..].to_owned(),
             server,

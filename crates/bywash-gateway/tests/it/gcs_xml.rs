@@ -11,12 +11,12 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{
-    Attribute, Attributes, ClientOptions, CopyMode, CopyOptions, Error, GetOptions, GetRange,
-    MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
+    ClientOptions, CopyMode, CopyOptions, Error, MultipartUpload, ObjectStore, ObjectStoreExt,
     WriteMultipart,
 };
 use tempfile::TempDir;
 
+use crate::client::{check_conditions, check_puts_gets_and_deletes};
 use crate::gcs::document;
 use crate::gcs_server::GcsServer;
 use crate::http::{HttpResponse, pattern};
@@ -85,48 +85,7 @@ async fn client_puts_gets_and_deletes() {
     let keyed = keyed().await;
     for bucket in BUCKETS {
         let store = keyed.client(bucket, bucket, Scope::default());
-        let path = Path::from("some folder/key + 1");
-        let body = pattern(300_000);
-        let attributes = Attributes::from_iter([
-            (Attribute::ContentType, "text/x"),
-            (Attribute::CacheControl, "no-store"),
-            (Attribute::Metadata("a".into()), "b"),
-        ]);
-        let put = PutOptions {
-            attributes: attributes.clone(),
-            ..PutOptions::default()
-        };
-        let written = store
-            .put_opts(&path, body.clone().into(), put)
-            .await
-            .unwrap();
-        let found = store.get(&path).await.unwrap();
-        assert_eq!(found.meta.e_tag, written.e_tag);
-        assert_eq!(found.meta.version, written.version);
-        assert_eq!(found.attributes, attributes);
-        assert!(found.bytes().await.unwrap() == body);
-        for range in [
-            GetRange::Bounded(5..17),
-            GetRange::Offset(299_990),
-            GetRange::Suffix(7),
-        ] {
-            let expected = range.as_range(300_000).unwrap();
-            let options = GetOptions {
-                range: Some(range),
-                ..GetOptions::default()
-            };
-            let got = store.get_opts(&path, options).await.unwrap();
-            assert_eq!(got.range, expected);
-            let wanted = &body[expected.start as usize..expected.end as usize];
-            assert_eq!(got.bytes().await.unwrap(), wanted);
-        }
-        let head = store.head(&path).await.unwrap();
-        assert_eq!((head.size, head.version), (300_000, written.version));
-        store.delete(&path).await.unwrap();
-        assert!(matches!(
-            store.head(&path).await,
-            Err(Error::NotFound { .. })
-        ));
+        check_puts_gets_and_deletes(&store).await;
     }
 }
 
@@ -135,54 +94,7 @@ async fn client_conditions_guard_writes_and_reads() {
     let keyed = keyed().await;
     for bucket in BUCKETS {
         let store = keyed.client(bucket, bucket, Scope::default());
-        let path = Path::from("key");
-        let mode = |mode| PutOptions {
-            mode,
-            ..PutOptions::default()
-        };
-        let first = store
-            .put_opts(&path, "1".into(), mode(PutMode::Create))
-            .await
-            .unwrap();
-        let again = store
-            .put_opts(&path, "2".into(), mode(PutMode::Create))
-            .await;
-        assert!(
-            matches!(again, Err(Error::AlreadyExists { .. })),
-            "{again:?}"
-        );
-        let version = UpdateVersion::from(first.clone());
-        let update = mode(PutMode::Update(version.clone()));
-        let second = store.put_opts(&path, "3".into(), update).await.unwrap();
-        let stale = store
-            .put_opts(&path, "4".into(), mode(PutMode::Update(version)))
-            .await;
-        assert!(
-            matches!(stale, Err(Error::Precondition { .. })),
-            "{stale:?}"
-        );
-        let with = |options: GetOptions| store.get_opts(&path, options);
-        let same = with(GetOptions {
-            if_none_match: second.e_tag.clone(),
-            ..GetOptions::default()
-        });
-        assert!(matches!(same.await, Err(Error::NotModified { .. })));
-        let old = with(GetOptions {
-            if_match: first.e_tag.clone(),
-            ..GetOptions::default()
-        });
-        assert!(matches!(old.await, Err(Error::Precondition { .. })));
-        let current = with(GetOptions {
-            if_match: second.e_tag.clone(),
-            version: second.version.clone(),
-            ..GetOptions::default()
-        });
-        assert_eq!(current.await.unwrap().bytes().await.unwrap(), "3");
-        let gone = with(GetOptions {
-            version: first.version.clone(),
-            ..GetOptions::default()
-        });
-        assert!(matches!(gone.await, Err(Error::NotFound { .. })));
+        check_conditions(&store).await;
     }
 }
 
@@ -305,6 +217,39 @@ async fn client_copies_and_renames() {
         store.rename(&to, &Path::from("renamed")).await.unwrap();
         assert!(store.head(&to).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn buckets_with_the_first_names_of_json_paths_are_reached() {
+    let keyed = keyed().await;
+    for bucket in [
+        "storage",
+        "upload",
+        "download",
+        "resumable",
+        "batch",
+        "token",
+    ] {
+        keyed.server.engine.create_bucket(bucket).unwrap();
+        let store = keyed.client(bucket, bucket, Scope::default());
+        for name in ["key", "v1.csv", "storage/v10/b"] {
+            let path = Path::from(name);
+            store.put(&path, name.into()).await.unwrap();
+            let read = store.get(&path).await.unwrap().bytes().await.unwrap();
+            assert_eq!(read, name, "{bucket}");
+            if name == "key" {
+                store.copy(&path, &Path::from("copy")).await.unwrap();
+            }
+        }
+        let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+        assert_eq!(listed.len(), 4, "{bucket}");
+        store.delete(&Path::from("key")).await.unwrap();
+    }
+    // What is of the JSON API there, is so for all.
+    let of_json = keyed
+        .signed("GET", "/storage/v1/b/storage/o/v10", "", &[])
+        .await;
+    assert_eq!(document(&of_json.expect(404))["error"]["code"], 404);
 }
 
 #[tokio::test]

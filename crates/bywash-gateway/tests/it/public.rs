@@ -90,6 +90,52 @@ async fn unsigned_requests_read_and_list_public_buckets_only() {
 }
 
 #[tokio::test]
+async fn unsigned_reads_override_no_headers() {
+    let config = S3Config {
+        public: [("folder".to_owned(), PublicAccess::Read)].into(),
+        ..signed()
+    };
+    let server = Server::start(config).await;
+    let text = [("Content-Type", "text/plain")];
+    put(&server, "/folder/key", &text).await;
+    let acl = [("x-amz-acl", "public-read")];
+    put(&server, "/memory/key", &acl).await;
+    for bucket in ["folder", "memory"] {
+        let key = format!("/{bucket}/key");
+        for (name, value, encoded) in [
+            ("cache-control", "text/html", "text%2Fhtml"),
+            ("content-disposition", "text/html", "text%2Fhtml"),
+            ("content-encoding", "text/html", "text%2Fhtml"),
+            ("content-language", "text/html", "text%2Fhtml"),
+            ("content-type", "text/html", "text%2Fhtml"),
+            (
+                "expires",
+                "Thu, 01 Jan 2032 00:00:00 GMT",
+                "Thu%2C%2001%20Jan%202032%2000%3A00%3A00%20GMT",
+            ),
+        ] {
+            let query = format!("response-{name}={encoded}");
+            let target = format!("{key}?{query}");
+            let refused = server.get(&target, &[]).await;
+            refused.expect_error(400, "InvalidRequest");
+            // It passes by another way.
+            let odd = [("Range", "lines=1-2")];
+            let refused = server.get(&target, &odd).await;
+            refused.expect_error(400, "InvalidRequest");
+            let head = server.send("HEAD", &target, &[], b"").await;
+            assert_eq!(head.status, 400, "{target}");
+            let served = sign(&server, "GET", (&key, &query), &[], b"").await;
+            assert_eq!(served.expect(200).header(name), Some(value));
+        }
+        server.get(&key, &[]).await.expect(200);
+        server
+            .get(&format!("{key}?x=response-expires"), &[])
+            .await
+            .expect(200);
+    }
+}
+
+#[tokio::test]
 async fn acl_of_an_object_is_kept_answered_and_enforced() {
     let server = Server::signed().await;
     for bucket in BUCKETS {

@@ -25,7 +25,7 @@ use crate::digest::hex;
 use crate::limits::{MAX_ACCOUNT_AGE, MAX_ACCOUNT_NAME_BYTES, MAX_KEPT_ACCOUNTS};
 
 /// What follows the name of an account in its email address, by which tokens name it.
-const DOMAIN: &str = "@bywash.iam.gserviceaccount.com";
+pub(crate) const DOMAIN: &str = "@bywash.iam.gserviceaccount.com";
 /// Clients refuse a key file without a project; all buckets are of one.
 const PROJECT: &str = "bywash";
 /// Extension of an account's file.

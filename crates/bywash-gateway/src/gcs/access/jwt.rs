@@ -36,8 +36,17 @@ pub(crate) enum JwtError {
     Audience,
     #[error("its subject is not its issuer")]
     Subject,
-    #[error("it has neither an audience nor a scope of storage")]
+    #[error(
+        "it has no scope of storage; request https://www.googleapis.com/auth/devstorage.read_write, or devstorage.read_only to read"
+    )]
     NoScope,
+}
+
+/// What a token lets its bearer do with storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    ReadWrite,
+    ReadOnly,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,31 +125,36 @@ impl<'a> Jwt<'a> {
         &self.claims.iss
     }
 
-    /// Verifies the signature, then the claims. `public_key`: that of the issuer, as PKCS#1. `now`: seconds since 1970.
+    /// Verifies the signature, then the claims, and returns the rights of the token: those of its scopes, or all if it states none.
+    /// `public_key`: that of the issuer, as PKCS#1. `now`: seconds since 1970.
     pub(crate) fn verify(
         &self,
         public_key: &[u8],
         purpose: Purpose<'_>,
         now: i64,
-    ) -> Result<(), JwtError> {
+    ) -> Result<Rights, JwtError> {
         UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public_key)
             .verify(self.signed.as_bytes(), &self.signature)
             .map_err(|_| JwtError::Signature)?;
         self.check_time(now)?;
         let claims = &self.claims;
         match (purpose, &claims.aud) {
-            (Purpose::Exchange(known), Some(audience)) if audience.is_any_of(known) => {}
-            (Purpose::Bearer(known), Some(audience)) if audience.is_any_of(known) => {}
-            (Purpose::Bearer(_), None) if claims.scope.as_deref().is_some_and(is_of_storage) => {}
+            (Purpose::Exchange(known) | Purpose::Bearer(known), Some(audience))
+                if audience.is_any_of(known) => {}
+            (Purpose::Bearer(_), None) if claims.scope.is_some() => {}
             (Purpose::Bearer(_), None) => return Err(JwtError::NoScope),
             _ => return Err(JwtError::Audience),
         }
+        let rights = match claims.scope.as_deref() {
+            None => Rights::ReadWrite,
+            Some(scopes) => rights_of(scopes).ok_or(JwtError::NoScope)?,
+        };
         // An exchange for another subject would be the delegation of a domain, which there is not.
         let subject = claims.sub.as_deref();
         let is_own = subject.is_none_or(|subject| subject == claims.iss);
         match purpose {
             Purpose::Bearer(_) if subject.is_none() => Err(JwtError::Subject),
-            _ if is_own => Ok(()),
+            _ if is_own => Ok(rights),
             _ => Err(JwtError::Subject),
         }
     }
@@ -175,12 +189,21 @@ impl Audience {
     }
 }
 
-/// Whether a list of scopes, divided by spaces, has one that includes storage.
-pub(crate) fn is_of_storage(scopes: &str) -> bool {
-    scopes.split(' ').any(|scope| {
-        let name = scope.strip_prefix("https://www.googleapis.com/auth/");
-        name.is_some_and(|name| name == "cloud-platform" || name.starts_with("devstorage."))
-    })
+/// Returns the rights of a list of scopes, divided by spaces: those of the widest; `None` if none is of storage.
+fn rights_of(scopes: &str) -> Option<Rights> {
+    let mut rights = None;
+    for scope in scopes.split(' ') {
+        match scope.strip_prefix("https://www.googleapis.com/auth/") {
+            Some("devstorage.read_write" | "devstorage.full_control" | "cloud-platform") => {
+                return Some(Rights::ReadWrite);
+            }
+            Some("devstorage.read_only" | "cloud-platform.read-only") => {
+                rights = Some(Rights::ReadOnly);
+            }
+            _ => {}
+        }
+    }
+    rights
 }
 
 fn decoded(text: &str) -> Result<Vec<u8>, JwtError> {

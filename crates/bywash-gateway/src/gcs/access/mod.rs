@@ -30,8 +30,8 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 
-use self::account::Accounts;
-use self::jwt::{Jwt, Purpose};
+use self::account::{Accounts, DOMAIN};
+use self::jwt::{Jwt, Purpose, Rights};
 use self::signature::ClaimedSignature;
 use self::token::TokenKey;
 use super::error::{GcsError, GcsResult};
@@ -40,6 +40,9 @@ use crate::meta::text;
 
 /// The audience of tokens that clients sign for Google's storage.
 const STORAGE: &str = "https://storage.googleapis.com/";
+
+/// What access tokens of Google's begin with.
+const OF_GOOGLE: &str = "ya29.";
 
 /// Decides which requests are served.
 pub(crate) struct Access {
@@ -53,6 +56,8 @@ pub(crate) struct Access {
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     scope: Arc<Scope>,
+    /// Rights of its token, within the scope of its account.
+    rights: Rights,
     /// An email address or an access key, for the access log.
     pub(crate) name: Option<String>,
     /// The digest of the body, if it is signed.
@@ -68,6 +73,7 @@ impl Caller {
     fn new(name: Option<String>, scope: &Arc<Scope>) -> Self {
         Self {
             scope: Arc::clone(scope),
+            rights: Rights::ReadWrite,
             name,
             payload: None,
         }
@@ -80,8 +86,15 @@ impl Caller {
 
     /// Checks that it may do a request on a bucket.
     pub(crate) fn check(&self, method: &Method, bucket: &str) -> GcsResult<()> {
-        if self.scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        if self.scope.read_only && !reads {
             return Err(GcsError::forbidden("This key may only read; use another."));
+        }
+        if self.rights == Rights::ReadOnly && !reads {
+            // It begins as Google's message does.
+            return Err(GcsError::forbidden(
+                "Provided scope(s) are not authorized: the token may only read; request the scope devstorage.read_write.",
+            ));
         }
         match bucket.is_empty() || self.sees(bucket) {
             true => Ok(()),
@@ -188,17 +201,21 @@ impl Access {
             ));
         };
         let now = Utc::now().timestamp();
-        if !is_jwt(token) {
+        if !is_jwt(token) || token.starts_with(OF_GOOGLE) {
             let unknown = || {
-                GcsError::unauthenticated(
-                    "The access token is not one of this server's, or has expired.",
-                )
+                GcsError::unauthenticated(match token.starts_with(OF_GOOGLE) {
+                    true => {
+                        "The access token is Google's, which only Google can verify; use a key file of this server \
+                             (bywash keys create --gcs)."
+                    }
+                    false => "The access token is not one of this server's, or has expired.",
+                })
             };
             let found = key.verify(token, now).ok_or_else(unknown)?;
             let account = accounts.named(&found.account).await.map_err(unreadable)?;
             let account = account.filter(|account| found.is_of(account));
             let account = account.ok_or_else(unknown)?;
-            return Ok(caller_of(&account));
+            return Ok(caller_of(&account, found.rights));
         }
         let refused = |reason: &dyn std::fmt::Display| {
             GcsError::unauthenticated(format!("The token is refused: {reason}."))
@@ -207,8 +224,8 @@ impl Access {
         let account = account_of(accounts, &jwt).await?;
         let purpose = Purpose::Bearer(&[STORAGE, &account.endpoint]);
         let verified = jwt.verify(&account.public_key, purpose, now);
-        verified.map_err(|error| refused(&error))?;
-        Ok(caller_of(&account))
+        let rights = verified.map_err(|error| refused(&error))?;
+        Ok(caller_of(&account, rights))
     }
 
     async fn signed(&self, claimed: &ClaimedSignature) -> GcsResult<Caller> {
@@ -227,7 +244,7 @@ impl Access {
                 .await
                 .map_err(unreadable)?;
             let account = account.filter(|account| claimed.is_by_key(&account.public_key));
-            caller_of(&*account.ok_or_else(refused)?)
+            caller_of(&*account.ok_or_else(refused)?, Rights::ReadWrite)
         } else {
             let key = self.keys.get(claimed.identity());
             let (_, scope) = key
@@ -242,8 +259,12 @@ impl Access {
     }
 }
 
-fn caller_of(account: &GcsAccount) -> Caller {
-    Caller::new(Some(account.email()), &Arc::new(account.scope.clone()))
+fn caller_of(account: &GcsAccount, rights: Rights) -> Caller {
+    let scope = Arc::new(account.scope.clone());
+    Caller {
+        rights,
+        ..Caller::new(Some(account.email()), &scope)
+    }
 }
 
 /// Finds the account that a token states, if it has the key that the token states.
@@ -251,7 +272,10 @@ async fn account_of(accounts: &Accounts, jwt: &Jwt<'_>) -> GcsResult<Arc<GcsAcco
     let account = accounts.find(jwt.issuer()).await.map_err(unreadable)?;
     let account = account.filter(|account| account.key_id == jwt.key_id());
     account.ok_or_else(|| {
-        GcsError::unauthenticated("The token is refused: this server has no such account and key.")
+        GcsError::unauthenticated(match jwt.issuer().ends_with(DOMAIN) {
+            true => "The token is refused: this server has no such account and key.",
+            false => "The token is refused: its key file is not of this server; make one with bywash keys create --gcs.",
+        })
     })
 }
 

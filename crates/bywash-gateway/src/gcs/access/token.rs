@@ -12,6 +12,7 @@ use bywash::staged_file::{StagedFile, open_folder};
 use ring::hmac;
 
 use super::account::GcsAccount;
+use super::jwt::Rights;
 use crate::limits::{MAX_ACCESS_TOKEN_AGE_S, MAX_JWT_BYTES};
 
 /// The file of the key, which is no name of an account.
@@ -21,6 +22,8 @@ const KEY_BYTES: usize = 32;
 const EXPIRY_BYTES: usize = 8;
 /// Keeps the MACs of tokens apart from all others.
 const PURPOSE: &[u8] = b"bywash access token 1\n";
+/// What a token that may only read states after the account. No name of an account has a slash.
+const READ_ONLY: &str = "/read-only";
 
 /// Signs and verifies access tokens.
 pub(crate) struct TokenKey(hmac::Key);
@@ -35,6 +38,7 @@ impl std::fmt::Debug for TokenKey {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AccessToken {
     pub(crate) account: String,
+    pub(crate) rights: Rights,
     key_id: String,
 }
 
@@ -77,13 +81,18 @@ impl TokenKey {
     }
 
     /// Returns a token of an account, given at `now`, in seconds since 1970.
-    pub(crate) fn token(&self, account: &GcsAccount, now: i64) -> String {
+    pub(crate) fn token(&self, account: &GcsAccount, rights: Rights, now: i64) -> String {
+        let marked = match rights {
+            Rights::ReadWrite => "",
+            Rights::ReadOnly => READ_ONLY,
+        };
         let expiry = now.saturating_add(MAX_ACCESS_TOKEN_AGE_S).to_be_bytes();
         let stated = [
             &expiry,
             account.key_id.as_bytes(),
             b"/",
             account.name.as_bytes(),
+            marked.as_bytes(),
         ]
         .concat();
         let stated = BASE64_URL_SAFE_NO_PAD.encode(stated);
@@ -102,8 +111,13 @@ impl TokenKey {
         let stated = BASE64_URL_SAFE_NO_PAD.decode(stated).ok()?;
         let (expiry, names) = stated.split_first_chunk::<EXPIRY_BYTES>()?;
         let (key_id, account) = std::str::from_utf8(names).ok()?.split_once('/')?;
+        let (account, rights) = match account.strip_suffix(READ_ONLY) {
+            Some(account) => (account, Rights::ReadOnly),
+            None => (account, Rights::ReadWrite),
+        };
         (now < i64::from_be_bytes(*expiry)).then(|| AccessToken {
             account: account.to_owned(),
+            rights,
             key_id: key_id.to_owned(),
         })
     }
@@ -132,19 +146,23 @@ mod tests {
     fn token_is_good_until_it_expires_and_for_its_key_only() {
         let key = TokenKey::new(b"key");
         let account = account(PEM);
-        let token = key.token(&account, NOW);
+        let token = key.token(&account, Rights::ReadWrite, NOW);
         let last = NOW + MAX_ACCESS_TOKEN_AGE_S - 1;
         let found = key.verify(&token, last).unwrap();
-        assert_eq!(found.account, NAME);
+        assert_eq!((&*found.account, found.rights), (NAME, Rights::ReadWrite));
         assert!(found.is_of(&account) && !found.is_of(&self::account(OTHER_PEM)));
         assert_eq!(key.verify(&token, last + 1), None);
         assert_eq!(TokenKey::new(b"other").verify(&token, NOW), None);
+        let token = key.token(&account, Rights::ReadOnly, NOW);
+        let found = key.verify(&token, NOW).unwrap();
+        assert_eq!((&*found.account, found.rights), (NAME, Rights::ReadOnly));
+        assert!(found.is_of(&account));
     }
 
     #[test]
     fn changed_token_is_refused() {
         let key = TokenKey::new(b"key");
-        let token = key.token(&account(PEM), NOW);
+        let token = key.token(&account(PEM), Rights::ReadOnly, NOW);
         for at in 0..token.len() {
             let mut changed = token.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
@@ -160,7 +178,8 @@ mod tests {
     fn key_survives_a_restart_and_is_its_owners() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("accounts");
-        let token = TokenKey::open(&folder).unwrap().token(&account(PEM), NOW);
+        let key = TokenKey::open(&folder).unwrap();
+        let token = key.token(&account(PEM), Rights::ReadWrite, NOW);
         let again = TokenKey::open(&folder).unwrap();
         assert!(again.verify(&token, NOW).is_some());
         let path = folder.join(FILE);

@@ -14,7 +14,7 @@ use http_body::Body;
 
 use self::request::FastRequest;
 use super::access::{Access, KnownCaller};
-use super::endpoint::REQUEST_ID;
+use super::endpoint::UPLOAD_ID;
 use super::gunzip::is_due;
 use super::resource::{GENERATION, version_headers};
 use crate::access_log::{AccessLog, Peer};
@@ -32,7 +32,7 @@ pub(crate) struct FastPath {
 impl FastPath {
     pub(crate) fn new(engine: &Engine, access_log: Option<AccessLog>) -> Self {
         Self {
-            reads: ResidentReads::new(engine, access_log, REQUEST_ID),
+            reads: ResidentReads::new(engine, access_log, UPLOAD_ID),
             #[cfg(test)]
             fault: tests::fault(),
         }

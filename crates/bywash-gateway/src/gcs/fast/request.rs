@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Version};
 use percent_encoding::percent_decode_str;
 use s3s::dto::Range;
 
-use super::super::route::{OF_JSON, Operation};
+use super::super::route::{Operation, is_of_json};
 use super::super::xml::XmlOperation;
 use crate::keys::plain_path;
 
@@ -143,7 +143,7 @@ fn target(path: &str, is_media: bool) -> Option<(Operation, &str, Cow<'_, str>)>
             let (bucket, rest) = rest.split_once('/')?;
             (Operation::ReadObject, bucket, rest.strip_prefix("o/")?)
         }
-        None if OF_JSON.iter().any(|known| path.starts_with(known)) => return None,
+        None if is_of_json(path) => return None,
         None => {
             let (bucket, key) = path.split_once('/')?;
             (Operation::Xml(XmlOperation::Get), bucket, key)

@@ -42,7 +42,7 @@ use self::run::Addition;
 use self::session_locks::SessionLocks;
 use super::body::document;
 use super::condition::WriteCondition;
-use super::endpoint::{Endpoint, GcsRequest};
+use super::endpoint::{Endpoint, GcsRequest, UPLOAD_ID};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
 use super::insert::{body_of, name_object, stated_hashes};
@@ -232,8 +232,12 @@ pub(crate) async fn begin(
         encoded(doing.key),
     );
     let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(location) {
-        response.headers_mut().insert(LOCATION, location);
+        headers.insert(LOCATION, location);
+    }
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert(UPLOAD_ID, id);
     }
     Ok(response)
 }

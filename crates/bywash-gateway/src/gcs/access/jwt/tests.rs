@@ -18,6 +18,10 @@ fn claims() -> Value {
 }
 
 fn verified(token: &str, purpose: Purpose<'_>) -> Result<(), JwtError> {
+    rights(token, purpose).map(drop)
+}
+
+fn rights(token: &str, purpose: Purpose<'_>) -> Result<Rights, JwtError> {
     Jwt::parse(token)?.verify(&public_key(), purpose, NOW)
 }
 
@@ -77,6 +81,39 @@ fn claims_decide_when_and_for_what_a_token_is_good() {
     let no_audience = token(&scoped);
     let exchanged = verified(&no_audience, Purpose::Exchange(OURS));
     assert_eq!(exchanged, Err(JwtError::Audience));
+}
+
+#[test]
+fn widest_scope_of_storage_decides_the_rights() {
+    let of = |scopes: Value| {
+        let mut claims = claims();
+        claims["scope"] = scopes;
+        rights(&token(&claims), Purpose::Bearer(OURS))
+    };
+    let auth = "https://www.googleapis.com/auth/";
+    for (scopes, result) in [
+        (Value::Null, Ok(Rights::ReadWrite)),
+        (
+            json!(format!("{auth}devstorage.read_only")),
+            Ok(Rights::ReadOnly),
+        ),
+        (
+            json!(format!(
+                "{auth}bigquery {auth}devstorage.read_only {auth}cloud-platform"
+            )),
+            Ok(Rights::ReadWrite),
+        ),
+        (json!(format!("{auth}bigquery")), Err(JwtError::NoScope)),
+        (
+            json!(format!("{auth}devstorage.read_only.x")),
+            Err(JwtError::NoScope),
+        ),
+        (json!("devstorage.read_write"), Err(JwtError::NoScope)),
+        (json!(""), Err(JwtError::NoScope)),
+    ] {
+        let text = scopes.to_string();
+        assert_eq!(of(scopes), result, "{text}");
+    }
 }
 
 #[test]
