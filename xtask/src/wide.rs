@@ -32,6 +32,8 @@ const JAVA: [(&str, &str, &str); 3] = [
 ];
 /// Google's storage library for Java, which `Objects.java` of `gcs` is over.
 const GOOGLE_JAVA: [(&str, &str, &str); 1] = [("gcs", "gcs", "2.78.0")];
+/// Google's storage library for Python, with its tests: the release that the suite of clients has.
+const GOOGLE_PYTHON: &str = "google-cloud-storage==3.17.1";
 /// Modules of a Go program: with the library of today, and with an old one.
 const TODAY: (&str, &str) = ("", "go.mod");
 const OLD: (&str, &str) = ("-old", "go.old.mod");
@@ -68,7 +70,7 @@ impl Install {
     }
 }
 
-const INSTALLS: [Install; 15] = [
+const INSTALLS: [Install; 17] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
@@ -112,6 +114,14 @@ const INSTALLS: [Install; 15] = [
     GOOGLE_GO,
     GOOGLE_JAVA_PROGRAM,
     Install {
+        name: "tests of Google's storage library for Go",
+        run: google_go_tests,
+    },
+    Install {
+        name: "tests of Google's storage library for Python",
+        run: google_python_tests,
+    },
+    Install {
         name: "Google's storage library for JavaScript",
         run: |wide| javascript(wide, "gcs"),
     },
@@ -154,16 +164,17 @@ pub(crate) fn run(only_gcs: bool, pytest: &[String]) -> Result<(), Failure> {
         .iter()
         .filter(|install| !only_gcs || install.is_of_gcs());
     let left_out = install_all(installs, &wide);
-    let tests = match only_gcs {
-        true => "wide/test_wide_gcs.py",
-        false => "wide",
+    let tests: &[&str] = match only_gcs {
+        true => &["wide/test_wide_gcs.py", "wide/test_wide_gcs_retries.py"],
+        false => &["wide"],
     };
     let clients = root().join("testing/clients");
     let mut counts = Counts::default();
     let outcome = Step::new(python)
         .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
         // The other clients' fixtures need what this matrix does not install.
-        .args(["--confcutdir", "wide", tests])
+        .args(["--confcutdir", "wide"])
+        .args(tests)
         .args(pytest)
         .folder(&clients)
         .env("PYTHONPATH", &clients)
@@ -258,6 +269,43 @@ fn go_programs(wide: &Path, name: &str, lists: &[(&str, &str)]) -> Result<(), Fa
     Ok(())
 }
 
+/// Compiles the tests of Google's library for Go, in the release that our program has, and copies the data that they read.
+fn google_go_tests(wide: &Path) -> Result<(), Failure> {
+    let go = install::go(wide.parent().unwrap_or(wide))?;
+    let modules = sources().join("go/gcs");
+    let folder = wide.join("go/gcs-tests");
+    let wanted = format!("tests of {}", install::sha256(&modules.join("go.mod"))?);
+    // The folder of a module cannot be written to, and its tests are built by its own list of modules.
+    let script = "set -e; library=$(\"$GO\" list -m -f '{{.Dir}}' cloud.google.com/go/storage); \
+         cp -r \"$library\" \"$FOLDER/source\"; chmod -R u+w \"$FOLDER/source\"; cd \"$FOLDER/source\"; \
+         \"$GO\" test -c -o \"$FOLDER/program\" .";
+    install::make_once(&folder, &wanted, || {
+        Step::new("sh")
+            .args(["-c", script])
+            .env("GO", &go)
+            .env("FOLDER", &folder)
+            .env("CGO_ENABLED", "0")
+            .folder(&modules)
+            .run()
+    })
+}
+
+/// Unpacks the source distribution of Google's library for Python, which has its tests.
+fn google_python_tests(wide: &Path) -> Result<(), Failure> {
+    let folder = wide.join("python-gcs-tests");
+    let script = "set -e; \"$PYTHON\" -m pip download -q --no-deps --no-binary \"${PACKAGE%%==*}\" \"$PACKAGE\"; \
+         tar xzf *.tar.gz --strip-components=1; rm *.tar.gz";
+    let python = tools::clients_python(wide.parent().unwrap_or(wide))?;
+    install::make_once(&folder, GOOGLE_PYTHON, || {
+        Step::new("sh")
+            .args(["-c", script])
+            .env("PYTHON", &python)
+            .env("PACKAGE", GOOGLE_PYTHON)
+            .folder(&folder)
+            .run()
+    })
+}
+
 fn javascript(wide: &Path, name: &str) -> Result<(), Failure> {
     let folder = wide.join("js").join(name);
     let list = sources().join("js").join(name).join("package.json");
@@ -332,9 +380,9 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_googles_storage_are_four_installations() {
+    fn what_is_of_googles_storage_is_six_installations() {
         let names = INSTALLS.iter().filter(|install| install.is_of_gcs());
-        assert_eq!(names.count(), 4);
+        assert_eq!(names.count(), 6);
     }
 
     #[test]

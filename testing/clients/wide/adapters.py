@@ -254,6 +254,8 @@ class Rclone(Program):
     """rclone of today; Debian's is in the gate (`test_rclone.py`)."""
 
     path = WIDE / "python/bin/rclone"
+    # So that the files of the tests go in parts.
+    upload_options = ["--s3-upload-cutoff", "5M"]
 
     def __init__(self, *place):
         super().__init__(*place)
@@ -278,7 +280,7 @@ class Rclone(Program):
         return f"to:{self.bucket}/{key}"
 
     def put(self, file, key):
-        self.call("copyto", "--s3-upload-cutoff", "5M", file, self.at(key))
+        self.call("copyto", *self.upload_options, file, self.at(key))
 
     upload = put
 

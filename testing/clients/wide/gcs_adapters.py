@@ -6,7 +6,7 @@ Each has the key file that `bywash keys create --gcs` prints, where its library 
 import os
 import subprocess
 
-from adapters import HERE, WIDE, Delta, Library, Program
+from adapters import HERE, WIDE, Delta, JavaAws, JavaScriptAws, Library, Rclone
 
 
 def key_file(server):
@@ -50,9 +50,7 @@ class GoGoogle(Google):
 
 class JavaGoogle(Google):
     path = WIDE / "java/gcs/classes"
-
-    def call(self, *arguments):
-        return self.run("java", "-XX:TieredStopAtLevel=1", "-cp", f"{self.path}:{self.path.parent}/jars/*", "Objects", *arguments)
+    call = JavaAws.call
 
 
 class JavaScriptGoogle(Google):
@@ -60,58 +58,23 @@ class JavaScriptGoogle(Google):
     command = ["node", HERE / "js/gcs.cjs"]
     # The uploads of its transfer manager go to https:// and the bucket before the endpoint's host name alone.
     has_parts = False
-
-    def call(self, *arguments):
-        return self.run(*self.command, *arguments, NODE_PATH=str(self.path))
+    call = JavaScriptAws.call
 
 
-class RcloneGoogle(Program):
+class RcloneGoogle(Rclone):
     """rclone's backend for Google's storage."""
 
-    path = WIDE / "python/bin/rclone"
+    upload_options = []
     has_parts = has_pieces = False
 
     def __init__(self, server, bucket, home):
         super().__init__(server, bucket, home)
         self.env |= {
-            "RCLONE_CONFIG": "/dev/null",
             "RCLONE_CONFIG_TO_TYPE": "google cloud storage",
             "RCLONE_CONFIG_TO_ENDPOINT": f"{server.gcs}/storage/v1/",
             "RCLONE_CONFIG_TO_SERVICE_ACCOUNT_FILE": str(key_file(server)),
             "RCLONE_CONFIG_TO_BUCKET_POLICY_ONLY": "true",
-            "RCLONE_RETRIES": "1",
-            "RCLONE_LOW_LEVEL_RETRIES": "1",
         }
-
-    def call(self, *arguments):
-        return self.run(self.path, *arguments)
-
-    def version(self):
-        return self.call("version").split()[1].removeprefix("v")
-
-    def at(self, key):
-        return f"to:{self.bucket}/{key}"
-
-    def put(self, file, key):
-        self.call("copyto", file, self.at(key))
-
-    upload = put
-
-    def get(self, key, file):
-        self.call("copyto", self.at(key), file)
-
-    def range(self, key, first, count, file):
-        command = [self.path, "cat", "--offset", str(first), "--count", str(count), self.at(key)]
-        return subprocess.run(command, env=self.env, capture_output=True, check=True, timeout=300).stdout
-
-    def list(self, prefix):
-        return [prefix + name for name in self.call("lsf", "--recursive", "--files-only", self.at(prefix)).splitlines()]
-
-    def copy(self, key, to):
-        self.call("copyto", self.at(key), self.at(to))
-
-    def delete(self, key):
-        self.call("deletefile", self.at(key))
 
 
 class GoogleDelta(Delta):

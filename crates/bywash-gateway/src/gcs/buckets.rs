@@ -110,10 +110,10 @@ pub(crate) async fn insert(
     }
 }
 
-/// Whether a property says nothing.
+/// Whether a property says nothing: Google's Go client sends an empty list of rules.
 fn is_empty(value: &Value) -> bool {
     match value {
-        Value::Object(map) => map.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
         Value::Array(list) => list.is_empty(),
         value => value.is_null() || *value == false,
     }

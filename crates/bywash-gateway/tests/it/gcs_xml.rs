@@ -185,6 +185,9 @@ async fn client_uploads_in_parts_and_aborts() {
             .await
             .expect(200);
         assert!(head.header("x-goog-hash").unwrap().starts_with("crc32c="));
+        let raw = keyed.signed("POST", &format!("/{bucket}/raw"), "uploads=", &[]);
+        let namespace = "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+        assert!(raw.await.expect(200).text().contains(namespace));
         let mut left = store.put_multipart(&Path::from("left")).await.unwrap();
         left.put_part("x".into()).await.unwrap();
         left.abort().await.unwrap();

@@ -20,7 +20,7 @@ from harness import MIB, Bywash, payload, s3_client
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import GCSStore
 
-BUCKET = "suite-gcs-door"
+BUCKET = "suite-gcs-endpoint"
 CHUNK = 4 * MIB
 
 
@@ -35,7 +35,7 @@ def client_of(server):
 @pytest.fixture(scope="module", params=["folder", "moto"])
 def bucket(request, tmp_path_factory):
     """A bucket of Google's client over each origin."""
-    folder = tmp_path_factory.mktemp("gcs-door")
+    folder = tmp_path_factory.mktemp("gcs-endpoint")
     if request.param == "folder":
         server = Bywash(folder, "--anonymous", credentials=False)
         bucket = client_of(server).create_bucket(BUCKET)
