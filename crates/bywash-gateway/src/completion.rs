@@ -5,6 +5,8 @@
 //! the origin stores with the object, and its list of parts is recorded before the completion is sent. An object with
 //! this mark and the size of the parts is the result, if no other list of parts was ever sent.
 
+mod cluster;
+
 use bywash::origin::kept_client_etag;
 use bywash::{Bucket, CompleteOptions, UploadedPart};
 use object_store::path::Path;
@@ -22,6 +24,8 @@ use crate::meta::{
 };
 use crate::object_parts::ObjectParts;
 use crate::uploads::{Completion, Part, Upload, attempt};
+
+pub(crate) use cluster::{ClusterJob, Found};
 
 /// Evidence that an object is the result of this completion.
 #[derive(Debug)]

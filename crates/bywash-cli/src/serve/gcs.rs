@@ -126,7 +126,7 @@ pub(super) fn gcs_config(s3: &S3Config, data: &DataDir, connections: usize) -> G
         access_log: s3.access_log.clone(),
         tls: s3.tls.clone(),
         uploads: s3.uploads.clone(),
-        in_cluster: s3.cluster_uploads.is_some(),
+        cluster_uploads: s3.cluster_uploads.clone(),
         sessions: data.gcs_sessions(),
         shared: s3.shared.clone(),
     }

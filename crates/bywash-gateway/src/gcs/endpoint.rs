@@ -43,7 +43,7 @@ use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::resident::Serving;
 use crate::shared_state::SharedState;
-use crate::uploads::Uploads;
+use crate::uploads::{ClusterUploads, Uploads};
 
 /// In a response the name of the session that was started, as of Google's, and else that of the request.
 pub(crate) const UPLOAD_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
@@ -70,7 +70,7 @@ pub(crate) struct Endpoint {
     silent_body: Duration,
     /// Folder of open uploads in parts, and how many there may be.
     uploads: Option<PathBuf>,
-    in_cluster: bool,
+    cluster_uploads: Option<ClusterUploads>,
     open_uploads: usize,
     access_log: Option<AccessLog>,
     ids: RequestIds,
@@ -116,7 +116,7 @@ impl Endpoint {
             tls: config.tls.is_some(),
             silent_body: config.limits.silent_body,
             uploads: config.uploads.clone(),
-            in_cluster: config.in_cluster,
+            cluster_uploads: config.cluster_uploads.clone(),
             open_uploads: config.limits.open_uploads,
             access_log: config.access_log.clone(),
             ids: RequestIds::new(),
@@ -144,15 +144,11 @@ impl Endpoint {
 
     /// Returns the uploads in parts, which the S3 endpoint has too.
     pub(crate) async fn uploads(&self) -> GcsResult<Arc<Uploads>> {
-        if self.in_cluster {
-            return Err(GcsError::not_served(
-                "Uploads in parts are not served by this endpoint of a cluster; use the S3 endpoint, or a resumable upload.",
-            ));
-        }
+        let cluster = self.cluster_uploads.clone();
         let folder = self.uploads.as_ref();
         let opened = self
             .shared
-            .uploads(&self.engine, None, folder, self.open_uploads);
+            .uploads(&self.engine, cluster, folder, self.open_uploads);
         opened.await.map_err(|error| {
             tracing::error!("the folder of open uploads cannot be used: {error}");
             GcsError::unavailable("The folder of open uploads cannot be used now; try again.")

@@ -16,6 +16,7 @@ use crate::addresses::Network;
 use crate::config::{Credential, ETagStyle, Limits};
 use crate::http_server::{Drained, Transport, serve};
 use crate::shared_state::SharedState;
+use crate::uploads::ClusterUploads;
 
 /// Settings of one endpoint of Google's storage API.
 #[derive(Debug, Clone)]
@@ -39,8 +40,8 @@ pub struct GcsConfig {
     /// Folder of open uploads in parts, that of [`S3Config::uploads`](crate::S3Config::uploads). Without one they are lost when the
     /// server ends.
     pub uploads: Option<PathBuf>,
-    /// Whether the engine is a node of a cluster: its uploads in parts are those of all nodes, which this endpoint does not serve.
-    pub in_cluster: bool,
+    /// In a cluster: what its nodes share of uploads in parts, that of [`S3Config::cluster_uploads`](crate::S3Config::cluster_uploads).
+    pub cluster_uploads: Option<ClusterUploads>,
     /// Folder of resumable sessions, created if missing. No other server may use it.
     pub sessions: PathBuf,
     /// What it shares with the other endpoints of its engine.
@@ -61,7 +62,7 @@ impl GcsConfig {
             access_log: None,
             tls: None,
             uploads: None,
-            in_cluster: false,
+            cluster_uploads: None,
             sessions: sessions.into(),
             shared: SharedState::default(),
         }

@@ -3,7 +3,6 @@
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod buckets;
-mod cluster_complete;
 pub(crate) mod copy;
 pub(crate) mod cors;
 pub(crate) mod delete;

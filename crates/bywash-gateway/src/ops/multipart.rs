@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use bywash::UploadedPart;
+use bywash::{Bucket, UploadedPart};
 use chrono::Utc;
 use http::HeaderMap;
 use object_store::Error as StoreError;
+use object_store::path::Path;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::cluster_complete::ClusterJob;
 use super::set_checksum;
 use super::write::{WriteCondition, body_length, part_body, write_error};
 use super::{acl, context, trailers};
 use crate::completion::{
-    CompletionJob, CompletionToken, Repeated, earlier_result, late_attributes,
+    ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result, late_attributes,
 };
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{OperationContext, fault, no_such_upload};
@@ -199,15 +199,15 @@ fn check_size(chosen: &[(UploadedPart, &StoredPart)], announced: Option<i64>) ->
 }
 
 /// What a completion announces of the object.
-pub(super) struct ExpectedObject<'a> {
-    pub(super) headers: &'a HeaderMap,
+struct ExpectedObject<'a> {
+    headers: &'a HeaderMap,
     size: Option<i64>,
     kind: Option<&'a ChecksumType>,
 }
 
 impl ExpectedObject<'_> {
     /// Compares it with the parts, and returns the checksum of the object if all parts have one.
-    pub(super) fn check(
+    fn check(
         &self,
         upload: &Upload,
         chosen: &[(UploadedPart, &StoredPart)],
@@ -224,6 +224,25 @@ impl ExpectedObject<'_> {
         let computed = digest::combine(&checksums, full);
         check_whole(self.headers, computed.as_ref())?;
         Ok(computed)
+    }
+
+    /// Completes an upload of a cluster. Returns the ETag of the object, and its checksum if it is known here.
+    async fn complete(
+        &self,
+        (bucket, path): (&Bucket, &Path),
+        found: Found,
+        doing: OperationContext<'_>,
+    ) -> S3Result<(Option<String>, Option<digest::Checksum>)> {
+        let stored = match found {
+            Found::Completed(earlier) => return Ok((earlier.e_tag, None)),
+            Found::Open(stored) => stored,
+        };
+        let (upload, chosen) = stored.chosen()?;
+        let checksum = self.check(upload, &chosen)?;
+        let condition = WriteCondition::find(bucket, path, self.headers, doing).await?;
+        let completed = stored.complete(condition.mode.clone(), doing).await?;
+        let completed = completed.map_err(|error| condition.error(doing, &error))?;
+        Ok((completed.e_tag, checksum.filter(|_| !completed.is_earlier)))
     }
 }
 
@@ -247,9 +266,9 @@ pub(crate) async fn complete(
             kind: input.checksum_type.as_ref(),
         };
         let sealed = cluster.open(name)?;
-        let target = (bucket, path);
-        let job = ClusterJob::new(cluster, target, sealed, requested);
-        let (e_tag, checksum) = job.run(&gateway.uploads, expected, doing).await?;
+        let job = ClusterJob::new(cluster, (bucket.clone(), path.clone()), sealed, requested);
+        let found = job.find(&gateway.uploads, doing).await?;
+        let (e_tag, checksum) = expected.complete((&bucket, &path), found, doing).await?;
         return Ok(completed(doing, url, e_tag.as_deref(), checksum));
     }
     let (completion, upload) = match gateway.uploads.complete(&name) {

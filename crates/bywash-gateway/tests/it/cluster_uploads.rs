@@ -29,23 +29,23 @@ use crate::s3_origin::mount_cloud;
 use crate::server::Server;
 use records::Records;
 
-const TARGET: &str = "/cloud/dir/key";
+pub(crate) const TARGET: &str = "/cloud/dir/key";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     S3,
     Gcs,
     Azure,
 }
 
-struct Cluster {
+pub(crate) struct Cluster {
     kind: Kind,
     store: Store,
     records: Arc<Records>,
 }
 
 impl Cluster {
-    async fn of(kind: Kind) -> Self {
+    pub(crate) async fn of(kind: Kind) -> Self {
         let protocol: Arc<dyn Protocol> = match kind {
             // A page of one part, so that lists have several.
             Kind::S3 => S3::new().with_limits(1, 1),
@@ -63,7 +63,7 @@ impl Cluster {
         Self::of(Kind::S3).await
     }
 
-    fn mount(&self, engine: &Engine) {
+    pub(crate) fn mount(&self, engine: &Engine) {
         let origin: Arc<dyn bywash::Origin> = match self.kind {
             Kind::S3 => return mount_cloud(engine, &self.store),
             Kind::Gcs => {
@@ -97,14 +97,19 @@ impl Cluster {
     }
 
     fn config(&self, key: [u8; 32]) -> S3Config {
-        let shared = Arc::<Records>::clone(&self.records);
         S3Config {
-            cluster_uploads: Some(ClusterUploads {
-                seal: Arc::new(HmacSeal::new(key, [])),
-                shared,
-                sweep_every: Duration::from_secs(3600),
-            }),
+            cluster_uploads: Some(self.uploads(key)),
             ..S3Config::anonymous()
+        }
+    }
+
+    /// What the nodes with a key share.
+    pub(crate) fn uploads(&self, key: [u8; 32]) -> ClusterUploads {
+        let shared = Arc::<Records>::clone(&self.records);
+        ClusterUploads {
+            seal: Arc::new(HmacSeal::new(key, [])),
+            shared,
+            sweep_every: Duration::from_secs(3600),
         }
     }
 
@@ -152,7 +157,7 @@ impl Cluster {
     }
 
     /// Loses the response to the next completion.
-    fn lose_completion(&self) {
+    pub(crate) fn lose_completion(&self) {
         let text = match self.kind {
             Kind::S3 => "POST /data/dir/key?uploadId=",
             Kind::Gcs => "POST /data/dir%2Fkey?uploadId=",

@@ -37,8 +37,14 @@ impl GcsServer {
 
     /// With a memory ceiling in bytes.
     pub async fn start_in(memory: u64, config: GcsConfig) -> Self {
-        let (root, sessions) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = tempfile::tempdir().unwrap();
         let engine = Server::engine(memory, &root);
+        Self::start_over(engine, root, config).await
+    }
+
+    /// Over an engine.
+    pub async fn start_over(engine: Engine, root: TempDir, config: GcsConfig) -> Self {
+        let sessions = tempfile::tempdir().unwrap();
         let (address, task) = Self::serve(&engine, &sessions, config).await;
         Self {
             address,

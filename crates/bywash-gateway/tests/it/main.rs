@@ -19,6 +19,7 @@ mod etags;
 mod gcs;
 mod gcs_access;
 mod gcs_batch;
+mod gcs_cluster;
 mod gcs_gunzip;
 mod gcs_lists;
 mod gcs_patch;

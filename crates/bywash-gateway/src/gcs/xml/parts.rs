@@ -1,12 +1,15 @@
-//! Uploads in parts by the XML API. They are those of the S3 endpoint: begun by either protocol, kept in one place.
+//! Uploads in parts by the XML API. They are those of the S3 endpoint: begun by either protocol, kept in one place, or in a cluster
+//! continued at any node.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::Bucket;
 use chrono::Utc;
 use futures::StreamExt;
 use http::header::ETAG;
 use http::{HeaderValue, Response, StatusCode};
+use object_store::path::Path;
 use object_store::{Error as StoreError, TagSet};
 use s3s::Body;
 use s3s::dto::{CompletedPart, ETag};
@@ -19,15 +22,17 @@ use super::super::error::{GcsError, GcsResult};
 use super::super::generation::Conditions;
 use super::super::insert::{body_of, take_stated_hashes};
 use super::super::metadata::GivenMetadata;
-use super::super::read::{head, head_written};
+use super::super::read::head_written;
 use super::object::{content_length, given, quoted_e_tag, version_headers};
 use super::{document, element};
-use crate::completion::{self, CompletionJob, CompletionToken, Repeated, earlier_result};
+use crate::completion::{
+    self, ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result,
+};
 use crate::digest::{self, Algorithm};
-use crate::errors::{from_store, no_such_upload};
+use crate::errors::{OperationContext, from_store, no_such_upload};
 use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
 use crate::meta::{bare, encode_metadata_for, refuse_text_for};
-use crate::uploads::{NewUpload, Part, UploadName, choose, part_number};
+use crate::uploads::{NewUpload, Part, UploadName, Uploads, choose, part_number};
 
 /// Names the upload of a request.
 fn name_of(request: &GcsRequest) -> UploadName {
@@ -83,16 +88,16 @@ pub(super) async fn put(
     take_stated_hashes(request, &mut given);
     let name = name_of(request);
     let uploads = endpoint.uploads().await?;
-    let hold = uploads.admit_part(&name, doing).await?;
+    let target = uploads.target(name.id, doing).await?;
     let md5 = endpoint.wants_md5(&bucket);
     let body = body_of(request);
     let doing = request.doing("upload part of");
     let checked = CheckedBody::new(body, &given, md5, &request.context)?;
     let passed = checked.passed();
-    let stored = bucket.put_part(&path, &name.id, number, length, checked.body);
+    let stored = bucket.put_part(&path, target.origin_id(), number, length, checked.body);
     let stored = match stored.await {
         Ok(stored) => stored,
-        Err(StoreError::NotFound { .. }) => return Err(uploads.gone(&name).await.into()),
+        Err(StoreError::NotFound { .. }) => return Err(uploads.target_gone(&target).await.into()),
         Err(error) => return Err(from_store(doing, &error).into()),
     };
     let passed = passed.get();
@@ -104,7 +109,7 @@ pub(super) async fn put(
         modified: Utc::now(),
     };
     let e_tag = format!("\"{}\"", part.client_e_tag());
-    uploads.add_part(&name, number, part, hold).await?;
+    uploads.keep_part(target, number, part).await?;
     let mut response = Response::new(Body::empty());
     if let Ok(e_tag) = HeaderValue::try_from(e_tag) {
         response.headers_mut().insert(ETAG, e_tag);
@@ -167,18 +172,38 @@ pub(super) async fn complete(
     request.documents.charge_more(bytes, doing).await?;
     let requested = named_parts(body).await?;
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
-    let name = name_of(request);
     let uploads = endpoint.uploads().await?;
-    let completed = match uploads.complete(&name) {
+    let (name, conditions) = (name_of(request), Conditions::of(&request.query)?);
+    let target = (bucket.clone(), path.clone());
+    let e_tag = match uploads.cluster() {
+        None => complete_here(&uploads, target, &name, requested, conditions).await?,
+        Some(cluster) => {
+            let job = ClusterJob::new(cluster, target, cluster.open(name)?, requested);
+            let found = job.find(&uploads, doing).await?;
+            complete_in_cluster(found, (&bucket, &path), conditions, doing).await?
+        }
+    };
+    let found = head_written(&bucket, &path, e_tag.as_deref(), doing).await?;
+    Ok(completed_response(endpoint, request, &bucket, &found))
+}
+
+/// Completes an upload of this node's table. Returns the ETag of the object.
+async fn complete_here(
+    uploads: &Arc<Uploads>,
+    (bucket, path): (Bucket, Path),
+    name: &UploadName,
+    requested: Vec<CompletedPart>,
+    conditions: Conditions,
+) -> GcsResult<Option<String>> {
+    let doing = OperationContext::new("complete upload of", &name.bucket, &name.key);
+    let (completion, upload) = match uploads.complete(name) {
         Ok(found) => found,
         Err(refusal) => {
             let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
-            earlier.ok_or(refusal)?;
-            let found = head(&bucket, &path, doing).await?;
-            return Ok(completed_response(endpoint, request, &bucket, &found));
+            let (e_tag, _) = earlier.ok_or(refusal)?;
+            return Ok(Some(e_tag));
         }
     };
-    let (completion, upload) = completed;
     let chosen = choose(&upload, &requested)?;
     let checksums: Vec<_> = chosen
         .iter()
@@ -191,8 +216,8 @@ pub(super) async fn complete(
     let job = CompletionJob {
         completion,
         token: CompletionToken::new(&upload, &parts, size),
-        bucket: bucket.clone(),
-        path: path.clone(),
+        bucket,
+        path,
         id: name.id.clone(),
         parts,
         attributes,
@@ -200,8 +225,8 @@ pub(super) async fn complete(
     let put = match job.repeated(doing).await? {
         Repeated::Done(put) => put,
         Repeated::Pending(job) => {
-            let conditions = Conditions::of(&request.query)?;
-            let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
+            let condition =
+                WriteCondition::find(&job.bucket, &job.path, &conditions, doing).await?;
             let result = job.run(condition.mode.clone()).await?;
             result.map_err(|error| match error {
                 StoreError::NotFound { .. } => no_such_upload(&name.id).into(),
@@ -209,14 +234,30 @@ pub(super) async fn complete(
             })?
         }
     };
-    let found = head_written(&bucket, &path, put.e_tag.as_deref(), doing).await?;
-    Ok(completed_response(endpoint, request, &bucket, &found))
+    Ok(put.e_tag)
+}
+
+/// Completes an upload of a cluster. Returns the ETag of the object.
+async fn complete_in_cluster(
+    found: Found,
+    (bucket, path): (&Bucket, &Path),
+    conditions: Conditions,
+    doing: OperationContext<'_>,
+) -> GcsResult<Option<String>> {
+    let stored = match found {
+        Found::Completed(earlier) => return Ok(earlier.e_tag),
+        Found::Open(stored) => stored,
+    };
+    let condition = WriteCondition::find(bucket, path, &conditions, doing).await?;
+    let completed = stored.complete(condition.mode.clone(), doing).await?;
+    let completed = completed.map_err(|error| condition.error(doing, &error))?;
+    Ok(completed.e_tag)
 }
 
 fn completed_response(
     endpoint: &Endpoint,
     request: &GcsRequest,
-    bucket: &bywash::Bucket,
+    bucket: &Bucket,
     found: &object_store::GetResult,
 ) -> Response<Body> {
     let doing = request.doing("complete upload of");

@@ -8,28 +8,55 @@ use std::collections::BTreeMap;
 use bywash::cluster_uploads::{RecordedState, SharedUploadsError};
 use bywash::{Bucket, EngineError, UploadedPart};
 use object_store::path::Path;
-use object_store::{Error as StoreError, PutResult};
+use object_store::{Error as StoreError, PutMode, PutResult};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::multipart::ExpectedObject;
-use super::write::WriteCondition;
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{OperationContext, fault, from_store, no_such_upload, slow_down};
 use crate::meta::{bare, upload_mark};
 use crate::uploads::{
-    Candidate, ClusterUploads, NamedParts, Part, SealedUpload, Uploads, Verdict, choose,
-    not_recorded, part_of,
+    Candidate, ClusterUploads, EntryReservation, NamedParts, Part, SealedUpload, Upload, Uploads,
+    Verdict, choose, not_recorded, part_of,
 };
 
 /// Parts that the origin is asked for at a time.
 const PARTS_PER_PAGE: usize = 1000;
 
-/// The ETag of an object, and its checksum if it is known here.
-type Completed = (Option<String>, Option<Checksum>);
+/// How a completion ended.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    /// ETag of the object.
+    pub(crate) e_tag: Option<String>,
+    /// Whether an earlier request had completed the upload.
+    pub(crate) is_earlier: bool,
+}
+
+impl Completed {
+    fn earlier(e_tag: Option<String>) -> Self {
+        Self {
+            e_tag,
+            is_earlier: true,
+        }
+    }
+}
+
+/// Whether the origin has the upload.
+pub(crate) enum Found {
+    /// An earlier request completed it from the same list.
+    Completed(Completed),
+    Open(Box<StoredParts>),
+}
+
+/// A completion whose parts the origin has.
+pub(crate) struct StoredParts {
+    job: ClusterJob,
+    /// Charge of the origin's list of the parts.
+    _charge: EntryReservation,
+}
 
 /// A completion that a client requests.
-pub(super) struct ClusterJob {
+pub(crate) struct ClusterJob {
     cluster: ClusterUploads,
     bucket: Bucket,
     path: Path,
@@ -39,7 +66,7 @@ pub(super) struct ClusterJob {
 }
 
 impl ClusterJob {
-    pub(super) fn new(
+    pub(crate) fn new(
         cluster: &ClusterUploads,
         (bucket, path): (Bucket, Path),
         sealed: SealedUpload,
@@ -56,43 +83,32 @@ impl ClusterJob {
         }
     }
 
-    pub(super) async fn run(
+    /// Finds the parts that the request names at the origin, or the object that they became.
+    ///
+    /// # Errors
+    /// If the origin does not have them, and those of the origin.
+    pub(crate) async fn find(
         mut self,
         uploads: &Uploads,
-        expected: ExpectedObject<'_>,
         doing: OperationContext<'_>,
-    ) -> S3Result<Completed> {
+    ) -> S3Result<Found> {
         // The origin's list of all parts that are named.
-        let _charge = uploads.charge_listed_parts(self.requested.len())?;
+        let charge = uploads.charge_listed_parts(self.requested.len())?;
         let Some(parts) = self.stored_parts(doing).await? else {
-            return self.earlier(doing).await;
+            return self.earlier(doing).await.map(Found::Completed);
         };
         self.sealed.upload.parts = parts.into();
-        let chosen = match choose(&self.sealed.upload, &self.requested) {
+        match choose(&self.sealed.upload, &self.requested) {
             // A store that knows only parts does not list them after the completion.
-            Err(missing) if !self.bucket.knows_uploads() => {
-                return match self.verdict(doing).await? {
-                    (Verdict::OtherObject, _) => Err(missing),
-                    (verdict, e_tag) => self.result(verdict, e_tag, doing),
-                };
-            }
-            chosen => chosen?,
-        };
-        let checksum = expected.check(&self.sealed.upload, &chosen)?;
-        let chosen: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
-        let condition =
-            WriteCondition::find(&self.bucket, &self.path, expected.headers, doing).await?;
-        if !self.record_attempt(doing).await? {
-            return self.earlier(doing).await;
-        }
-        match self.send(chosen, &condition).await? {
-            Ok(put) => Ok((put.e_tag, checksum)),
-            Err(StoreError::NotFound { .. }) => self.earlier(doing).await,
-            Err(error) if is_refused_after_success(&error) => match self.verdict(doing).await? {
-                (Verdict::Result, e_tag) => Ok((e_tag, None)),
-                _ => Err(condition.error(doing, &error)),
+            Err(missing) if !self.bucket.knows_uploads() => match self.verdict(doing).await? {
+                (Verdict::OtherObject, _) => Err(missing),
+                (verdict, e_tag) => self.result(verdict, e_tag, doing).map(Found::Completed),
             },
-            Err(error) => Err(condition.error(doing, &error)),
+            Err(missing) => Err(missing),
+            Ok(_) => Ok(Found::Open(Box::new(StoredParts {
+                job: self,
+                _charge: charge,
+            }))),
         }
     }
 
@@ -170,12 +186,11 @@ impl ClusterJob {
     async fn send(
         &self,
         parts: Vec<UploadedPart>,
-        condition: &WriteCondition,
+        mode: PutMode,
     ) -> S3Result<Result<PutResult, StoreError>> {
         let (cluster, record) = (self.cluster.clone(), self.sealed.record());
         let (bucket, path) = (self.bucket.clone(), self.path.clone());
         let (origin, digest) = (self.sealed.origin.clone(), self.named.digest.clone());
-        let mode = condition.mode.clone();
         let sent = tokio::spawn(async move {
             let result = bucket.complete_upload(&path, &origin, &parts, mode).await;
             if result.is_ok()
@@ -244,7 +259,7 @@ impl ClusterJob {
         doing: OperationContext<'_>,
     ) -> S3Result<Completed> {
         match verdict {
-            Verdict::Result => Ok((e_tag, None)),
+            Verdict::Result => Ok(Completed::earlier(e_tag)),
             Verdict::OtherObject => Err(no_such_upload(&self.sealed.name.id)),
             Verdict::OtherList => Err(ended(
                 doing,
@@ -260,6 +275,43 @@ impl ClusterJob {
                  records of multipart uploads are not available; try again.",
                 doing.operation, doing.bucket, doing.key
             ))),
+        }
+    }
+}
+
+impl StoredParts {
+    /// Returns the upload, and its parts that the request names.
+    pub(crate) fn chosen(&self) -> S3Result<(&Upload, Vec<(UploadedPart, &Part)>)> {
+        let upload = &self.job.sealed.upload;
+        Ok((upload, choose(upload, &self.job.requested)?))
+    }
+
+    /// Records the list of parts, and completes the upload at the origin under `mode`. The inner errors are the origin's.
+    ///
+    /// # Errors
+    /// If the list cannot be recorded, and if the upload has ended otherwise.
+    pub(crate) async fn complete(
+        self,
+        mode: PutMode,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Result<Completed, StoreError>> {
+        let (_, chosen) = self.chosen()?;
+        let chosen: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
+        let job = &self.job;
+        if !job.record_attempt(doing).await? {
+            return job.earlier(doing).await.map(Ok);
+        }
+        match job.send(chosen, mode).await? {
+            Ok(put) => Ok(Ok(Completed {
+                e_tag: put.e_tag,
+                is_earlier: false,
+            })),
+            Err(StoreError::NotFound { .. }) => job.earlier(doing).await.map(Ok),
+            Err(error) if is_refused_after_success(&error) => match job.verdict(doing).await? {
+                (Verdict::Result, e_tag) => Ok(Ok(Completed::earlier(e_tag))),
+                _ => Ok(Err(error)),
+            },
+            Err(error) => Ok(Err(error)),
         }
     }
 }

@@ -1,0 +1,144 @@
+//! The endpoint of Google's storage at several nodes of a cluster: each request at another one.
+
+use bywash::Engine;
+use bywash_gateway::GcsConfig;
+use serde_json::Value;
+
+use crate::cluster_uploads::{Cluster, Kind, TARGET};
+use crate::gcs::document;
+use crate::gcs_server::GcsServer;
+use crate::http::{HttpResponse, pattern};
+use crate::multipart::{MIN, completion};
+
+/// Starts a node over the store of a cluster.
+async fn node(cluster: &Cluster) -> GcsServer {
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    cluster.mount(&engine);
+    let config = GcsConfig {
+        cluster_uploads: Some(cluster.uploads([1; 32])),
+        ..GcsConfig::anonymous("")
+    };
+    GcsServer::start_over(engine, tempfile::tempdir().unwrap(), config).await
+}
+
+/// Sends a request to a node that ends after it.
+async fn once(cluster: &Cluster, method: &str, target: &str, body: &[u8]) -> HttpResponse {
+    node(cluster).await.send(method, target, &[], body).await
+}
+
+#[tokio::test]
+async fn each_request_of_an_upload_in_parts_is_served_by_another_node() {
+    for kind in [Kind::S3, Kind::Gcs, Kind::Azure] {
+        let cluster = Cluster::of(kind).await;
+        let body = pattern(MIN + 12345);
+        let begun = once(&cluster, "POST", &format!("{TARGET}?uploads"), b"").await;
+        let id = begun.expect(200).tag("UploadId").unwrap();
+        let end = format!("{TARGET}?uploadId={id}");
+        let mut parts = Vec::new();
+        for (number, bytes) in [(9, &body[MIN..]), (2, &body[..MIN])] {
+            let target = format!("{TARGET}?partNumber={number}&uploadId={id}");
+            let stored = once(&cluster, "PUT", &target, bytes).await.expect(200);
+            let e_tag = stored.header("etag").unwrap().trim_matches('"').to_owned();
+            parts.insert(0, (number, e_tag));
+        }
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(number, e_tag)| (*number, &**e_tag))
+            .collect();
+        let list = completion(&parts);
+        let made = once(&cluster, "POST", &end, list.as_bytes())
+            .await
+            .expect(200);
+        let again = once(&cluster, "POST", &end, list.as_bytes())
+            .await
+            .expect(200);
+        assert_eq!(made.tag("ETag"), again.tag("ETag"), "{kind:?}");
+        let read = once(&cluster, "GET", TARGET, b"").await.expect(200);
+        assert!(read.body == body, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn upload_in_parts_is_proven_aborted_and_refused_at_another_node() {
+    let cluster = Cluster::of(Kind::S3).await;
+    let begin = async || {
+        let begun = once(&cluster, "POST", &format!("{TARGET}?uploads"), b"").await;
+        begun.expect(200).tag("UploadId").unwrap()
+    };
+    let id = begin().await;
+    let part = format!("{TARGET}?partNumber=1&uploadId={id}");
+    let stored = once(&cluster, "PUT", &part, b"all").await.expect(200);
+    let list = completion(&[(1, stored.header("etag").unwrap().trim_matches('"'))]);
+    let end = format!("{TARGET}?uploadId={id}");
+    // The condition holds for the lost one, and would not for its repetition.
+    let absent = [("x-goog-if-generation-match", "0")];
+    cluster.lose_completion();
+    let lost = node(&cluster)
+        .await
+        .post(&end, &absent, list.as_bytes())
+        .await;
+    assert!(lost.status >= 500, "{}", lost.text());
+    let proven = node(&cluster)
+        .await
+        .post(&end, &absent, list.as_bytes())
+        .await;
+    proven.expect(200);
+
+    let id = begin().await;
+    let part = format!("{TARGET}?partNumber=1&uploadId={id}");
+    once(&cluster, "PUT", &part, b"x").await.expect(200);
+    let end = format!("{TARGET}?uploadId={id}");
+    once(&cluster, "DELETE", &end, b"").await.expect(204);
+    for (method, target) in [("PUT", &part), ("POST", &end), ("DELETE", &end)] {
+        let gone = once(&cluster, method, target, list.as_bytes())
+            .await
+            .expect(404);
+        assert_eq!(gone.tag("Code").unwrap(), "NoSuchUpload", "{method}");
+    }
+    let forged = format!("{TARGET}?partNumber=1&uploadId=c1.AAAA");
+    once(&cluster, "PUT", &forged, b"x").await.expect(404);
+}
+
+#[tokio::test]
+async fn versions_and_pages_are_the_same_at_all_nodes() {
+    for kind in [Kind::S3, Kind::Gcs] {
+        let cluster = Cluster::of(kind).await;
+        let (first, second) = (node(&cluster).await, node(&cluster).await);
+        for key in ["a", "b", "c"] {
+            first.put_object("cloud", key, key.as_bytes()).await;
+        }
+        let at_first = document(&first.get("/storage/v1/b/cloud/o").await.expect(200));
+        let at_second = document(&second.get("/storage/v1/b/cloud/o").await.expect(200));
+        let named = |list: &Value| {
+            let items = list["items"].as_array().unwrap().iter();
+            items
+                .map(|item| (item["name"].clone(), item["generation"].clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(named(&at_first).len(), 3);
+        assert_eq!(named(&at_first), named(&at_second), "{kind:?}");
+        for (name, generation) in named(&at_first) {
+            let target = format!("/storage/v1/b/cloud/o/{}", name.as_str().unwrap());
+            for node in [&first, &second] {
+                let found = document(&node.get(&target).await.expect(200));
+                assert_eq!(found["generation"], generation, "{kind:?}");
+            }
+            let generation = generation.as_str().unwrap();
+            let matched = format!("{target}?ifGenerationMatch={generation}");
+            second.get(&matched).await.expect(200);
+        }
+        // A page of one node is followed by the next one of another.
+        let (mut names, mut page) = (Vec::new(), String::new());
+        for turn in 0.. {
+            let node = [&first, &second][turn % 2];
+            let target = format!("/storage/v1/b/cloud/o?maxResults=1{page}");
+            let list = document(&node.get(&target).await.expect(200));
+            names.extend(named(&list).into_iter().map(|(name, _)| name));
+            let Some(token) = list["nextPageToken"].as_str() else {
+                break;
+            };
+            page = format!("&pageToken={token}");
+        }
+        assert_eq!(names, ["a", "b", "c"], "{kind:?}");
+    }
+}
