@@ -409,6 +409,9 @@ def test_what_one_node_has_alone_is_refused(tmp_path):
     key.chmod(0o644)
     assert "other users" in bywash("serve", *options, "s3://data", fails=True)
     key.chmod(0o600)
+    bywash("keys", "create", "--gcs", "--name", "app", "--endpoint", "http://h", "--data-dir", tmp_path / "data")
+    assert "keys ls --toml" in bywash("serve", *options, "s3://data", fails=True)
+    bywash("keys", "rm", "app", "--data-dir", tmp_path / "data")
     other = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     Thread(target=other.serve_forever, daemon=True).start()
     options[1] = f"etcd://127.0.0.1:{other.server_port}/demo"

@@ -9,6 +9,7 @@ pub(crate) mod databases;
 mod descriptors;
 mod file;
 pub(crate) mod gcs;
+pub(crate) mod gcs_accounts;
 mod open_uploads;
 mod refuse;
 mod series_bucket;
@@ -216,11 +217,11 @@ pub(crate) struct Args {
     /// Time after a stop for which other nodes still get the blocks in memory [default: 30s]
     #[arg(long, value_name = "SPAN")]
     drain: Option<String>,
-    /// Settings in TOML, by the names of these options, and tables of buckets and keys. Options override them
+    /// Settings in TOML, by the names of these options, and tables of buckets, keys and accounts. Options override them
     ///
     /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
     /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
-    /// read-only. A value "env:NAME" is that of the variable NAME; a file that other users can read must not contain secrets.
+    /// read-only; `[[gcs-account]]` is what `bywash keys ls --toml` prints. A value "env:NAME" is that of the variable NAME; a file that other users can read must not contain secrets.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -268,7 +269,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let clients = config.open_uploads.clone();
     let serve_gcs = gcs.serve(
         &engine,
-        gcs_config(&config, &data, connections.gcs),
+        gcs_config(&config, &settings, &data, connections.gcs, node.as_ref()),
         &stopped,
     );
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));

@@ -61,8 +61,8 @@ pub use config::{
     Credential, ETagStyle, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
 };
 pub use gcs::{
-    GcsAccount, GcsAccountError, GcsConfig, GcsServeError, GcsSessionTokens, gcs_session_tokens,
-    serve_gcs,
+    GcsAccount, GcsAccountError, GcsConfig, GcsServeError, GcsSessionTokens, GcsTokenKeys,
+    gcs_session_tokens, serve_gcs,
 };
 pub use host::is_domain;
 pub use http_server::{Drained, serve_http};

@@ -48,9 +48,10 @@ impl Banner<'_> {
             ),
         ];
         if let Some(gcs) = self.gcs {
-            let keys = match self.settings.access {
-                Access::Anonymous => "",
-                _ => "  (key files: bywash keys create --gcs)",
+            let keys = match (&self.settings.access, &self.settings.cluster) {
+                (Access::Anonymous, _) => "",
+                (_, None) => "  (key files: bywash keys create --gcs)",
+                (_, Some(_)) => "  (service accounts: [[gcs-account]] of --config)",
             };
             lines.insert(2, format!("  gcs      {gcs}{keys}"));
         }

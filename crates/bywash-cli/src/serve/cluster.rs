@@ -13,13 +13,14 @@ use bywash_cluster::{
     PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings, Settings as MachineSettings,
     node_id,
 };
-use bywash_gateway::{ClusterUploads, HmacSeal};
+use bywash_gateway::{ClusterUploads, GcsTokenKeys, HmacSeal};
 use futures::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::data_dir::DataDir;
+use super::gcs_accounts::refuse_kept;
 use super::settings::{BucketSettings, Settings};
 use super::{Signals, bind, stop_asked};
 use crate::failure::Failure;
@@ -40,6 +41,7 @@ pub(super) struct ClusterParts {
     listener: TcpListener,
     port: PeerPort,
     uploads: ClusterUploads,
+    token_keys: GcsTokenKeys,
     drain: Duration,
 }
 
@@ -49,6 +51,7 @@ impl ClusterParts {
         let Some(cluster) = &settings.cluster else {
             return Ok(None);
         };
+        refuse_kept(&data.gcs_accounts())?;
         let keys = ClusterKeys::read(&cluster.key_file)
             .map_err(|error| Failure::usage(format!("--cluster-key-file: {error}")))?;
         let unusable = |error| Failure::usage(format!("--cluster-key-file: {error}"));
@@ -104,11 +107,13 @@ impl ClusterParts {
             shared: Arc::new(EtcdUploads::new(Arc::new(connect()?))),
             sweep_every: SWEEP_EVERY,
         };
+        let (secret, older) = keys.derive("gcs access tokens");
         Ok(Some(Self {
             node,
             listener,
             port,
             uploads,
+            token_keys: GcsTokenKeys::new(secret, older),
             drain: cluster.drain,
         }))
     }
@@ -140,6 +145,7 @@ impl ClusterParts {
             drain: self.drain,
             left: OnceLock::new(),
             uploads: self.uploads,
+            token_keys: self.token_keys,
             stop,
             serving,
         }
@@ -156,6 +162,7 @@ pub(super) struct RunningNode {
     drain: Duration,
     left: OnceLock<Instant>,
     uploads: ClusterUploads,
+    token_keys: GcsTokenKeys,
     stop: watch::Sender<bool>,
     serving: JoinHandle<usize>,
 }
@@ -172,9 +179,14 @@ impl RunningNode {
         );
     }
 
-    /// Returns what the S3 endpoint needs for uploads that any node continues.
+    /// Returns what the endpoints need for uploads that any node continues.
     pub(super) fn uploads(&self) -> ClusterUploads {
         self.uploads.clone()
+    }
+
+    /// Returns the keys of access tokens that all nodes have.
+    pub(super) fn token_keys(&self) -> GcsTokenKeys {
+        self.token_keys.clone()
     }
 
     /// Returns the failure of a node whose etcd, which did not respond at the start, is none that may be used. Otherwise never

@@ -1,4 +1,4 @@
-//! The TOML file: options by name, and tables of buckets and keys.
+//! The TOML file: options by name, and tables of buckets, keys and service accounts.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bywash::origin::OriginOptions;
 use serde::Deserialize;
 
+use super::gcs_accounts::FileAccount;
 use crate::failure::Failure;
 
 /// The permission bit for reads by other users.
@@ -55,6 +56,7 @@ pub(super) struct FileSettings {
     pub(super) drain: Option<String>,
     pub(super) bucket: Vec<FileBucket>,
     pub(super) key: Vec<FileKey>,
+    pub(super) gcs_account: Vec<FileAccount>,
 }
 
 #[derive(Debug, Deserialize)]

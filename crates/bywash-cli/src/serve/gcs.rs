@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use url::Url;
 
+use super::cluster::RunningNode;
 use super::data_dir::DataDir;
 use super::refuse::leads_to;
 use super::settings::Settings;
@@ -111,12 +112,21 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
     }
 }
 
-/// Returns the settings of the endpoint: those of the S3 endpoint, as far as they apply.
-pub(super) fn gcs_config(s3: &S3Config, data: &DataDir, connections: usize) -> GcsConfig {
+/// Returns the settings of the endpoint: those of the S3 endpoint, as far as they apply. `node`: in a cluster, whose accounts are in the
+/// settings alone.
+pub(super) fn gcs_config(
+    s3: &S3Config,
+    settings: &Settings,
+    data: &DataDir,
+    connections: usize,
+    node: Option<&RunningNode>,
+) -> GcsConfig {
     GcsConfig {
         anonymous: s3.anonymous,
         credentials: s3.credentials.clone(),
-        accounts: Some(data.gcs_accounts()),
+        accounts: node.is_none().then(|| data.gcs_accounts()),
+        listed_accounts: settings.gcs_accounts.clone(),
+        token_keys: node.map(RunningNode::token_keys),
         etag: s3.etag,
         limits: Limits {
             connections,

@@ -10,8 +10,8 @@ use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
 use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
-    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, Limits, Network, NetworkError,
-    PublicAccess, Scope, is_domain,
+    AccessLogFormat, AccessLogTarget, Credential, ETagStyle, GcsAccount, Limits, Network,
+    NetworkError, PublicAccess, Scope, is_domain,
 };
 
 use super::Args;
@@ -19,6 +19,7 @@ use super::cluster_settings::{ClusterOptions, ClusterSettings};
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
+use super::gcs_accounts::accounts;
 use super::series_bucket::SeriesBucket;
 use crate::failure::Failure;
 use crate::limits::MAX_CONNECTIONS_SET;
@@ -63,6 +64,8 @@ pub(super) struct Settings {
     pub(super) access: Access,
     /// Additional keys, with their scopes.
     pub(super) keys: Vec<Credential>,
+    /// Service accounts of the file.
+    pub(super) gcs_accounts: Vec<GcsAccount>,
     pub(super) transport: Transport,
     /// Max open connections of clients.
     pub(super) connections: usize,
@@ -159,6 +162,7 @@ impl Settings {
         };
         let buckets = buckets(&args.origins, file.bucket)?;
         let keys = keys(file.key, &access, &buckets)?;
+        let gcs_accounts = accounts(file.gcs_account, &access, &buckets)?;
         let per_address = positive(
             "--max-connections-per-address",
             args.max_connections_per_address
@@ -205,6 +209,7 @@ impl Settings {
             metrics_addr: metrics_address(args.metrics_addr.or(file.metrics_addr))?,
             access,
             keys,
+            gcs_accounts,
             transport,
             retention: DatabaseRetention::parse(
                 args.no_history || file.no_history,

@@ -15,6 +15,7 @@ use url::Url;
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, written};
 use crate::serve::data_dir::{DEFAULT_DATA_DIR, Session, gcs_accounts};
+use crate::serve::gcs_accounts::settings_table;
 
 /// Bits of a generated key, as of Google's.
 const KEY_BITS: usize = 2048;
@@ -36,7 +37,13 @@ enum Verb {
     /// List the service accounts
     ///
     /// With --json, a line an account: name, email, key_id, buckets (null if all), read_only.
-    Ls(FolderArgs),
+    Ls {
+        /// Print the accounts as tables for `bywash serve --config`, where those of a cluster are; they have no secrets
+        #[arg(long)]
+        toml: bool,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
     /// Remove service accounts: a server that runs refuses them after ten seconds
     ///
     /// With --json, a line an account: removed.
@@ -59,7 +66,8 @@ struct FolderArgs {
 /// Make a service account, and print its key file: bywash keys create --gcs > key.json
 ///
 /// Clients of Google's storage find the file by GOOGLE_APPLICATION_CREDENTIALS. A client that has it has the rights of the account.
-/// The server keeps the public key only, and knows the account at once.
+/// The server keeps the public key only, and knows the account at once. A node of a cluster takes accounts from its --config only: put
+/// there what bywash keys ls --toml prints.
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
     /// For the endpoint of Google's storage API; keys for S3 are `[[key]]` tables of `bywash serve --config`
@@ -102,7 +110,7 @@ struct Removed<'a> {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match args.verb {
         Verb::Create(create) => self::create(create, args.output),
-        Verb::Ls(folder) => list(&folder.data_dir, args.output),
+        Verb::Ls { toml, folder } => list(&folder.data_dir, toml, args.output),
         Verb::Rm { names, folder } => remove(&folder.data_dir, &names, args.output),
     }
 }
@@ -177,7 +185,7 @@ fn random_name() -> String {
     format!("key-{}", random.to_ascii_lowercase())
 }
 
-fn list(data_dir: &Path, output: Output) -> Result<(), Failure> {
+fn list(data_dir: &Path, toml: bool, output: Output) -> Result<(), Failure> {
     let folder = gcs_accounts(data_dir);
     let found = GcsAccount::list(&folder);
     let found =
@@ -190,7 +198,10 @@ fn list(data_dir: &Path, output: Output) -> Result<(), Failure> {
             buckets: account.scope.buckets.as_deref(),
             read_only: account.scope.read_only,
         };
-        output.line(&listed, || {
+        output.lines(&listed, || {
+            if toml {
+                return settings_table(account);
+            }
             let buckets = account.scope.buckets.as_ref();
             let buckets = buckets.map_or("all buckets".to_owned(), |names| names.join(" "));
             let what = if account.scope.read_only {
@@ -198,7 +209,7 @@ fn list(data_dir: &Path, output: Output) -> Result<(), Failure> {
             } else {
                 "has"
             };
-            format!("{} {what} {buckets}", account.name)
+            vec![format!("{} {what} {buckets}", account.name)]
         })?;
     }
     Ok(())

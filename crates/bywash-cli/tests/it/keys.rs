@@ -53,6 +53,12 @@ fn key_file_names_the_server_that_runs_and_the_account_is_listed_and_removed() {
         stdout(&keys(&data, &["ls"])),
         format!("{NAME} reads first\n")
     );
+    let table = stdout(&keys(&data, &["ls", "--toml"]));
+    let (head, rest) = table.split_once("public-key = ").unwrap();
+    assert_eq!(head, format!("[[gcs-account]]\nname = \"{NAME}\"\n"));
+    let rest = rest.split_once('\n').unwrap().1;
+    let scope = "buckets = [\"first\"]\nread-only = true\n";
+    assert_eq!(rest, format!("endpoint = \"{gcs}\"\n{scope}"));
     let mode = std::fs::metadata(data.join("gcs-accounts"))
         .unwrap()
         .permissions()

@@ -8,7 +8,7 @@ use bywash::Engine;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
-use super::access::Access;
+use super::access::{Access, GcsAccount, GcsTokenKeys};
 use super::endpoint::{Endpoint, EndpointHandler};
 use super::sessions::Sessions;
 use crate::access_log::AccessLog;
@@ -25,8 +25,12 @@ pub struct GcsConfig {
     pub anonymous: bool,
     /// Keys that may sign requests, as those of the S3 endpoint.
     pub credentials: Vec<Credential>,
-    /// Folder of [service accounts](crate::GcsAccount), created if missing; `None`: there are none.
+    /// Folder of [service accounts](GcsAccount), created if missing; `None`: only the listed ones.
     pub accounts: Option<PathBuf>,
+    /// Service accounts that are not in the folder, as those of a cluster, which all of its nodes have.
+    pub listed_accounts: Vec<GcsAccount>,
+    /// Keys of access tokens, in a cluster the same at all nodes. `None`: the key in the folder of accounts, or one of this process.
+    pub token_keys: Option<GcsTokenKeys>,
     /// ETags of objects that are written to folders and to memory.
     pub etag: ETagStyle,
     /// Limits.
@@ -56,6 +60,8 @@ impl GcsConfig {
             anonymous: true,
             credentials: Vec::new(),
             accounts: None,
+            listed_accounts: Vec::new(),
+            token_keys: None,
             etag: ETagStyle::default(),
             limits: Limits::default(),
             trusted_proxies: Vec::new(),
@@ -106,9 +112,8 @@ pub async fn serve_gcs(
     let sessions = opened
         .unwrap_or_else(|error| Err(error.into()))
         .map_err(|source| GcsServeError::Sessions { folder, source })?;
-    let accounts = config.accounts.clone();
-    let (anonymous, credentials) = (config.anonymous, config.credentials.clone());
-    let opened = move || Access::open(anonymous, accounts, &credentials);
+    let for_access = config.clone();
+    let opened = move || Access::open(&for_access);
     let access = tokio::task::spawn_blocking(opened).await;
     let access = access
         .unwrap_or_else(|error| Err(error.into()))

@@ -1,14 +1,18 @@
 //! The endpoint of Google's storage at several nodes of a cluster: each request at another one.
 
 use bywash::Engine;
-use bywash_gateway::GcsConfig;
-use serde_json::Value;
+use bywash_gateway::{GcsAccount, GcsConfig, GcsTokenKeys, Scope};
+use bywash_support::account::{EMAIL, NAME, PEM, der, token};
+use chrono::Utc;
+use serde_json::{Value, json};
 
 use crate::cluster_uploads::{Cluster, Kind, TARGET};
-use crate::gcs::document;
+use crate::gcs::{document, refused};
 use crate::gcs_server::GcsServer;
 use crate::http::{HttpResponse, pattern};
 use crate::multipart::{MIN, completion};
+
+const GRANT: &str = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
 
 /// Starts a node over the store of a cluster.
 async fn node(cluster: &Cluster) -> GcsServer {
@@ -97,6 +101,54 @@ async fn upload_in_parts_is_proven_aborted_and_refused_at_another_node() {
     }
     let forged = format!("{TARGET}?partNumber=1&uploadId=c1.AAAA");
     once(&cluster, "PUT", &forged, b"x").await.expect(404);
+}
+
+/// Starts a node that has the account and signs tokens with a key.
+async fn keyed(account: &GcsAccount, key: u8) -> GcsServer {
+    let config = GcsConfig {
+        anonymous: false,
+        listed_accounts: vec![account.clone()],
+        token_keys: Some(GcsTokenKeys::new([key; 32], [])),
+        ..GcsConfig::anonymous("")
+    };
+    GcsServer::start_with(config).await
+}
+
+#[tokio::test]
+async fn access_token_of_a_node_opens_the_same_at_another_one() {
+    let scope = Scope {
+        buckets: Some(vec!["folder".to_owned()]),
+        read_only: true,
+    };
+    let account = GcsAccount::new(NAME, &der(PEM), "http://gcs.test", scope).unwrap();
+    let first = keyed(&account, 1).await;
+    let now = Utc::now().timestamp();
+    let audience = "https://oauth2.googleapis.com/token";
+    let claims =
+        json!({"iss": EMAIL, "sub": EMAIL, "aud": audience, "iat": now, "exp": now + 3600});
+    let form = format!("grant_type={GRANT}&assertion={}", token(&claims));
+    let given = first.post("/token", &[], form.as_bytes()).await.expect(200);
+    let access = document(&given)["access_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let bearer = format!("Bearer {access}");
+    let headers = [("Authorization", &*bearer)];
+    let list = "/storage/v1/b/folder/o";
+    let second = keyed(&account, 1).await;
+    for node in [&first, &second] {
+        node.send("GET", list, &headers, b"").await.expect(200);
+        for (method, target) in [
+            ("GET", "/storage/v1/b/memory/o"),
+            ("DELETE", "/storage/v1/b/folder/o/key"),
+        ] {
+            let other = node.send(method, target, &headers, b"").await;
+            refused(other, 403, "forbidden");
+        }
+    }
+    let foreign = keyed(&account, 2).await;
+    let unknown = foreign.send("GET", list, &headers, b"").await;
+    refused(unknown, 401, "authError");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Service accounts: what a key file of a client is made of, and what the server keeps of it, the public key.
 //!
 //! An account is one file of a folder, named for the account. The server reads it when a request names the account, so that new
-//! accounts are served at once, and removed ones no longer after [`MAX_ACCOUNT_AGE`].
+//! accounts are served at once, and removed ones no longer after [`MAX_ACCOUNT_AGE`]. Others are listed in the server's settings: those of
+//! a cluster, whose nodes share no folder.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -32,6 +33,8 @@ const PROJECT: &str = "bywash";
 const SUFFIX: &str = "json";
 /// Hexadecimal digits of the id of a key, as in Google's key files.
 const KEY_ID_DIGITS: usize = 40;
+/// Bytes of a public key of 2048 to 4096 bits, without the four of its head.
+const PUBLIC_KEY_BYTES: std::ops::RangeInclusive<usize> = 262..=540;
 /// Path of the token endpoint.
 pub(crate) const TOKEN_PATH: &str = "/token";
 
@@ -77,6 +80,12 @@ pub enum GcsAccountError {
         "the key of a service account is RSA of 2048 to 4096 bits, as PKCS#8: {0}; make one by openssl genpkey -algorithm RSA"
     )]
     Key(String),
+    /// The public key is not one of those that the server verifies.
+    #[error(
+        "the public key of a service account is RSA of 2048 to 4096 bits, as PKCS#1 in base64; bywash keys ls --toml prints that of an \
+         account"
+    )]
+    PublicKey,
     /// Another account has this name.
     #[error("there is a service account {0} already; remove it first, or give another name")]
     Exists(String),
@@ -106,16 +115,49 @@ impl GcsAccount {
         }
         let pair = KeyPair::from_pkcs8(private_key)
             .map_err(|error| GcsAccountError::Key(error.to_string()))?;
-        let public_key = pair.public().as_ref().to_vec();
+        Ok(Self::of(
+            name,
+            pair.public().as_ref().to_vec(),
+            endpoint,
+            scope,
+        ))
+    }
+
+    /// Describes the account of a public key, as [`Self::public_key_text`] returns it.
+    ///
+    /// # Errors
+    /// If the name does not fit, or the text is no such key.
+    pub fn from_public_key(
+        name: &str,
+        public_key: &str,
+        endpoint: &str,
+        scope: Scope,
+    ) -> Result<Self, GcsAccountError> {
+        if !is_name(name) {
+            return Err(GcsAccountError::Name(name.to_owned()));
+        }
+        let key = BASE64_STANDARD.decode(public_key);
+        let key = key.ok().filter(|key| is_public_key(key));
+        let key = key.ok_or(GcsAccountError::PublicKey)?;
+        Ok(Self::of(name, key, endpoint, scope))
+    }
+
+    fn of(name: &str, public_key: Vec<u8>, endpoint: &str, scope: Scope) -> Self {
         let mut key_id = hex(&Sha256::digest(&public_key));
         key_id.truncate(KEY_ID_DIGITS);
-        Ok(Self {
+        Self {
             name: name.to_owned(),
             key_id,
             scope,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             public_key,
-        })
+        }
+    }
+
+    /// Returns the public key as PKCS#1 in base64, for the settings of a server.
+    #[must_use]
+    pub fn public_key_text(&self) -> String {
+        BASE64_STANDARD.encode(&self.public_key)
     }
 
     /// The email address that tokens state.
@@ -171,7 +213,7 @@ impl GcsAccount {
         let file = AccountFile {
             key_id: self.key_id.clone(),
             endpoint: self.endpoint.clone(),
-            public_key: BASE64_STANDARD.encode(&self.public_key),
+            public_key: self.public_key_text(),
             buckets: self.scope.buckets.clone(),
             read_only: self.scope.read_only,
         };
@@ -235,6 +277,15 @@ fn is_name(name: &str) -> bool {
         && name.as_bytes()[0].is_ascii_lowercase()
 }
 
+/// Whether bytes are a DER sequence of the length of a public key.
+fn is_public_key(bytes: &[u8]) -> bool {
+    let Some(([0x30, 0x82, high, low], content)) = bytes.split_first_chunk() else {
+        return false;
+    };
+    content.len() == usize::from(u16::from_be_bytes([*high, *low]))
+        && PUBLIC_KEY_BYTES.contains(&content.len())
+}
+
 fn file_name(name: &str) -> String {
     format!("{name}.{SUFFIX}")
 }
@@ -268,15 +319,19 @@ fn read(folder: &Path, name: &str) -> io::Result<Option<GcsAccount>> {
 /// The accounts of a server.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    folder: PathBuf,
+    folder: Option<PathBuf>,
+    /// Those of the settings, by name.
+    listed: HashMap<String, Arc<GcsAccount>>,
     /// Those read lately, with the time of it.
     kept: Mutex<HashMap<String, (Arc<GcsAccount>, Instant)>>,
 }
 
 impl Accounts {
-    pub(crate) fn new(folder: PathBuf) -> Self {
+    pub(crate) fn new(folder: Option<PathBuf>, listed: &[GcsAccount]) -> Self {
+        let entry = |account: &GcsAccount| (account.name.clone(), Arc::new(account.clone()));
         Self {
             folder,
+            listed: listed.iter().map(entry).collect(),
             kept: Mutex::default(),
         }
     }
@@ -292,8 +347,11 @@ impl Accounts {
         }
     }
 
-    /// Returns the account with a name, if it was read lately.
+    /// Returns the account with a name, if it is one of the settings or was read lately.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<GcsAccount>> {
+        if let Some(account) = self.listed.get(name) {
+            return Some(Arc::clone(account));
+        }
         let kept = self.kept.lock();
         let (account, read_at) = kept.get(name)?;
         (read_at.elapsed() < MAX_ACCOUNT_AGE).then(|| Arc::clone(account))
@@ -304,14 +362,14 @@ impl Accounts {
     /// # Errors
     /// If its file cannot be read.
     pub(crate) async fn named(&self, name: &str) -> io::Result<Option<Arc<GcsAccount>>> {
-        if !is_name(name) {
-            return Ok(None);
-        }
         if let Some(account) = self.kept(name) {
             return Ok(Some(account));
         }
+        let Some(folder) = self.folder.clone().filter(|_| is_name(name)) else {
+            return Ok(None);
+        };
         let now = Instant::now();
-        let (folder, wanted) = (self.folder.clone(), name.to_owned());
+        let wanted = name.to_owned();
         let work = tokio::task::spawn_blocking(move || read(&folder, &wanted));
         let found = work.await.unwrap_or_else(|error| Err(error.into()))?;
         let mut kept = self.kept.lock();

@@ -19,10 +19,10 @@ pub(crate) use self::exchange::{exchange, is_exchange};
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::jwt::fuzz as fuzz_jwt;
 pub(crate) use self::payload::SignedPayload;
+pub use self::token::GcsTokenKeys;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::Utc;
@@ -33,8 +33,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use self::account::{Accounts, DOMAIN};
 use self::jwt::{Jwt, Purpose, Rights};
 use self::signature::ClaimedSignature;
-use self::token::TokenKey;
 use super::error::{GcsError, GcsResult};
+use super::serve::GcsConfig;
 use crate::config::{Credential, Scope};
 use crate::meta::text;
 
@@ -47,7 +47,7 @@ const OF_GOOGLE: &str = "ya29.";
 /// Decides which requests are served.
 pub(crate) struct Access {
     anonymous: bool,
-    accounts: Option<(Accounts, TokenKey)>,
+    accounts: Option<(Accounts, GcsTokenKeys)>,
     /// Secret keys and scopes, by access key.
     keys: HashMap<String, (String, Arc<Scope>)>,
 }
@@ -131,24 +131,24 @@ impl KnownCaller {
 }
 
 impl Access {
-    /// Reads the key of access tokens in the folder of accounts. Blocks.
-    pub(crate) fn open(
-        anonymous: bool,
-        folder: Option<PathBuf>,
-        credentials: &[Credential],
-    ) -> io::Result<Self> {
-        let accounts = folder.map(|folder| {
-            let key = TokenKey::open(&folder)?;
-            io::Result::Ok((Accounts::new(folder), key))
-        });
+    /// Reads the key of access tokens in the folder of accounts, unless keys are given. Blocks.
+    pub(crate) fn open(config: &GcsConfig) -> io::Result<Self> {
+        let folder = config.accounts.clone();
+        let tokens = match (&config.token_keys, &folder) {
+            (Some(keys), _) => Some(keys.clone()),
+            (None, Some(folder)) => Some(GcsTokenKeys::open(folder)?),
+            (None, None) if config.listed_accounts.is_empty() => None,
+            (None, None) => Some(GcsTokenKeys::random()),
+        };
+        let accounts = tokens.map(|keys| (Accounts::new(folder, &config.listed_accounts), keys));
         let entry = |found: &Credential| {
             let scope = Arc::new(found.scope.clone());
             (found.access_key.clone(), (found.secret_key.clone(), scope))
         };
         Ok(Self {
-            anonymous,
-            accounts: accounts.transpose()?,
-            keys: credentials.iter().map(entry).collect(),
+            anonymous: config.anonymous,
+            accounts,
+            keys: config.credentials.iter().map(entry).collect(),
         })
     }
 

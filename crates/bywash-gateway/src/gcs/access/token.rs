@@ -1,5 +1,6 @@
 //! Access tokens: a name, a key and an expiry, with a MAC over them. The server keeps no table of them, so they cost no memory and
-//! survive its restart; an account that is removed has none any more, as it is looked up with each request.
+//! survive its restart; an account that is removed has none any more, as it is looked up with each request. The nodes of a cluster have
+//! the same keys, so each takes the tokens of the others.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -25,12 +26,17 @@ const PURPOSE: &[u8] = b"bywash access token 1\n";
 /// What a token that may only read states after the account. No name of an account has a slash.
 const READ_ONLY: &str = "/read-only";
 
-/// Signs and verifies access tokens.
-pub(crate) struct TokenKey(hmac::Key);
+/// Keys that sign and verify access tokens.
+#[derive(Clone)]
+pub struct GcsTokenKeys {
+    signs: hmac::Key,
+    /// Others that verify, while keys change.
+    older: Vec<hmac::Key>,
+}
 
-impl std::fmt::Debug for TokenKey {
+impl std::fmt::Debug for GcsTokenKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TokenKey")
+        f.write_str("GcsTokenKeys")
     }
 }
 
@@ -49,17 +55,29 @@ impl AccessToken {
     }
 }
 
-impl TokenKey {
-    fn new(key: &[u8]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+impl GcsTokenKeys {
+    /// Signs with `key`, and takes also tokens that `older` keys signed, while keys change. All nodes of a cluster derive them from its
+    /// keys, and use them for nothing else.
+    #[must_use]
+    pub fn new(key: [u8; KEY_BYTES], older: impl IntoIterator<Item = [u8; KEY_BYTES]>) -> Self {
+        let key_of = |bytes: [u8; KEY_BYTES]| hmac::Key::new(hmac::HMAC_SHA256, &bytes);
+        Self {
+            signs: key_of(key),
+            older: older.into_iter().map(key_of).collect(),
+        }
+    }
+
+    /// A key of this process.
+    pub(crate) fn random() -> Self {
+        Self::new(rand::random(), [])
     }
 
     /// Reads the key in `folder`; both are created if missing. Blocks.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let path = folder.join(FILE);
-        match fs::read(&path) {
-            Ok(key) if key.len() == KEY_BYTES => return Ok(Self::new(&key)),
-            Ok(_) => {
+        match fs::read(&path).map(<[u8; KEY_BYTES]>::try_from) {
+            Ok(Ok(key)) => return Ok(Self::new(key, [])),
+            Ok(Err(_)) => {
                 let text = format!(
                     "{} does not have {KEY_BYTES} bytes; remove it, and clients get new tokens",
                     path.display()
@@ -77,7 +95,7 @@ impl TokenKey {
         let staged = StagedFile::create(open_folder(folder)?, &Permissions::from_mode(0o600))?;
         staged.file().write_all(&key)?;
         staged.place(FILE.as_ref(), true)?;
-        Ok(Self::new(&key))
+        Ok(Self::new(key, []))
     }
 
     /// Returns a token of an account, given at `now`, in seconds since 1970.
@@ -96,18 +114,22 @@ impl TokenKey {
         ]
         .concat();
         let stated = BASE64_URL_SAFE_NO_PAD.encode(stated);
-        let mac = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.0, &message(&stated)));
+        let mac = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.signs, &message(&stated)));
         format!("{stated}.{mac}")
     }
 
-    /// Verifies a token at `now`: `None` if this key did not sign it, or it has expired. The MACs are compared in constant time.
+    /// Verifies a token at `now`: `None` if none of these keys signed it, or it has expired. The MACs are compared in constant time.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Option<AccessToken> {
         if token.len() > MAX_JWT_BYTES {
             return None;
         }
         let (stated, mac) = token.split_once('.')?;
         let mac = BASE64_URL_SAFE_NO_PAD.decode(mac).ok()?;
-        hmac::verify(&self.0, &message(stated), &mac).ok()?;
+        let message = message(stated);
+        let mut keys = std::iter::once(&self.signs).chain(&self.older);
+        if !keys.any(|key| hmac::verify(key, &message, &mac).is_ok()) {
+            return None;
+        }
         let stated = BASE64_URL_SAFE_NO_PAD.decode(stated).ok()?;
         let (expiry, names) = stated.split_first_chunk::<EXPIRY_BYTES>()?;
         let (key_id, account) = std::str::from_utf8(names).ok()?.split_once('/')?;
@@ -144,7 +166,7 @@ mod tests {
 
     #[test]
     fn token_is_good_until_it_expires_and_for_its_key_only() {
-        let key = TokenKey::new(b"key");
+        let key = GcsTokenKeys::new([7; KEY_BYTES], []);
         let account = account(PEM);
         let token = key.token(&account, Rights::ReadWrite, NOW);
         let last = NOW + MAX_ACCESS_TOKEN_AGE_S - 1;
@@ -152,7 +174,13 @@ mod tests {
         assert_eq!((&*found.account, found.rights), (NAME, Rights::ReadWrite));
         assert!(found.is_of(&account) && !found.is_of(&self::account(OTHER_PEM)));
         assert_eq!(key.verify(&token, last + 1), None);
-        assert_eq!(TokenKey::new(b"other").verify(&token, NOW), None);
+        let other = GcsTokenKeys::new([8; KEY_BYTES], []);
+        assert_eq!(other.verify(&token, NOW), None);
+        // While keys change, the tokens of both are taken.
+        let both = GcsTokenKeys::new([8; KEY_BYTES], [[7; KEY_BYTES]]);
+        assert!(both.verify(&token, NOW).is_some());
+        let newer = both.token(&account, Rights::ReadWrite, NOW);
+        assert!(other.verify(&newer, NOW).is_some() && key.verify(&newer, NOW).is_none());
         let token = key.token(&account, Rights::ReadOnly, NOW);
         let found = key.verify(&token, NOW).unwrap();
         assert_eq!((&*found.account, found.rights), (NAME, Rights::ReadOnly));
@@ -161,7 +189,7 @@ mod tests {
 
     #[test]
     fn changed_token_is_refused() {
-        let key = TokenKey::new(b"key");
+        let key = GcsTokenKeys::new([7; KEY_BYTES], []);
         let token = key.token(&account(PEM), Rights::ReadOnly, NOW);
         for at in 0..token.len() {
             let mut changed = token.clone().into_bytes();
@@ -178,17 +206,19 @@ mod tests {
     fn key_survives_a_restart_and_is_its_owners() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("accounts");
-        let key = TokenKey::open(&folder).unwrap();
-        let token = key.token(&account(PEM), Rights::ReadWrite, NOW);
-        let again = TokenKey::open(&folder).unwrap();
+        let token =
+            GcsTokenKeys::open(&folder)
+                .unwrap()
+                .token(&account(PEM), Rights::ReadWrite, NOW);
+        let again = GcsTokenKeys::open(&folder).unwrap();
         assert!(again.verify(&token, NOW).is_some());
         let path = folder.join(FILE);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(GcsAccount::list(&folder).unwrap(), []);
         fs::write(&path, b"short").unwrap();
-        let error = TokenKey::open(&folder).unwrap_err();
+        let error = GcsTokenKeys::open(&folder).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert_eq!(format!("{again:?}"), "TokenKey");
+        assert_eq!(format!("{again:?}"), "GcsTokenKeys");
     }
 }

@@ -75,9 +75,35 @@ fn names_and_keys_that_do_not_fit_are_refused() {
 }
 
 #[tokio::test]
+async fn listed_accounts_are_found_by_their_public_keys() {
+    let kept = account("one");
+    let listed = GcsAccount::from_public_key(
+        "one",
+        &kept.public_key_text(),
+        "http://127.0.0.1:8421/",
+        kept.scope.clone(),
+    );
+    assert_eq!(listed.unwrap(), kept);
+    let accounts = Accounts::new(None, std::slice::from_ref(&kept));
+    let found = accounts.find(&kept.email()).await.unwrap();
+    assert_eq!(found.as_deref(), Some(&kept));
+    assert_eq!(accounts.named("two").await.unwrap(), None);
+    let key = kept.public_key_text();
+    let private = BASE64_STANDARD.encode(der(PEM));
+    for bad in ["", "?", "AAAA", &key[4..], &key[..key.len() - 4], &private] {
+        let refused = GcsAccount::from_public_key("one", bad, "", Scope::default());
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, GcsAccountError::PublicKey), "{bad}");
+        assert!(bad.is_empty() || !refused.to_string().contains(bad));
+    }
+    let refused = GcsAccount::from_public_key("One", &key, "", Scope::default());
+    assert!(matches!(refused.unwrap_err(), GcsAccountError::Name(_)));
+}
+
+#[tokio::test]
 async fn new_accounts_are_found_at_once_and_damaged_ones_are_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let accounts = Accounts::new(folder.path().to_owned());
+    let accounts = Accounts::new(Some(folder.path().to_owned()), &[]);
     let email = account("one").email();
     assert_eq!(accounts.find(&email).await.unwrap(), None);
     account("one").keep(folder.path()).unwrap();
@@ -99,7 +125,7 @@ async fn new_accounts_are_found_at_once_and_damaged_ones_are_errors() {
 #[tokio::test]
 async fn removed_account_is_forgotten_after_its_age() {
     let folder = tempfile::tempdir().unwrap();
-    let accounts = Accounts::new(folder.path().to_owned());
+    let accounts = Accounts::new(Some(folder.path().to_owned()), &[]);
     account("one").keep(folder.path()).unwrap();
     assert!(accounts.named("one").await.unwrap().is_some());
     GcsAccount::remove(folder.path(), "one").unwrap();
@@ -115,7 +141,7 @@ async fn removed_account_is_forgotten_after_its_age() {
 #[tokio::test]
 async fn kept_accounts_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let accounts = Accounts::new(folder.path().to_owned());
+    let accounts = Accounts::new(Some(folder.path().to_owned()), &[]);
     let (shared, now) = (Arc::new(account("one")), Instant::now());
     let many =
         (0..MAX_KEPT_ACCOUNTS).map(|number| (number.to_string(), (Arc::clone(&shared), now)));
