@@ -9,6 +9,8 @@ import email.utils
 import hashlib
 import hmac
 import http.client
+import http.server
+import itertools
 import json
 import os
 import queue
@@ -414,3 +416,55 @@ class Etcd:
         with contextlib.suppress(requests.RequestException):
             return requests.get(f"http://{self.address}/health", timeout=5).json()["health"] == "true"
         return False
+
+
+class Balancer:
+    """A load balancer of HTTP: each request goes to the next of its backends, or where `choose` sends its target."""
+
+    def __init__(self, choose=None):
+        self.backends, self.choose, self.served = [], choose, []
+        self.turns = itertools.count()
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def pass_on(self, method, target, headers, body):
+        backend = self.choose and self.choose(target)
+        backend = backend or self.backends[next(self.turns) % len(self.backends)]
+        address = urllib.parse.urlsplit(backend)
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=90)
+        with contextlib.closing(connection):
+            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(body)
+            response = connection.getresponse()
+            self.served.append((backend, method, target, response.status))
+            return response.status, response.getheaders(), response.read()
+
+    def handler(balancer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def serve(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                status, headers, body = balancer.pass_on(self.command, self.path, self.headers, body)
+                self.send_response_only(status)
+                for name, value in headers:
+                    if name.lower() not in ("connection", "content-length", "transfer-encoding"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
+
+            def log_message(self, *_):
+                pass
+
+        return Handler

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import itertools
+import io
 import os
 import signal
 import socket
@@ -15,7 +16,8 @@ import urllib.parse
 
 import pytest
 import requests
-from harness import Azurite, Bywash, Etcd, Moto, Versitygw, clean_environment, error, free_port, payload, s3_client, until
+from google.cloud import storage
+from harness import Azurite, Balancer, Bywash, Etcd, Moto, Versitygw, clean_environment, error, free_port, payload, s3_client, until
 
 pytestmark = pytest.mark.skipif("BYWASH_ETCD" not in os.environ, reason="etcd was not built")
 
@@ -33,8 +35,8 @@ def bywash(*words, fails=False):
 class Cluster:
     """Nodes over one origin and one etcd."""
 
-    def __init__(self, folder, request, nodes=3, origin=Moto):
-        self.folder, self.request = folder, request
+    def __init__(self, folder, request, *arguments, nodes=3, origin=Moto):
+        self.folder, self.request, self.arguments = folder, request, arguments
         self.origin = origin(folder)
         request.addfinalizer(self.origin.process.kill)
         if origin is Azurite:
@@ -55,7 +57,7 @@ class Cluster:
         folder.mkdir(exist_ok=True)
         node = Bywash(
             folder, f"{BUCKET}={self.url}", "--cluster", f"etcd://{self.etcd.address}/demo", "--cluster-key-file", self.key,
-            "--advertise", f"127.0.0.1:{free_port()}", "--drain", "1s", *arguments, env=self.origin.environment(),
+            "--advertise", f"127.0.0.1:{free_port()}", "--drain", "1s", *self.arguments, *arguments, env=self.origin.environment(),
         )
         self.request.addfinalizer(node.kill)
         return node
@@ -384,6 +386,55 @@ def test_open_uploads_continue_at_any_node(cluster):
     assert again["ETag"] == done["ETag"]
     assert body(third, "parts") == b"".join(data)
     assert third.s3.head_object(Bucket=BUCKET, Key="parts")["Metadata"] == {"by": "first"}
+
+
+def google_client(folder, url):
+    """Makes a service account, and returns its client at a load balancer and its table for the settings of nodes."""
+    data = folder / "accounts"
+    key = bywash("keys", "create", "--gcs", "--name", "app", "--endpoint", url, "--data-dir", data)
+    (folder / "key.json").write_text(key)
+    table = bywash("keys", "ls", "--toml", "--data-dir", data)
+    client = storage.Client.from_service_account_json(folder / "key.json", client_options={"api_endpoint": url})
+    return client, table
+
+
+def test_googles_client_works_through_a_load_balancer(tmp_path, request):
+    """Each request goes to the next of three nodes, those of a resumable session too: these are repeated until they come to its node."""
+    balancer = Balancer()
+    request.addfinalizer(balancer.stop)
+    client, table = google_client(tmp_path, balancer.url)
+    settings = tmp_path / "bywash.toml"
+    settings.write_text(table)
+    cluster = Cluster(tmp_path, request, "--config", settings)
+    balancer.backends = [node.gcs for node in cluster.nodes]
+    bucket = client.bucket(BUCKET)
+    for number in range(6):
+        bucket.blob(f"small/{number}").upload_from_string(b"%d" % number, if_generation_match=0)
+    listed = list(client.list_blobs(bucket, prefix="small/", page_size=1))
+    assert [blob.name for blob in listed] == [f"small/{number}" for number in range(6)]
+    for number, blob in enumerate(listed):
+        found = bucket.get_blob(blob.name)
+        assert found.generation == blob.generation
+        assert found.download_as_bytes(if_generation_match=blob.generation) == b"%d" % number
+    token, _, _ = bucket.blob("small/copy").rewrite(listed[0])
+    assert token is None and bucket.blob("small/copy").download_as_bytes() == b"0"
+
+    data = payload(6 * MIB + 17)
+    blob = bucket.blob("chunked", chunk_size=4 * MIB)
+    blob.upload_from_file(io.BytesIO(data), if_generation_match=0)
+    assert bucket.blob("chunked").download_as_bytes() == data
+    sessions = [(backend, status) for backend, _, target, status in balancer.served if "upload_id=" in target]
+    assert {status for _, status in sessions} == {200, 308, 503}, "a round robin sends them to other nodes too"
+    assert len({backend for backend, status in sessions if status != 503}) == 1
+    assert not {404, 410} & {status for _, status in sessions}
+
+    # With the rule of docs/operations.md none of them is repeated.
+    names = {requests.get(node.admin + "/stats", timeout=10).json()["cluster"]["node"]: node.gcs for node in cluster.nodes}
+    balancer.choose = lambda target: next((gcs for node, gcs in names.items() if target.endswith(f".{node}")), None)
+    balancer.served.clear()
+    bucket.blob("chunked", chunk_size=4 * MIB).upload_from_file(io.BytesIO(data[::-1]))
+    assert bucket.blob("chunked").download_as_bytes() == data[::-1]
+    assert 503 not in {status for *_, status in balancer.served}
 
 
 def test_nodes_are_shown_and_ready_apart_from_alive(cluster):

@@ -92,6 +92,8 @@ pub(crate) const MAX_FIELDS_DEPTH: usize = 16;
 pub(crate) const SESSION_ID_BYTES: usize = 64;
 /// Lifetime of a resumable session, and of the record of its end, as in Google's storage: a week.
 pub(crate) const MAX_SESSION_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Seconds after which a request of a session that came to another node of the cluster is to be repeated.
+pub(crate) const ELSEWHERE_RETRY_S: u64 = 1;
 /// Max records of the ends of sessions, a file each; the oldest are removed. At a hundred ends a second the response to a lost
 /// one is there for ten minutes, and their names take 2 MiB.
 pub(crate) const MAX_FINISHED_SESSIONS: usize = 65_536;

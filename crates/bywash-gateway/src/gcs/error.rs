@@ -1,6 +1,6 @@
 //! Errors of the JSON API, in the shape of Google's.
 
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode};
 use serde_json::json;
@@ -63,6 +63,12 @@ impl GcsError {
     /// A fault of the server or of the origin that may pass.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "backendError", message)
+    }
+
+    /// Returns it with the seconds after which the request is to be repeated.
+    pub(crate) fn with_retry_after(mut self, seconds: u64) -> Self {
+        self.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        self
     }
 
     /// A session that its store has lost.

@@ -1,5 +1,6 @@
 //! Tests of multipart uploads that the nodes of a cluster share: every request at another node, which ends after it.
 
+pub(crate) mod authority;
 mod confirmed;
 mod exactly_once;
 mod records;

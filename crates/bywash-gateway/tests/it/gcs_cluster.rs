@@ -1,18 +1,23 @@
 //! The endpoint of Google's storage at several nodes of a cluster: each request at another one.
 
 use bywash::Engine;
+use bywash::cluster::{ClusterMember, ClusterStatus};
 use bywash_gateway::{GcsAccount, GcsConfig, GcsTokenKeys, Scope};
 use bywash_support::account::{EMAIL, NAME, PEM, der, token};
 use chrono::Utc;
 use serde_json::{Value, json};
 
+use crate::cluster_uploads::authority::Authority;
 use crate::cluster_uploads::{Cluster, Kind, TARGET};
 use crate::gcs::{document, refused};
 use crate::gcs_server::GcsServer;
 use crate::http::{HttpResponse, pattern};
 use crate::multipart::{MIN, completion};
 
+const CHUNK: usize = 256 << 10;
 const GRANT: &str = "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer";
+const HOME: &str = "00000000000000aa";
+const OTHER: &str = "00000000000000bb";
 
 /// Starts a node over the store of a cluster.
 async fn node(cluster: &Cluster) -> GcsServer {
@@ -149,6 +154,132 @@ async fn access_token_of_a_node_opens_the_same_at_another_one() {
     let foreign = keyed(&account, 2).await;
     let unknown = foreign.send("GET", list, &headers, b"").await;
     refused(unknown, 401, "authError");
+}
+
+/// What a node sees of a cluster with these members.
+fn status(own: &str, members: &[&str]) -> ClusterStatus {
+    let member = |node: &&str| ClusterMember {
+        node: (*node).to_owned(),
+        address: format!("{node}.test:8423"),
+        state: "up".to_owned(),
+        ..ClusterMember::default()
+    };
+    ClusterStatus {
+        node: own.to_owned(),
+        members: members.iter().map(member).collect(),
+        ..ClusterStatus::default()
+    }
+}
+
+/// Starts a node with these members.
+async fn member(own: &str, members: &[&str]) -> (GcsServer, Authority) {
+    let authority = Authority::default();
+    *authority.status.lock().unwrap() = Some(status(own, members));
+    let root = tempfile::tempdir().unwrap();
+    let builder = Engine::builder().memory(64 << 20).root(root.path());
+    let engine = builder.cluster(authority.nodes()).build().unwrap();
+    engine.create_bucket("folder").unwrap();
+    let server = GcsServer::start_over(engine, root, GcsConfig::anonymous("")).await;
+    (server, authority)
+}
+
+async fn start(node: &GcsServer) -> String {
+    let target = "/upload/storage/v1/b/folder/o?uploadType=resumable&name=key";
+    let started = node.post(target, &[], b"").await.expect(200);
+    let location = started.header("location").unwrap();
+    location[location.find("/upload/").unwrap()..].to_owned()
+}
+
+async fn put(node: &GcsServer, session: &str, range: &str, body: &[u8]) -> HttpResponse {
+    let headers = [("Content-Range", range)];
+    node.send("PUT", session, &headers, body).await
+}
+
+/// Checks a response that clients repeat the request after.
+#[track_caller]
+fn elsewhere(response: HttpResponse, words: &[&str]) {
+    let error = document(&response);
+    let text = error["error"]["message"].as_str().unwrap();
+    for word in words {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(response.header("retry-after"), Some("1"));
+    refused(response, 503, "backendError");
+}
+
+#[tokio::test]
+async fn session_of_another_node_is_named_with_its_node_and_goes_on_there() {
+    let (home, _) = member(HOME, &[HOME, OTHER]).await;
+    let (other, authority) = member(OTHER, &[HOME, OTHER]).await;
+    let session = start(&home).await;
+    assert!(
+        session.ends_with(&format!(".{HOME}")),
+        "a balancer can see it"
+    );
+    let first = put(&home, &session, "bytes 0-262143/*", &pattern(CHUNK)).await;
+    assert_eq!(first.status, 308, "{}", first.text());
+    let address = format!("{HOME}.test:8423");
+    for (method, range, body) in [
+        ("PUT", "bytes */*", &b""[..]),
+        ("PUT", "bytes 262144-262147/262148", b"last"),
+        ("POST", "bytes 262144-262147/262148", b"last"),
+        ("DELETE", "bytes */*", b""),
+    ] {
+        let headers = [("Content-Range", range)];
+        let response = other.send(method, &session, &headers, body).await;
+        elsewhere(response, &[HOME, &address, OTHER]);
+    }
+    // While its node restarts, the upload is not begun anew.
+    *authority.status.lock().unwrap() = Some(status(OTHER, &[OTHER]));
+    let response = put(&other, &session, "bytes */*", b"").await;
+    elsewhere(response, &[HOME, "no member"]);
+    let open = put(&home, &session, "bytes */*", b"").await;
+    assert_eq!(open.header("range"), Some("bytes=0-262143"));
+    let made = put(&home, &session, "bytes 262144-262147/262148", b"last").await;
+    assert_eq!(document(&made.expect(200))["size"], "262148");
+    // So is the response to a lost end.
+    elsewhere(put(&other, &session, "bytes */*", b"").await, &[HOME]);
+}
+
+#[tokio::test]
+async fn session_of_a_node_that_left_for_good_is_over_after_its_week() {
+    let (node, authority) = member(OTHER, &[OTHER]).await;
+    let of = |age_s: i64| {
+        let begun = Utc::now().timestamp() - age_s;
+        let secret = "0".repeat(64);
+        format!(
+            "/upload/storage/v1/b/folder/o?uploadType=resumable&upload_id={secret}.{begun}.{HOME}"
+        )
+    };
+    let day = 24 * 60 * 60;
+    elsewhere(put(&node, &of(6 * day), "bytes */*", b"").await, &[HOME]);
+    let over = put(&node, &of(8 * day), "bytes */*", b"").await;
+    refused(over, 410, "backendError");
+    // Its node keeps it as long as it is written to.
+    *authority.status.lock().unwrap() = Some(status(OTHER, &[HOME, OTHER]));
+    elsewhere(put(&node, &of(8 * day), "bytes */*", b"").await, &[HOME]);
+    // What no node has begun does not exist.
+    for unknown in [
+        "x",
+        &"0".repeat(64),
+        &format!("{}.1.{OTHER}", "0".repeat(64)),
+    ] {
+        let target =
+            format!("/upload/storage/v1/b/folder/o?uploadType=resumable&upload_id={unknown}");
+        refused(put(&node, &target, "bytes */*", b"").await, 404, "notFound");
+    }
+}
+
+#[tokio::test]
+async fn session_goes_on_at_its_node_without_the_cluster() {
+    let (mut home, _) = member(HOME, &[HOME]).await;
+    let session = start(&home).await;
+    let first = put(&home, &session, "bytes 0-262143/*", &pattern(CHUNK)).await;
+    assert_eq!(first.status, 308, "{}", first.text());
+    // The server starts again over its folders, and is no node any more.
+    home.restart().await;
+    let open = put(&home, &session, "bytes */*", b"").await;
+    assert_eq!(open.header("range"), Some("bytes=0-262143"));
 }
 
 #[tokio::test]

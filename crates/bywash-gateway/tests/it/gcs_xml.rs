@@ -185,7 +185,8 @@ async fn client_uploads_in_parts_and_aborts() {
             .await
             .expect(200);
         assert!(head.header("x-goog-hash").unwrap().starts_with("crc32c="));
-        let raw = keyed.signed("POST", &format!("/{bucket}/raw"), "uploads=", &[]);
+        let target = format!("/{bucket}/raw");
+        let raw = keyed.signed("POST", &target, "uploads=", &[]);
         let namespace = "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
         assert!(raw.await.expect(200).text().contains(namespace));
         let mut left = store.put_multipart(&Path::from("left")).await.unwrap();

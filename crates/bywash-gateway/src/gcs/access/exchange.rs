@@ -121,13 +121,19 @@ mod tests {
     use futures::{StreamExt, stream};
 
     use super::*;
+    use crate::gcs::serve::GcsConfig;
 
     #[tokio::test]
     async fn form_that_does_not_arrive_is_given_up_and_its_memory_released() {
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
         let documents = Arc::new(Documents::new(engine.clone()));
         let folder = tempfile::tempdir().unwrap();
-        let access = Access::open(false, Some(folder.path().join("accounts")), &[]).unwrap();
+        let access = Access::open(&GcsConfig {
+            anonymous: false,
+            accounts: Some(folder.path().join("accounts")),
+            ..GcsConfig::anonymous(folder.path())
+        })
+        .unwrap();
         let unused = documents.max_bytes();
         let begin = stream::iter([Ok(Bytes::from_static(b"grant_type="))]);
         let body = begin.chain(stream::pending()).boxed();
@@ -140,7 +146,11 @@ mod tests {
     async fn server_without_accounts_takes_no_byte_of_a_form() {
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
         let documents = Documents::new(engine);
-        let access = Access::open(false, None, &[]).unwrap();
+        let access = Access::open(&GcsConfig {
+            anonymous: false,
+            ..GcsConfig::anonymous("sessions")
+        })
+        .unwrap();
         let body = stream::poll_fn(|_| unreachable!("the form is read")).boxed();
         let sent = exchange(&access, &documents, body, Duration::MAX).await;
         assert_eq!(sent.unwrap().status(), StatusCode::BAD_REQUEST);

@@ -1,5 +1,6 @@
 //! Resumable sessions.
 //!
+//! * `home.rs` is the node that has a session.
 //! * `record.rs` is what a session's file holds: the upload's token with all bytes that its store does not have, or the
 //!   object that it became.
 //! * `finished.rs` is the order of ends, whose records are limited in number; `tokens.rs` what another program learns.
@@ -15,6 +16,7 @@
 mod cancel;
 mod finish;
 mod finished;
+mod home;
 mod range;
 mod record;
 mod run;
@@ -36,6 +38,7 @@ use s3s::Body;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
+use self::home::{SessionName, name_of};
 use self::range::ContentRange;
 use self::record::{FileState, Header, SessionFiles};
 use self::run::Addition;
@@ -70,6 +73,8 @@ struct OpenSession {
 pub(crate) struct Sessions {
     files: SessionFiles,
     engine: Engine,
+    /// This node, in a cluster.
+    node: Option<String>,
     locks: SessionLocks,
     /// Writers that wait for the next chunk, the one that waits longest first.
     live: Mutex<VecDeque<(String, OpenSession)>>,
@@ -92,6 +97,7 @@ impl Sessions {
         let live = memory / MAX_LIVE_SESSIONS_MEMORY_DIVISOR / MAX_LIVE_CHUNK_BYTES;
         Ok(Self {
             files: SessionFiles::open(folder, limit, MAX_FINISHED_SESSIONS)?,
+            node: engine.cluster_status().map(|status| status.node),
             engine,
             locks: SessionLocks::default(),
             live: Mutex::default(),
@@ -226,10 +232,11 @@ pub(crate) async fn begin(
         .create(&id, &header, &upload.capture())
         .await?;
     let location = format!(
-        "{}/upload/storage/v1/b/{}/o?uploadType=resumable&name={}&upload_id={id}",
+        "{}/upload/storage/v1/b/{}/o?uploadType=resumable&name={}&upload_id={}",
         endpoint.url(&request.parts),
         encoded(doing.bucket),
         encoded(doing.key),
+        name_of(&id, endpoint.sessions.node.as_deref()),
     );
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -247,11 +254,10 @@ pub(crate) async fn serve(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
-    let id = request
-        .query
-        .get("upload_id")
-        .unwrap_or_default()
-        .to_owned();
+    let name = SessionName::parse(request.query.get("upload_id").unwrap_or_default());
+    let sessions = &endpoint.sessions;
+    name.check_home(sessions.node.as_deref(), &sessions.engine)?;
+    let id = name.id.to_owned();
     if request.parts.method == Method::DELETE {
         // A task of its own: a client that leaves does not end it half-way.
         let sessions = Arc::clone(&endpoint.sessions);
