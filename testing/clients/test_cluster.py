@@ -5,24 +5,28 @@ import contextlib
 import itertools
 import io
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 import urllib.parse
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 import requests
 from google.cloud import storage
-from harness import Azurite, Balancer, Bywash, Etcd, Moto, Versitygw, clean_environment, error, free_port, payload, s3_client, until
+from harness import Azurite, Balancer, Bywash, Etcd, Moto, Process, Versitygw, clean_environment, error, free_port, payload, s3_client, until
 
 pytestmark = pytest.mark.skipif("BYWASH_ETCD" not in os.environ, reason="etcd was not built")
 
 BUCKET = "shared"
 MIB = 1 << 20
+# Debian's path is not in the PATH of users.
+NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 
 def bywash(*words, fails=False):
@@ -398,6 +402,27 @@ def google_client(folder, url):
     return client, table
 
 
+def documented_nginx(folder, request, nodes):
+    """Starts nginx as docs/operations.md has it, for two nodes. Returns its URL and its log of sessions, nodes and statuses."""
+    text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    rules = next(block for block in text.split("```") if "map $arg_upload_id" in block)
+    known = zip(["3f0c6a51d2b84e97", "9b27e40d15ac8f36"], ["10.0.0.11:8421", "10.0.0.12:8421"], nodes)
+    for node, address, (own, gcs) in known:
+        rules = rules.replace(node, own).replace(address, gcs.removeprefix("http://"))
+    port, log = free_port(), folder / "sessions.log"
+    rules = rules.replace("listen 8421;", f"listen 127.0.0.1:{port};")
+    temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
+    configuration = folder / "nginx.conf"
+    configuration.write_text(
+        f"daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr notice; events {{}}\n"
+        f"http {{ log_format line '$arg_upload_id $upstream_addr $status'; access_log {log} line; {temporary}\n{rules}}}\n"
+    )
+    nginx = Process([NGINX, "-p", folder, "-e", "stderr", "-c", configuration], clean_environment(), folder / "nginx.out")
+    request.addfinalizer(nginx.kill)
+    nginx.wait_for(r"using the \"\w+\" event method")
+    return f"http://127.0.0.1:{port}", log
+
+
 def test_googles_client_works_through_a_load_balancer(tmp_path, request):
     """Each request goes to the next of three nodes, those of a resumable session too: these are repeated until they come to its node."""
     balancer = Balancer()
@@ -435,6 +460,16 @@ def test_googles_client_works_through_a_load_balancer(tmp_path, request):
     bucket.blob("chunked", chunk_size=4 * MIB).upload_from_file(io.BytesIO(data[::-1]))
     assert bucket.blob("chunked").download_as_bytes() == data[::-1]
     assert 503 not in {status for *_, status in balancer.served}
+    if NGINX:
+        url, served = documented_nginx(tmp_path, request, list(names.items())[:2])
+        client = storage.Client.from_service_account_json(tmp_path / "key.json", client_options={"api_endpoint": url})
+        for _ in range(4):
+            client.bucket(BUCKET).blob("by nginx", chunk_size=4 * MIB).upload_from_file(io.BytesIO(data))
+        assert client.bucket(BUCKET).blob("by nginx").download_as_bytes() == data
+        lines = [line.split() for line in served.read_text().splitlines()]
+        sessions = [(backend, status) for session, backend, status in lines if session != "-"]
+        assert len(sessions) == 8 and {status for _, status in sessions} == {"200", "308"}
+        assert len({backend for backend, _ in sessions}) == 2, "both nodes have sessions"
 
 
 def test_nodes_are_shown_and_ready_apart_from_alive(cluster):

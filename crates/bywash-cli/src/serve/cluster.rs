@@ -189,11 +189,11 @@ impl RunningNode {
         self.token_keys.clone()
     }
 
-    /// Returns the failure of a node whose etcd, which did not respond at the start, is none that may be used. Otherwise never
+    /// Returns the failure of a node that has found, after a start without etcd, that its etcd is none that may be used. Otherwise never
     /// returns.
     pub(super) async fn refused(node: Option<&Self>) -> Failure {
         match node {
-            Some(node) => refused(&*node.node.refused().await),
+            Some(node) => refused(&node.node.refused().await),
             None => std::future::pending().await,
         }
     }
