@@ -20,6 +20,8 @@ use crate::{Point, SeriesError};
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Min time between a failed flush and the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
+/// Bytes that a flush holds for each series besides its rows: columns, and entries of the file's index and dictionaries.
+const FLUSH_SERIES_BYTES: u64 = 384;
 /// Flushes of less than this part of the memory are at least [`TICK`] apart.
 const WORTHWHILE_PART: u64 = 64;
 
@@ -205,11 +207,10 @@ async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<usize, SeriesE
             blocking(move || (shared.memtable.freeze(key, &series), series)).await
         };
         let rows: usize = immutable.series.iter().map(|of| of.timestamps.len()).sum();
-        // Charge the copy. If the budget is exhausted, flush anyway: flushing is what frees memory.
-        let _copy = shared
-            .memtable
-            .memory
-            .reserve_copy((rows * size_of::<Point>()) as u64);
+        // Charge the copy and what the file is built of. If the budget is exhausted, flush anyway: flushing is what frees memory.
+        let copied = (rows * size_of::<Point>()) as u64;
+        let built = series.len() as u64 * FLUSH_SERIES_BYTES;
+        let _copy = shared.memtable.memory.reserve_copy(copied + built);
         shared
             .files
             .flush(vec![Arc::new(immutable)], flushed_below)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use bywash_mem::Share;
+use bywash_mem::{Reservation, Share};
 
 use crate::flush::blocking;
 use crate::manifest::FileEntry;
@@ -27,6 +27,16 @@ const MAX_COMPACTED_BYTES: u64 = 128 << 20;
 /// Bytes held for each input file: the last decoded pages, encoded and decoded.
 const COMPACTION_READ_BYTES: u64 = 1 << 20;
 
+/// Bytes held for each series of an input file besides its name: its decoded entry, its place in the list of names, and what the new file's
+/// index and dictionaries take of it while they are built.
+const COMPACTION_SERIES_BYTES: u64 = 320;
+
+/// Copies of a name that are held meanwhile: in the index of its file, and encoded.
+const COMPACTION_NAMES: u64 = 2;
+
+/// Files that the free budget does not suffice for are compacted in parts of at most this fraction of the budget.
+const PART_OF_BUDGET: u64 = 4;
+
 /// Number of files that are compacted whatever their sizes.
 const MANY_FILES: usize = 8;
 
@@ -41,8 +51,8 @@ impl DataFiles {
     /// Compacts the files of a partition, and of days that ended at least an hour before `now` (nanoseconds since the
     /// Unix epoch). Returns by how many the files decreased.
     ///
-    /// Readers see the same rows before and after. Skips groups that are too large to merge in memory, and for now
-    /// those that exceed the free budget. `unflushed` was collected before: what was flushed since is in files by now.
+    /// Readers see the same rows before and after. Skips groups that are too large to merge in memory. Those that exceed the free
+    /// budget are merged in parts, or left for now. `unflushed` was collected before: what was flushed since is in files by now.
     pub(crate) async fn compact(
         &self,
         now: i64,
@@ -51,24 +61,43 @@ impl DataFiles {
         let mut fewer = 0;
         // Hold no version meanwhile: its files could not be deleted.
         let groups = compaction_groups(&self.version(), self.0.width.nanos(), now, unflushed);
+        let max = self.0.budget.limit() / PART_OF_BUDGET;
         for group in groups {
-            // Charged to the upload share: resident blocks leave it part of the budget.
-            let bytes = memory(&group);
-            let Some(_charge) = self.0.budget.try_reserve(Share::Upload, bytes) else {
-                tracing::debug!(
-                    bytes,
-                    files = group.len(),
-                    "no memory to compact files of series"
-                );
-                continue;
+            let parts = match self.reserve(&group) {
+                Some(charge) => {
+                    fewer += group.len() - 1;
+                    self.compact_group(group, charge).await?;
+                    continue;
+                }
+                None => fitting(group, max),
             };
-            fewer += group.len() - 1;
-            self.compact_group(group).await?;
+            for part in parts {
+                if let Some(charge) = self.reserve(&part) {
+                    fewer += part.len() - 1;
+                    self.compact_group(part, charge).await?;
+                }
+            }
         }
         Ok(fewer)
     }
 
-    async fn compact_group(&self, files: Vec<Arc<DataFile>>) -> Result<(), SeriesError> {
+    /// Charges what merging these files needs, if the budget has it.
+    fn reserve(&self, files: &[Arc<DataFile>]) -> Option<Reservation> {
+        // Charged to the upload share: resident blocks leave it part of the budget.
+        let bytes = memory(files);
+        let charge = self.0.budget.try_reserve(Share::Upload, bytes);
+        if charge.is_none() {
+            let files = files.len();
+            tracing::debug!(bytes, files, "no memory to compact files of series");
+        }
+        charge
+    }
+
+    async fn compact_group(
+        &self,
+        files: Vec<Arc<DataFile>>,
+        _charge: Reservation,
+    ) -> Result<(), SeriesError> {
         let entries = || files.iter().map(|file| file.entry());
         let partitions = (
             entries().map(|file| file.partitions.0).min().unwrap_or(0),
@@ -123,15 +152,37 @@ impl DataFiles {
 }
 
 /// Bytes that merging these files needs: the new file, hardly larger than its inputs together; a row group, plain and
-/// encoded; the pages being read.
+/// encoded; the pages being read; all names, which are in the tails.
 fn memory(files: &[Arc<DataFile>]) -> u64 {
-    let (mut bytes, mut rows) = (0, 0);
+    let (mut bytes, mut rows, mut names) = (0, 0, 0);
     for file in files {
-        bytes += file.entry().bytes;
-        rows += file.entry().rows;
+        let entry = file.entry();
+        bytes += entry.bytes;
+        rows += entry.rows;
+        names += entry.series * COMPACTION_SERIES_BYTES + entry.tail * COMPACTION_NAMES;
     }
     let group = rows.min(ROW_GROUP_ROWS as u64) * size_of::<Point>() as u64;
-    bytes + 2 * group + files.len() as u64 * COMPACTION_READ_BYTES.min(group)
+    bytes + 2 * group + files.len() as u64 * COMPACTION_READ_BYTES.min(group) + names
+}
+
+/// Splits a group of neighbouring files, in their order, into those that need at most `max` bytes each.
+fn fitting(files: Vec<Arc<DataFile>>, max: u64) -> Vec<Vec<Arc<DataFile>>> {
+    if memory(&files) <= max {
+        return vec![files];
+    }
+    let mut parts: Vec<Vec<Arc<DataFile>>> = Vec::new();
+    for file in files {
+        if let Some(part) = parts.last_mut() {
+            part.push(Arc::clone(&file));
+            if memory(part) <= max {
+                continue;
+            }
+            part.pop();
+        }
+        parts.push(vec![file]);
+    }
+    parts.retain(|files| is_worth_compacting(files));
+    parts
 }
 
 /// Rows on their way to a writer that runs on another thread.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bywash::origin::folder::FolderStore;
-use bywash_mem::{BlockPool, PoolConfig};
+use bywash_mem::{BlockPool, Budget, PoolConfig};
 use bywash_series::{Ack, Retention, Row, SeriesDb, SeriesOptions};
 use bywash_support::settings::setting;
 use rand::rngs::StdRng;
@@ -75,8 +75,8 @@ async fn memory_stays_flat_while_names_come_and_go() {
         options,
     );
     let db = opened.await.unwrap();
-    let churning = db.clone();
-    let run = tokio::task::spawn_blocking(move || churn(&churning, (names, live), seed));
+    let (churning, budget) = (db.clone(), pool.budget().clone());
+    let run = tokio::task::spawn_blocking(move || churn(&churning, &budget, (names, live), seed));
     let (settled, most) = run.await.unwrap();
     let stats = db.stats();
     println!(
@@ -92,7 +92,7 @@ async fn memory_stays_flat_while_names_come_and_go() {
 }
 
 /// Returns the most memory in the first half of the names and in the second.
-fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
+fn churn(db: &SeriesDb, budget: &Budget, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
     let began = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
     let lasting: Vec<_> = (0..live / LASTING_PART)
@@ -120,12 +120,16 @@ fn churn(db: &SeriesDb, (names, live): (u64, u64), seed: u64) -> (u64, u64) {
         if (first / BATCH).is_multiple_of(names / BATCH / 10) {
             let stats = db.stats();
             println!(
-                "{:.0} s, {first} names: {} MiB resident, {} series, {} MiB of {} MiB charged, {} flushes",
+                "{:.0} s, {first} names: {} MiB resident, {} series, {} MiB of {} MiB for rows and names, {} MiB of the pool, {} MiB \
+                 in {} files, {} flushes",
                 began.elapsed().as_secs_f64(),
                 now >> 20,
                 stats.series,
                 stats.memtable_bytes >> 20,
                 stats.memtable_limit >> 20,
+                budget.used() >> 20,
+                stats.file_bytes >> 20,
+                stats.files,
                 stats.flushes
             );
         }

@@ -328,6 +328,40 @@ async fn compactions_are_charged_to_the_budget_and_deferred_without_memory() {
     );
 }
 
+/// Indexes and lists of names were not charged.
+#[tokio::test]
+async fn files_of_many_names_are_compacted_in_parts_that_fit_the_budget() {
+    const FILES: u64 = 24;
+    const NAMES: usize = 1000;
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let pool = BlockPool::new(PoolConfig::new(8 << 20)).unwrap();
+    let budget = pool.budget().clone();
+    let opened = DataFiles::open(
+        store,
+        budget.clone(),
+        (span(), Profile::Portable),
+        new_writer(),
+        None,
+    );
+    let files = opened.await.unwrap();
+    for generation in 1..=FILES {
+        let names = (0..NAMES).map(|name| format!("{generation} {name:03}"));
+        let rows = names.map(|name| series("a", &name, &[(at(0, 0), 1.0)]));
+        let rows = immutable(0, generation, rows.collect());
+        files.flush(vec![rows], generation).await.unwrap();
+    }
+    let fewer = files.compact(at(0, 1), &no_rows()).await.unwrap();
+    let left = files.version().files().len();
+    assert_eq!(left + fewer, FILES as usize);
+    assert!((2..FILES as usize).contains(&left), "{left} files");
+    let first = rows(&files, ("a", "1 000"), i64::MIN..=i64::MAX).await;
+    let last = rows(&files, ("a", "24 999"), i64::MIN..=i64::MAX).await;
+    assert_eq!((first.len(), last.len()), (1, 1));
+    let version = files.version();
+    let all = version.files().iter().map(|file| file.entry().series);
+    assert_eq!(all.sum::<u64>(), FILES * NAMES as u64);
+}
+
 #[tokio::test]
 async fn row_from_the_future_expires_no_other_file() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
