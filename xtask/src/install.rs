@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
 use crate::run::{Failure, Step, doing, root};
+
+/// Held by the installation that changes Debian's packages or their lists: a second one at the same time would fail.
+static APT: Mutex<()> = Mutex::new(());
 
 /// A virtual environment with exactly the versions of `requirements`, made anew when that file changes.
 pub(crate) fn venv(folder: &Path, requirements: &str) -> Result<PathBuf, Failure> {
@@ -110,6 +114,7 @@ pub(crate) fn go_build(
 
 /// Unpacks packages of Debian into `folder`, without installing them.
 pub(crate) fn unpack_debian(folder: &Path, packages: &[&str]) -> Result<(), Failure> {
+    let _turn = APT.lock().unwrap_or_else(PoisonError::into_inner);
     unpacking(folder, packages).run()
 }
 
@@ -140,6 +145,7 @@ pub(crate) fn need(what: &str, works: impl Fn() -> bool, packages: &[&str]) -> R
             "{what} is missing; install it: {line}"
         )));
     }
+    let _turn = APT.lock().unwrap_or_else(PoisonError::into_inner);
     println!("{what} is missing; running {line}");
     Step::new("apt-get").args(["update", "-qq"]).run()?;
     Step::new("apt-get")

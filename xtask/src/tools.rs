@@ -43,6 +43,8 @@ pub(crate) struct Tools {
     pub(crate) flights: PathBuf,
     /// Folder of the wide matrix' clients that are in the gate.
     pub(crate) wide: PathBuf,
+    /// Those that were not installed.
+    pub(crate) missing_clients: Vec<&'static str>,
 }
 
 impl Tools {
@@ -67,7 +69,12 @@ impl Tools {
             ),
         ];
         let missing = missing.iter().filter(|(missing, _)| *missing);
-        missing.map(|(_, tests)| (*tests).to_owned()).collect()
+        let clients = self.missing_clients.iter();
+        let clients = clients.map(|client| format!("tests of {client}: it was not installed"));
+        missing
+            .map(|(_, tests)| (*tests).to_owned())
+            .chain(clients)
+            .collect()
     }
 }
 
@@ -89,16 +96,33 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, Failure> {
 pub(crate) fn ensure() -> Result<Tools, Failure> {
     let cache = cache()?;
     thread::scope(|threads| {
-        // It compiles while the others mostly wait for the network.
-        let built = threads.spawn(|| Ok::<_, Failure>((versitygw(&cache)?, etcd(&cache)?)));
+        // They compile while the others mostly wait for the network.
+        let built = threads.spawn(|| {
+            let (versitygw, etcd) = (versitygw(&cache)?, etcd(&cache)?);
+            Ok::<_, Failure>((
+                versitygw,
+                etcd,
+                missing(wide::GO_CLIENT, wide::google_go(&cache)),
+            ))
+        });
+        let java = threads.spawn(|| missing(wide::JAVA_CLIENT, wide::google_java(&cache)));
         let tools = fetch(&cache)?;
-        let (versitygw, etcd) = built.join().expect("building does not panic")?;
+        let (versitygw, etcd, go) = built.join().expect("building does not panic")?;
+        let java = java.join().expect("installing does not panic");
         Ok(Tools {
             versitygw,
             etcd,
+            missing_clients: go.into_iter().chain(java).collect(),
             ..tools
         })
     })
+}
+
+/// Returns the client if its installation failed: the gate continues and reports it as left out.
+fn missing(client: &'static str, installed: Result<(), Failure>) -> Option<&'static str> {
+    let failure = installed.err()?;
+    println!("no tests of {client}: {failure}");
+    Some(client)
 }
 
 /// Python of the clients' main environment.
@@ -107,7 +131,13 @@ pub(crate) fn clients_python(cache: &Path) -> Result<PathBuf, Failure> {
     Ok(folder.join("bin/python"))
 }
 
-/// All but what Go builds.
+/// Python with s3fs and gcsfs.
+pub(crate) fn s3fs(cache: &Path) -> Result<PathBuf, Failure> {
+    let folder = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
+    Ok(folder.join("bin/python"))
+}
+
+/// All but what Go builds and Java runs.
 fn fetch(cache: &Path) -> Result<Tools, Failure> {
     need(
         "chromium with chromedriver",
@@ -115,7 +145,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         &["chromium", "chromium-driver"],
     )?;
     let python = clients_python(cache)?;
-    let s3fs = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
+    let s3fs = s3fs(cache)?;
     let old = venv(&cache.join("old"), "requirements-old.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
     need(
@@ -134,7 +164,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     faketime();
     Ok(Tools {
         python,
-        s3fs: s3fs.join("bin/python"),
+        s3fs,
         old: old.join("bin/python"),
         aws: awscli.join("bin/aws"),
         azurite: azurite(cache)?,
@@ -143,6 +173,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         prometheus: prometheus(cache)?,
         flights: flights(cache)?,
         wide: wide::of_gate(cache)?,
+        missing_clients: Vec::new(),
     })
 }
 

@@ -1,8 +1,11 @@
 //! The wide matrix of clients. Each client is installed once and on its own; one that cannot be installed is left out by name.
 
+mod java;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use self::java::{AWS, GOOGLE, OLD_SPARK, SPARK, java, spark};
 use crate::counts::Counts;
 use crate::install;
 use crate::run::{Failure, Step, doing, root};
@@ -24,21 +27,17 @@ const DEBIAN: [&str; 8] = [
     "libfuse2",
     "libcurl3-gnutls",
 ];
-/// Versions of the AWS SDK for Java: 2, 2 of a year ago, and 1.
-const JAVA: [(&str, &str, &str); 3] = [
-    ("v2", "v2", "2.57.8"),
-    ("v2-old", "v2", "2.36.2"),
-    ("v1", "v1", "1.12.262"),
-];
-/// Google's storage library for Java, which `Objects.java` of `gcs` is over.
-const GOOGLE_JAVA: [(&str, &str, &str); 1] = [("gcs", "gcs", "2.78.0")];
 /// Google's storage library for Python, with its tests: the release that the suite of clients has.
 const GOOGLE_PYTHON: &str = "google-cloud-storage==3.17.1";
 /// Modules of a Go program: with the library of today, and with an old one.
 const TODAY: (&str, &str) = ("", "go.mod");
 const OLD: (&str, &str) = ("-old", "go.old.mod");
-/// Clients of the gate, by their names in `testing/clients/wide`: the fastest that one Python environment has.
-pub(crate) const IN_GATE: [&str; 8] = [
+/// The client over Google's storage library for Go, and that over the one for Java.
+pub(crate) const GO_CLIENT: &str = "google-cloud-storage for Go";
+pub(crate) const JAVA_CLIENT: &str = "google-cloud-storage for Java";
+/// Clients of the gate, by their names in `testing/clients/wide`: the fastest that one Python environment has, and Google's libraries
+/// for Go and Java.
+const IN_GATE: [&str; 10] = [
     "s3cmd",
     "rclone",
     "minio-py",
@@ -47,7 +46,12 @@ pub(crate) const IN_GATE: [&str; 8] = [
     "pylance",
     "rclone, Google",
     "deltalake, Google",
+    GO_CLIENT,
+    JAVA_CLIENT,
 ];
+/// Where the wide matrix stores its objects, without `BYWASH_WIDE_ORIGIN`. What differs by the origin are conditions and generations, which
+/// clients of Google's storage have.
+const ORIGINS: [&str; 2] = ["folder", "moto"];
 /// One installation: its name, as it is left out, and what it does in the folder of the wide matrix.
 struct Install {
     name: &'static str,
@@ -60,7 +64,7 @@ const GOOGLE_GO: Install = Install {
 };
 const GOOGLE_JAVA_PROGRAM: Install = Install {
     name: "Google's storage library for Java",
-    run: |wide| java(wide, &GOOGLE_JAVA),
+    run: |wide| java(wide, &GOOGLE),
 };
 
 impl Install {
@@ -70,7 +74,7 @@ impl Install {
     }
 }
 
-const INSTALLS: [Install; 17] = [
+const INSTALLS: [Install; 19] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
@@ -109,7 +113,7 @@ const INSTALLS: [Install; 17] = [
     },
     Install {
         name: "AWS SDKs for Java",
-        run: |wide| java(wide, &JAVA),
+        run: |wide| java(wide, &AWS),
     },
     GOOGLE_GO,
     GOOGLE_JAVA_PROGRAM,
@@ -126,6 +130,14 @@ const INSTALLS: [Install; 17] = [
         run: |wide| javascript(wide, "gcs"),
     },
     Install {
+        name: "gcsfs, over Google's storage",
+        run: |wide| tools::s3fs(wide.parent().unwrap_or(wide)).map(drop),
+    },
+    Install {
+        name: "Google's gcloud",
+        run: |_| gcloud(),
+    },
+    Install {
         name: "Spark",
         run: |wide| spark(wide, "spark", SPARK),
     },
@@ -133,25 +145,6 @@ const INSTALLS: [Install; 17] = [
         name: "old Spark",
         run: |wide| spark(wide, "spark-old", OLD_SPARK),
     },
-];
-
-/// Versions that a pyspark needs, as properties of `java/spark/pom.xml`.
-type SparkVersions = [(&'static str, &'static str); 6];
-const SPARK: SparkVersions = [
-    ("spark", "4.0.1"),
-    ("scala", "2.13"),
-    ("hadoop", "3.4.1"),
-    ("sdk.group", "software.amazon.awssdk"),
-    ("sdk.name", "bundle"),
-    ("sdk", "2.24.6"),
-];
-const OLD_SPARK: SparkVersions = [
-    ("spark", "3.5.4"),
-    ("scala", "2.12"),
-    ("hadoop", "3.3.4"),
-    ("sdk.group", "com.amazonaws"),
-    ("sdk.name", "aws-java-sdk-bundle"),
-    ("sdk", "1.12.262"),
 ];
 
 /// Installs what is missing, runs the whole matrix against the released binary, and ends with what was left out. With `only_gcs` it runs the
@@ -168,21 +161,33 @@ pub(crate) fn run(only_gcs: bool, pytest: &[String]) -> Result<(), Failure> {
         true => &["wide/test_wide_gcs.py", "wide/test_wide_gcs_retries.py"],
         false => &["wide"],
     };
+    let origins = match std::env::var_os("BYWASH_WIDE_ORIGIN") {
+        Some(origin) => vec![origin],
+        None if only_gcs => ORIGINS.map(Into::into).into(),
+        None => vec![ORIGINS[0].into()],
+    };
     let clients = root().join("testing/clients");
+    let binary = siege::released_binary()?;
     let mut counts = Counts::default();
-    let outcome = Step::new(python)
-        .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
-        // The other clients' fixtures need what this matrix does not install.
-        .args(["--confcutdir", "wide"])
-        .args(tests)
-        .args(pytest)
-        .folder(&clients)
-        .env("PYTHONPATH", &clients)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("BYWASH_BIN", siege::released_binary()?)
-        .env("BYWASH_WIDE", &wide)
-        .env("BYWASH_WIDE_LARGE", "1")
-        .run_counted(&mut counts);
+    let mut outcome = Ok(());
+    for origin in origins {
+        println!("== over {}", origin.display());
+        let ended = Step::new(&python)
+            .args(["-m", "pytest", "-p", "no:cacheprovider", "-q"])
+            // The other clients' fixtures need what this matrix does not install.
+            .args(["--confcutdir", "wide"])
+            .args(tests)
+            .args(pytest)
+            .folder(&clients)
+            .env("PYTHONPATH", &clients)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("BYWASH_BIN", &binary)
+            .env("BYWASH_WIDE", &wide)
+            .env("BYWASH_WIDE_LARGE", "1")
+            .env("BYWASH_WIDE_ORIGIN", origin)
+            .run_counted(&mut counts);
+        outcome = outcome.and(ended);
+    }
     for line in left_out {
         println!("left out: {line}");
     }
@@ -211,6 +216,32 @@ pub(crate) fn of_gate(cache: &Path) -> Result<PathBuf, Failure> {
     let wide = folder(cache)?;
     python_of_today(&wide)?;
     Ok(wide)
+}
+
+/// Returns the clients of the gate but for those that are not installed.
+pub(crate) fn in_gate(missing: &[&str]) -> String {
+    let there = IN_GATE.into_iter().filter(|name| !missing.contains(name));
+    there.collect::<Vec<_>>().join(";")
+}
+
+/// Builds the program of the gate over Google's storage library for Go.
+pub(crate) fn google_go(cache: &Path) -> Result<(), Failure> {
+    (GOOGLE_GO.run)(&folder(cache)?)
+}
+
+/// Installs the program of the gate over Google's storage library for Java.
+pub(crate) fn google_java(cache: &Path) -> Result<(), Failure> {
+    (GOOGLE_JAVA_PROGRAM.run)(&folder(cache)?)
+}
+
+/// Google's command line is in no registry: it is used where it is installed.
+fn gcloud() -> Result<(), Failure> {
+    match Step::new("gcloud").args(["--version"]).succeeds() {
+        true => Ok(()),
+        false => Err(Failure::Missing(
+            "install Google's command line, gcloud".to_owned(),
+        )),
+    }
 }
 
 fn python_of_today(wide: &Path) -> Result<(), Failure> {
@@ -258,7 +289,9 @@ fn go_programs(wide: &Path, name: &str, lists: &[(&str, &str)]) -> Result<(), Fa
         let wanted = format!("{name} of {} and {}", modules_digest?, program_digest?);
         install::make_once(&folder, &wanted, || {
             Step::new(&go)
-                .args(["build", "-modfile", modules, "-o"])
+                // Without the parts of Google's library that only gRPC uses, of which the program has none.
+                .args(["build", "-tags", "disable_grpc_modules"])
+                .args(["-ldflags=-s -w", "-modfile", modules, "-o"])
                 .args([&folder.join("program")])
                 .args(["."])
                 .env("CGO_ENABLED", "0")
@@ -317,50 +350,6 @@ fn javascript(wide: &Path, name: &str) -> Result<(), Failure> {
     })
 }
 
-fn java(wide: &Path, programs: &[(&str, &str, &str)]) -> Result<(), Failure> {
-    for &(name, source, version) in programs {
-        let folder = wide.join("java").join(name);
-        let source = sources().join("java").join(source);
-        let program = source.join("Objects.java");
-        let wanted = format!("SDK {version} and {}", install::sha256(&program)?);
-        install::make_once(&folder, &wanted, || {
-            jars(&source, &folder, &[("sdk", version)])?;
-            Step::new("javac")
-                .args(["-d", "classes", "-cp", "jars/*"])
-                .args([&program])
-                .folder(&folder)
-                .run()
-        })?;
-    }
-    Ok(())
-}
-
-/// Copies what a `pom.xml` asks for into the folder `jars`.
-fn jars(source: &Path, folder: &Path, properties: &[(&str, &str)]) -> Result<(), Failure> {
-    let properties = properties
-        .iter()
-        .map(|(name, value)| format!("-D{name}={value}"));
-    Step::new("mvn")
-        .args(["-q", "-B", "-Dstyle.color=never", "-f"])
-        .args([&source.join("pom.xml")])
-        .args(properties)
-        .args(["dependency:copy-dependencies"])
-        .args([format!(
-            "-DoutputDirectory={}",
-            folder.join("jars").display()
-        )])
-        .run()
-}
-
-fn spark(wide: &Path, name: &str, versions: SparkVersions) -> Result<(), Failure> {
-    let folder = wide.join("java").join(name);
-    let wanted = versions.map(|(_, version)| version).join(" ");
-    install::make_once(&folder, &wanted, || {
-        jars(&sources().join("java/spark"), &folder, &versions)
-    })?;
-    python(wide, name, &format!("requirements-{name}.txt"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,9 +369,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_googles_storage_is_six_installations() {
+    fn clients_of_googles_storage_are_eight_installations() {
         let names = INSTALLS.iter().filter(|install| install.is_of_gcs());
-        assert_eq!(names.count(), 6);
+        assert_eq!(names.count(), 8);
+    }
+
+    #[test]
+    fn clients_that_are_not_installed_are_not_chosen() {
+        assert!(in_gate(&[]).contains(GO_CLIENT));
+        assert!(!in_gate(&[GO_CLIENT]).contains(GO_CLIENT));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-"""Fixtures of the wide matrix: one server over a folder or versitygw, and each client with a home of its own; and its table of results."""
+"""Fixtures of the wide matrix: one server over a folder, moto or versitygw, and each client with a home of its own; and its table of results."""
 
 import collections
 import os
 
 import pytest
-from harness import Bywash, Versitygw
+from harness import Bywash, Moto, Versitygw
 
 BUCKET = "wide"
 # Names of the clients that run, separated by semicolons; all without it.
@@ -25,18 +25,21 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left_out)
 
 
-# The origin of the bucket: a folder, or `versitygw`.
+# The origin of the bucket: `folder`, `moto`, or `versitygw`.
 ORIGIN = os.environ.get("BYWASH_WIDE_ORIGIN", "folder")
+S3 = {"moto": Moto, "versitygw": Versitygw}
 
 
 @pytest.fixture(scope="session")
 def wide(tmp_path_factory):
     """A server with credentials and a bucket over the origin."""
     folder = tmp_path_factory.mktemp("wide")
-    origin = Versitygw(folder) if ORIGIN == "versitygw" else None
+    origin = S3[ORIGIN](folder) if ORIGIN in S3 else None
     if origin:
         origin.s3.create_bucket(Bucket=BUCKET)
-        server = Bywash(folder, f"s3://{BUCKET}", env=origin.environment())
+        # moto ignores conditions of deletes.
+        heeds = {"AWS_CONDITIONAL_DELETE": "etag"} if ORIGIN == "versitygw" else {}
+        server = Bywash(folder, f"s3://{BUCKET}", env=origin.environment() | heeds)
     else:
         server = Bywash(folder)
         server.s3.create_bucket(Bucket=BUCKET)
@@ -62,6 +65,7 @@ def client(request, wide, versions, tmp_path, record_property):
         missing(f"{name} is not installed; `cargo xtask clients --wide` prints the reason")
     record_property("client", name)
     client = kind(wide, BUCKET, tmp_path)
+    client.origin = ORIGIN
     client.s3 = wide.s3
     if name not in versions:
         versions[name] = client.version()

@@ -8,7 +8,7 @@ from harness import MIB, error, file_sha256, keys, payload, sha256
 from test_wide_objects import body_of, key, many  # noqa: F401
 
 clients = pytest.mark.parametrize("client", GOOGLE.items(), ids=GOOGLE, indirect=True)
-conditional = {name: kind for name, kind in GOOGLE.items() if hasattr(kind, "write")}
+conditional = {name: kind for name, kind in GOOGLE.items() if getattr(kind, "write", None)}
 # 200 MiB by `cargo xtask clients --wide`, which sets it.
 SIZES = [0, 1, 4 * MIB, 20 * MIB, *([200 * MIB] if os.environ.get("BYWASH_WIDE_LARGE") else [])]
 
@@ -39,7 +39,15 @@ def test_transfer_managers(client, key, tmp_path):  # noqa: F811
     """Parts that are composed, and ranges at the same time."""
     body = payload(40 * MIB)
     (tmp_path / "file").write_bytes(body)
-    (client.parts if client.has_parts else client.upload)(tmp_path / "file", key)
+    send = client.parts if client.has_parts else client.upload
+    before = set(keys(client.s3, client.bucket))
+    if client.deletes_generations and client.origin == "moto":
+        # The object is composed. Its parts stay: moto would delete whatever has their names.
+        with pytest.raises(AssertionError, match="aws_conditional_delete"):
+            send(tmp_path / "file", key)
+    else:
+        send(tmp_path / "file", key)
+        assert set(keys(client.s3, client.bucket)) - before == {key}
     assert sha256(body_of(client, key)) == sha256(body)
     (client.pieces if client.has_pieces else client.get)(key, tmp_path / "back")
     assert file_sha256(tmp_path / "back") == sha256(body)

@@ -2,13 +2,15 @@
 
 import concurrent.futures
 import hashlib
+import os
 
 import pytest
 from adapters import OBJECTS
 from harness import MIB, error, file_sha256, keys, payload, sha256
 
 clients = pytest.mark.parametrize("client", OBJECTS.items(), ids=OBJECTS, indirect=True)
-NAMES = 1200
+# 10,000 by `cargo xtask clients --wide`, which sets it.
+NAMES = 10_000 if os.environ.get("BYWASH_WIDE_LARGE") else 1200
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def key(request):
 @pytest.fixture(scope="session")
 def many(wide):
     """More keys than one page of a listing has."""
-    names = [f"many/deep/name-{number:04}" for number in range(NAMES)]
+    names = [f"many/deep/name-{number:05}" for number in range(NAMES)]
     with concurrent.futures.ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda name: wide.s3.put_object(Bucket="wide", Key=name, Body=b"x"), names))
     return names
