@@ -27,7 +27,7 @@ fn program(binary: PathBuf, seed: u64) -> Result<Step, Failure> {
 }
 
 /// Load of a soak of processes.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ClusterLoad {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 3)]
@@ -38,22 +38,22 @@ pub(crate) struct ClusterLoad {
     /// Clients of the cluster, each with one operation at a time.
     #[arg(long, default_value_t = 24)]
     clients: u64,
-    /// For the cluster: stop the leader of an etcd of three members again and again, instead of drawn faults.
-    #[arg(long)]
-    leaders: bool,
+    /// Faults of the cluster: `drawn` from the seed, `none`, or one scenario again and again, such as `stopped-leaders` (of an etcd of
+    /// three members), `revoked` or `islands`.
+    #[arg(long, default_value = "drawn")]
+    faults: String,
 }
 
 /// Runs so many operations through random nodes of the released program under faults.
-pub(crate) fn soak(ops: u64, load: ClusterLoad, seed: u64) -> Result<(), Failure> {
-    let leaders = load.leaders.then_some("--leaders");
+pub(crate) fn soak(ops: u64, load: &ClusterLoad, seed: u64) -> Result<(), Failure> {
     program(released_binary()?, seed)?
         .args([
             format!("--ops={ops}"),
             format!("--nodes={}", load.nodes),
             format!("--rate={}", load.rate),
             format!("--clients={}", load.clients),
+            format!("--faults={}", load.faults),
         ])
-        .args(leaders)
         .run()
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &SoakArgs) -> Result<(), Failure> {
         }
         Soaked::Cluster => {
             let seed = seed.unwrap_or_else(drawn);
-            cluster::soak(ops.unwrap_or(100_000), args.load, seed)
+            cluster::soak(ops.unwrap_or(100_000), &args.load, seed)
         }
         Soaked::ClusterRules => soak_cluster_rules(ops.unwrap_or(10_000), seed),
         Soaked::Gcs => soak_gcs(ops.unwrap_or(10_000), seed),

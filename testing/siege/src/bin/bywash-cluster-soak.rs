@@ -1,4 +1,4 @@
-//! Runs the judged soak of a cluster: `bywash-cluster-soak --binary PATH --etcd PATH [--seed N] [--ops N] [--leaders] [--controls]`.
+//! Runs the judged soak of a cluster: `bywash-cluster-soak --binary PATH --etcd PATH [--seed N] [--ops N] [--faults KIND] [--controls]`.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use bywash_siege::CaseError;
 use bywash_siege::cluster::controls::{CONTROLS, run_control, strangers};
 use bywash_siege::cluster::{Faults, Plan, run};
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 
 /// Soaks a cluster of real processes and judges each result
 #[derive(Debug, Parser)]
@@ -30,9 +30,9 @@ struct Args {
     /// Clients, each with one operation at a time
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     clients: u64,
-    /// Stop the leader of an etcd of three members again and again, instead of drawn faults
-    #[arg(long)]
-    leaders: bool,
+    /// Faults: drawn from the seed, none, or one scenario again and again
+    #[arg(long, value_enum, default_value = "drawn")]
+    faults: Faults,
     /// Nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
     nodes: u64,
@@ -77,19 +77,12 @@ async fn soak(args: &Args) -> Result<bool, CaseError> {
         rate: args.rate,
         clients: args.clients,
         nodes: args.nodes as usize,
+        faults: args.faults,
         ..Plan::new(
             absolute(&args.binary),
             Some(absolute(&args.etcd)),
             args.seed,
         )
-    };
-    let plan = match args.leaders {
-        true => Plan {
-            faults: Faults::StoppedLeaders,
-            etcd_members: 3,
-            ..plan
-        },
-        false => plan,
     };
     let (seed, ops, nodes) = (args.seed, args.ops, args.nodes);
     println!("seed {seed}: {ops} operations at {nodes} nodes");
@@ -97,9 +90,11 @@ async fn soak(args: &Args) -> Result<bool, CaseError> {
     println!("{report}");
     if report.violation.is_some() {
         let (rate, clients) = (args.rate, args.clients);
-        let leaders = if args.leaders { " --leaders" } else { "" };
+        let faults = args.faults.to_possible_value();
+        let faults = faults.map_or_else(String::new, |of| of.get_name().to_owned());
         println!(
-            "repeat it: cargo xtask soak cluster --seed {seed} --ops {ops} --nodes {nodes} --rate {rate} --clients {clients}{leaders}"
+            "repeat it: cargo xtask soak cluster --seed {seed} --ops {ops} --nodes {nodes} --rate {rate} --clients {clients} \
+             --faults {faults}"
         );
     }
     Ok(report.violation.is_none())

@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(8);
 const LEADER_STOP: Duration = Duration::from_secs(8);
 
 /// Which faults happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Faults {
     /// Of all kinds, drawn from the seed.
     Drawn,
@@ -60,6 +60,15 @@ impl Faults {
     /// Returns whether clients begin when all shards are held.
     pub(super) fn needs_authority(self) -> bool {
         self != Self::Drawn
+    }
+
+    /// Returns the members that etcd needs.
+    #[must_use]
+    pub fn etcd_members(self) -> usize {
+        match self {
+            Self::StoppedLeaders => 3,
+            _ => 1,
+        }
     }
 
     /// Returns whether a request may take as long as several requests to the origin.

@@ -45,8 +45,6 @@ pub struct Plan {
     pub binary: PathBuf,
     /// etcd's program; `None` for nodes that do not know each other.
     pub etcd: Option<PathBuf>,
-    /// Members of etcd.
-    pub etcd_members: usize,
     pub seed: u64,
     /// Operations of all clients together.
     pub ops: u64,
@@ -75,7 +73,6 @@ impl Plan {
         Self {
             binary,
             etcd,
-            etcd_members: 1,
             seed,
             ops: 10_000,
             rate: 400,
@@ -130,7 +127,9 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
     };
     let cluster = Cluster::start(
         folder.path(),
-        plan.etcd.as_deref().map(|etcd| (etcd, plan.etcd_members)),
+        plan.etcd
+            .as_deref()
+            .map(|etcd| (etcd, plan.faults.etcd_members())),
         &setup,
         (plan.nodes, origin),
     );
