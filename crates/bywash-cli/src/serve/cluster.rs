@@ -193,7 +193,7 @@ impl RunningNode {
     /// returns.
     pub(super) async fn refused(node: Option<&Self>) -> Failure {
         match node {
-            Some(node) => refused(&node.node.refused().await),
+            Some(node) => refused(&*node.node.refused().await),
             None => std::future::pending().await,
         }
     }
