@@ -15,6 +15,8 @@ use crate::peers::install::{done, go_program};
 use crate::peers::serve::{ACCESS_KEY, BUCKET, MEMORY_BYTES, SECRET_KEY, free_address, listening};
 
 /// Version that is installed by Go if it is missing.
+/// Max time of a request beside the measured ones.
+const START: Duration = Duration::from_secs(20);
 const FAKE_GCS: &str = "github.com/fsouza/fake-gcs-server@v1.56.1";
 
 /// A running server.
@@ -94,7 +96,7 @@ impl Server {
 
     /// Deletes all objects, so that rounds do not fill the disk.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
-        let client = reqwest::Client::new();
+        let client = client()?;
         let objects = format!("http://{}/storage/v1/b/{BUCKET}/o", self.gcs);
         let list = client.get(&objects).send().await?.error_for_status()?;
         let list: Value = serde_json::from_slice(&list.bytes().await?)?;
@@ -131,7 +133,7 @@ async fn access_token(server: SocketAddr) -> Result<String, Failure> {
         "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion={}",
         token(&claims)
     );
-    let given = reqwest::Client::new()
+    let given = client()?
         .post(format!("http://{server}/token"))
         .header("Content-Type", "application/x-www-form-urlencoded")
         .body(form)
@@ -141,4 +143,9 @@ async fn access_token(server: SocketAddr) -> Result<String, Failure> {
     let given: Value = serde_json::from_slice(&given.bytes().await?)?;
     let token = given["access_token"].as_str();
     Ok(token.ok_or("the token endpoint gave no token")?.to_owned())
+}
+
+/// A client of requests that take no time.
+fn client() -> Result<reqwest::Client, Failure> {
+    Ok(reqwest::Client::builder().timeout(START).build()?)
 }

@@ -501,6 +501,7 @@ async fn uploads_in_parts_are_those_of_the_s3_endpoint() {
     let id = begun.tag("UploadId").unwrap();
     let part = format!("/folder/key?partNumber=1&uploadId={id}");
     let stored = server.send("PUT", &part, &[], b"bytes").await.expect(200);
+    assert_eq!(stored.header("x-goog-hash"), Some("crc32c=0G6ckg=="));
     let e_tag = stored.header("etag").unwrap();
     let parts = s3
         .get(&format!("/folder/key?uploadId={id}"), &[])

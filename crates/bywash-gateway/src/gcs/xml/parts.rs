@@ -109,8 +109,14 @@ pub(super) async fn put(
         modified: Utc::now(),
     };
     let e_tag = format!("\"{}\"", part.client_e_tag());
+    // Google's Python client requires it.
+    let checksum = part.checksum.as_ref();
+    let hash = checksum.map(|checksum| format!("crc32c={}", checksum.value));
     uploads.keep_part(target, number, part).await?;
     let mut response = Response::new(Body::empty());
+    if let Some(Ok(hash)) = hash.map(HeaderValue::try_from) {
+        response.headers_mut().insert("x-goog-hash", hash);
+    }
     if let Ok(e_tag) = HeaderValue::try_from(e_tag) {
         response.headers_mut().insert(ETAG, e_tag);
     }
