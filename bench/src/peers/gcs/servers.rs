@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bywash_support::account::{EMAIL, PEM, token};
 use bywash_support::process::BywashProcess;
@@ -14,9 +14,9 @@ use crate::Failure;
 use crate::peers::install::{done, go_program};
 use crate::peers::serve::{ACCESS_KEY, BUCKET, MEMORY_BYTES, SECRET_KEY, free_address, listening};
 
-/// Version that is installed by Go if it is missing.
 /// Max time of a request beside the measured ones.
-const START: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// Version that is installed by Go if it is missing.
 const FAKE_GCS: &str = "github.com/fsouza/fake-gcs-server@v1.56.1";
 
 /// A running server.
@@ -147,5 +147,5 @@ async fn access_token(server: SocketAddr) -> Result<String, Failure> {
 
 /// A client of requests that take no time.
 fn client() -> Result<reqwest::Client, Failure> {
-    Ok(reqwest::Client::builder().timeout(START).build()?)
+    Ok(reqwest::Client::builder().timeout(MAX_WAIT).build()?)
 }

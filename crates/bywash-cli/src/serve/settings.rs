@@ -161,8 +161,6 @@ impl Settings {
             arg.or(file).unwrap_or_else(|| default.to_owned())
         };
         let buckets = buckets(&args.origins, file.bucket)?;
-        let keys = keys(file.key, &access, &buckets)?;
-        let gcs_accounts = accounts(file.gcs_account, &access, &buckets)?;
         let per_address = positive(
             "--max-connections-per-address",
             args.max_connections_per_address
@@ -207,9 +205,9 @@ impl Settings {
                 &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR),
             )?,
             metrics_addr: metrics_address(args.metrics_addr.or(file.metrics_addr))?,
+            keys: keys(file.key, &access, &buckets)?,
+            gcs_accounts: accounts(file.gcs_account, &access, &buckets)?,
             access,
-            keys,
-            gcs_accounts,
             transport,
             retention: DatabaseRetention::parse(
                 args.no_history || file.no_history,
