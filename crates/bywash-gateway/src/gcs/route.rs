@@ -254,82 +254,58 @@ mod tests {
     #[test]
     fn paths_name_operations_buckets_and_objects() {
         use Operation::*;
-        for (method, uri, operation, bucket, object) in [
-            ("GET", "/storage/v1/b?project=p", ListBuckets, "", ""),
-            ("POST", "/storage/v1/b", InsertBucket, "", ""),
-            ("POST", "/batch/storage/v1", Batch, "", ""),
-            ("GET", "/storage/v1/b/data", GetBucket, "data", ""),
-            ("DELETE", "/storage/v1/b/data", DeleteBucket, "data", ""),
-            ("PATCH", "/storage/v1/b/data", PatchBucket, "data", ""),
-            ("PUT", "/storage/v1/b/data", PatchBucket, "data", ""),
+        for (request, operation, name) in [
+            ("GET /storage/v1/b?project=p", ListBuckets, ""),
+            ("POST /storage/v1/b", InsertBucket, ""),
+            ("POST /batch/storage/v1", Batch, ""),
+            ("GET /storage/v1/b/data", GetBucket, "data"),
+            ("DELETE /storage/v1/b/data", DeleteBucket, "data"),
+            ("PATCH /storage/v1/b/data", PatchBucket, "data"),
+            ("PUT /storage/v1/b/data", PatchBucket, "data"),
             (
-                "GET",
-                "/storage/v1/b/data/storageLayout?alt=json",
+                "GET /storage/v1/b/data/storageLayout?alt=json",
                 GetStorageLayout,
                 "data",
-                "",
             ),
-            ("GET", "/storage/v1/b/data/o", ListObjects, "data", ""),
+            ("GET /storage/v1/b/data/o", ListObjects, "data"),
+            ("GET /storage/v1/b/data/o/a%2Fb", GetObject, "data:a/b"),
             (
-                "GET",
-                "/storage/v1/b/data/o/a%2Fb",
-                GetObject,
-                "data",
-                "a/b",
-            ),
-            (
-                "GET",
-                "/storage/v1/b/data/o/a%2Fb%20c?alt=media",
+                "GET /storage/v1/b/data/o/a%2Fb%20c?alt=media",
                 ReadObject,
-                "data",
-                "a/b c",
+                "data:a/b c",
             ),
             (
-                "GET",
-                "/download/storage/v1/b/data/o/a+b",
+                "GET /download/storage/v1/b/data/o/a+b",
                 ReadObject,
-                "data",
-                "a+b",
+                "data:a+b",
             ),
+            ("DELETE /storage/v1/b/data/o/x", DeleteObject, "data:x"),
             (
-                "DELETE",
-                "/storage/v1/b/data/o/x",
-                DeleteObject,
-                "data",
-                "x",
-            ),
-            (
-                "POST",
-                "/upload/storage/v1/b/data/o?uploadType=media&name=x%2Fy",
+                "POST /upload/storage/v1/b/data/o?uploadType=media&name=x%2Fy",
                 Insert,
-                "data",
-                "x/y",
+                "data:x/y",
             ),
             (
-                "POST",
-                "/upload/storage/v1/b/data/o?uploadType=resumable",
+                "POST /upload/storage/v1/b/data/o?uploadType=resumable",
                 StartSession,
                 "data",
-                "",
             ),
             (
-                "POST",
-                "/resumable/upload/storage/v1/b/data/o?uploadType=resumable",
+                "POST /resumable/upload/storage/v1/b/data/o?uploadType=resumable",
                 StartSession,
                 "data",
-                "",
             ),
             (
-                "POST",
-                "/upload/storage/v1/b/data/o?uploadType=resumable&upload_id=1",
+                "POST /upload/storage/v1/b/data/o?uploadType=resumable&upload_id=1",
                 Session,
                 "data",
-                "",
             ),
         ] {
+            let (method, uri) = request.split_once(' ').unwrap();
+            let (bucket, object) = name.split_once(':').unwrap_or((name, ""));
             let route = find(method, uri).unwrap();
             let found = (route.operation, &*route.bucket, &*route.object);
-            assert_eq!(found, (operation, bucket, object), "{method} {uri}");
+            assert_eq!(found, (operation, bucket, object), "{request}");
         }
         let copy = find("POST", "/storage/v1/b/a/o/x%2Fy/rewriteTo/b/c/o/z").unwrap();
         assert_eq!(copy.operation, Rewrite);
