@@ -4,9 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use bywash::cluster::{CurrentVersion, PeerRead};
-use futures::stream::BoxStream;
+use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 
 use crate::message::{PeerRequest, PeerResponse};
 use crate::names::{Boot, NodeId};
@@ -67,7 +65,7 @@ pub trait PeerTransport: Debug + Send + Sync {
         wanted: &PeerRead,
         peek: bool,
         patience: Duration,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError>;
+    ) -> Result<PeerBody, PeerError>;
 }
 
 /// Serves requests of other nodes.
@@ -82,12 +80,8 @@ pub trait PeerService: Debug + Send + Sync {
 
     /// Returns bytes for another node: from memory, the disk tier or the origin, never from a third node. `peek`: only those in
     /// memory.
-    async fn read(
-        &self,
-        from: NodeId,
-        wanted: PeerRead,
-        peek: bool,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError>;
+    async fn read(&self, from: NodeId, wanted: PeerRead, peek: bool)
+    -> Result<PeerBody, PeerError>;
 
     /// Returns whether a request for this registration may be served: it is the current one of this process.
     fn is_current(&self, boot: Boot) -> bool;

@@ -22,15 +22,18 @@ pub(crate) enum BlockKind {
     Readahead,
     /// Of a program that embeds the engine ([`crate::Engine::scratch`]); not of an object.
     Scratch,
+    /// Of a stripe that another node of the cluster owns.
+    Foreign,
 }
 
 impl BlockKind {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Data,
         Self::Small,
         Self::Footer,
         Self::Readahead,
         Self::Scratch,
+        Self::Foreign,
     ];
 
     /// Returns its name in counters.
@@ -41,6 +44,7 @@ impl BlockKind {
             Self::Footer => "footer",
             Self::Readahead => "readahead",
             Self::Scratch => "scratch",
+            Self::Foreign => "foreign",
         }
     }
 
@@ -55,6 +59,7 @@ impl BlockKind {
         let priority = match self {
             Self::Footer => Priority::High,
             Self::Data | Self::Small | Self::Readahead | Self::Scratch => Priority::Normal,
+            Self::Foreign => Priority::Low,
         };
         let keep = match self {
             Self::Scratch => Keep::OnlyCopy,

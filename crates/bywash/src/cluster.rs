@@ -12,7 +12,7 @@ mod status;
 mod turn;
 mod waits;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +113,24 @@ pub struct PeerRead {
     pub size: u64,
     /// The bytes, within one stripe.
     pub range: Range<u64>,
+    /// Time since the reading node last knew this version as the current one; `None` if it knows another one by now.
+    pub age: Option<Duration>,
+}
+
+/// Bytes of another node.
+pub struct PeerBody {
+    /// Requests of other nodes for these bytes at that node in the last second: the fewest that one of their blocks had.
+    pub rate: u32,
+    /// The bytes, in order.
+    pub bytes: BoxStream<'static, Result<Bytes>>,
+}
+
+impl Debug for PeerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerBody")
+            .field("rate", &self.rate)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The other nodes, as places to load blocks from.
@@ -123,9 +141,9 @@ pub trait Peers: Debug + Send + Sync {
 
     /// Requests bytes from the node that owns their stripe, or had it before. `None` if this node owns it, or no other node
     /// responds in time: the origin is then asked. A stream that fails or ends early is continued at the origin.
-    async fn read(&self, wanted: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>>;
+    async fn read(&self, wanted: PeerRead) -> Option<PeerBody>;
 
-    /// Returns whether this node owns the stripe with the byte `at`. Blocks of other nodes' stripes are evicted first.
+    /// Returns whether this node owns the stripe with the byte `at`. Blocks of other nodes' stripes take an eighth of the memory.
     fn is_own(&self, bucket: &str, path: &Path, at: u64) -> bool;
 }
 

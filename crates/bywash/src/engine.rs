@@ -312,6 +312,7 @@ impl Engine {
             status.peer_bytes += counted.peer_bytes;
             status.served_bytes += counted.peer_served_bytes;
         }
+        status.heated = self.shared.foreign.heated();
         Some(status)
     }
 

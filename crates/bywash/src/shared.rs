@@ -22,7 +22,8 @@ use crate::origin::interface::{Capability, Origin};
 use crate::origin::metered::Metered;
 use crate::read::{
     AbandonedMemory, DownloadFlights, FileDownloadQueues, FileDownloads, FlightResult,
-    LatencyWindow, Loans, ReadaheadBudget, SequentialDetector, SingleFlight,
+    ForeignBlocks, LatencyWindow, Loans, PeerDemand, ReadaheadBudget, SequentialDetector,
+    SingleFlight,
 };
 use crate::retry::{BucketRetry, RetryPolicy};
 use crate::spill::SpillRouter;
@@ -80,6 +81,10 @@ pub(crate) struct EngineShared {
     pub(crate) stores: AtomicU32,
     /// The cluster that it belongs to.
     pub(crate) cluster: Option<Cluster>,
+    /// Blocks of other nodes' stripes.
+    pub(crate) foreign: ForeignBlocks,
+    /// Requests of other nodes, in a cluster.
+    pub(crate) demand: Option<PeerDemand>,
 }
 
 impl EngineShared {

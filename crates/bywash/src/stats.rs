@@ -93,7 +93,8 @@ pub struct PoolStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStats {
     /// By kind: `data`, `small` (objects of one block), `footer` (read by requests for the end of an object alone), `readahead`
-    /// (loaded beyond the ranges requested), by the read that loaded the block; `scratch`, blocks of [`crate::Engine::scratch`].
+    /// (loaded beyond the ranges requested), by the read that loaded the block; `scratch`, blocks of [`crate::Engine::scratch`];
+    /// `foreign`, blocks of stripes that other nodes of the cluster own.
     pub kinds: BTreeMap<&'static str, KindStats>,
     /// By name of the bucket.
     pub buckets: BTreeMap<String, BucketMemory>,

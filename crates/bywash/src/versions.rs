@@ -64,6 +64,8 @@ pub(crate) struct KnownObjects {
     /// Number of writes that ended, by hash of bucket and key. Locked while a response is recorded or dropped.
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
+    /// When the tables were made.
+    created: Instant,
     /// Charge for the part of both tables' bounds above [`MAX_UNCHARGED_TABLE_BYTES`]. Locked while the bounds
     /// change.
     charge: Mutex<Option<Reservation>>,
@@ -78,6 +80,7 @@ impl KnownObjects {
             charge: Mutex::new(None),
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher: RandomState::default(),
+            created: Instant::now(),
         };
         objects.resize(pool, u64::MAX);
         objects
@@ -290,15 +293,7 @@ impl Versions {
         let superseded = old.as_ref().is_some_and(|old| old.validated > stamp.at)
             || self.is_absent_since(&meta.location, stamp.at);
         let version = match old.map(|old| old.version) {
-            Some(old)
-                if old.matches(&meta)
-                    && old.is_of_same_write(&meta)
-                    && old.attributes == attributes
-                    && old.tags == tags
-                    && !old.is_partial() =>
-            {
-                old
-            }
+            Some(old) if old.matches(&meta) && old.is_described_by(&meta, &attributes, tags) => old,
             Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes, tags)),
             _ => Arc::new(Version::new(self.store, meta, attributes, tags)),
         };
@@ -313,21 +308,42 @@ impl Versions {
         version
     }
 
-    /// Returns the version with this ETag, which is strong, and length: the known one, or a new one in its place.
-    pub(crate) fn record_partial(&self, meta: ObjectMeta) -> Arc<Version> {
+    /// Returns the version with this ETag, which is strong, and length: the known one, or a new one in its place. Another node
+    /// has known it as the current one `age` ago; `None`: no longer. As for [`Self::record`], nothing replaces what was
+    /// confirmed later: then there is no such version.
+    pub(crate) fn record_partial(
+        &self,
+        meta: ObjectMeta,
+        age: Option<Duration>,
+    ) -> Option<Arc<Version>> {
         let path = meta.location.clone();
         let _writes = self.lock_of(&path).lock();
-        let known = self.known_object(&path).map(|known| known.version);
-        if let Some(known) = known.filter(|known| known.matches(&meta)) {
-            return known;
+        let known = self.known_object(&path);
+        if let Some(known) = known.as_ref().filter(|known| known.version.matches(&meta)) {
+            return Some(Arc::clone(&known.version));
+        }
+        // Nothing is known from before the start of the engine.
+        let earliest = self.objects.created;
+        let confirmed = Instant::now().checked_sub(age?).unwrap_or(earliest);
+        let confirmed = confirmed.max(earliest);
+        let superseded = known.is_some_and(|known| known.validated > confirmed)
+            || self.is_absent_since(&path, confirmed);
+        if superseded {
+            return None;
         }
         let version = Arc::new(Version::partial(self.store, meta));
         self.absent().remove_if(self.store, &path, |_| true);
         self.known().insert(Known {
             version: Arc::clone(&version),
-            confirmed: Instant::now(),
+            confirmed,
         });
-        version
+        Some(version)
+    }
+
+    /// Returns how long ago `version` was recorded as the current one; `None` if it is no longer known as that.
+    pub(crate) fn age(&self, version: &Version) -> Option<Duration> {
+        let known = self.known_object(&version.meta.location)?;
+        (known.version.id() == version.id()).then(|| known.validated.elapsed())
     }
 
     /// Returns whether a request sent after `sent_at` found no such object.

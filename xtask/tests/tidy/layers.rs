@@ -215,6 +215,8 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "sequential",
             "latencies",
             "loans",
+            "foreign",
+            "demand",
             "resolution",
             // What reads them.
             "shared_error",

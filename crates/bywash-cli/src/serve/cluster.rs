@@ -4,8 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use bywash::cluster::{Cluster, PeerRead, PeerReadError};
+use bywash::cluster::{Cluster, PeerBody, PeerRead, PeerReadError};
 use bywash::{Engine, Origin, available_memory};
 use bywash_cluster::etcd::{ClusterName, Etcd, EtcdError, EtcdUploads};
 use bywash_cluster::{
@@ -14,7 +13,6 @@ use bywash_cluster::{
     node_id,
 };
 use bywash_gateway::{ClusterUploads, GcsTokenKeys, HmacSeal};
-use futures::stream::BoxStream;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -224,11 +222,7 @@ struct EngineBlocks(Engine);
 
 #[async_trait]
 impl BlockSource for EngineBlocks {
-    async fn read(
-        &self,
-        wanted: PeerRead,
-        peek: bool,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError> {
+    async fn read(&self, wanted: PeerRead, peek: bool) -> Result<PeerBody, PeerError> {
         let bucket = self.0.bucket(&wanted.bucket).ok_or(PeerError::Absent)?;
         bucket
             .serve_peer(&wanted, peek)

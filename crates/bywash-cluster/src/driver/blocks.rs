@@ -8,10 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use bywash::cluster::{PeerRead, Peers};
-use futures::stream::BoxStream;
-use object_store::Result;
+use bywash::cluster::{PeerBody, PeerRead, Peers};
 use object_store::path::Path;
 
 use super::ClusterNode;
@@ -76,11 +73,7 @@ impl ClusterNode {
     }
 
     /// Looks in the memory of the node that owned a stripe before this one.
-    async fn peek(
-        &self,
-        node: NodeId,
-        wanted: &PeerRead,
-    ) -> Option<BoxStream<'static, Result<Bytes>>> {
+    async fn peek(&self, node: NodeId, wanted: &PeerRead) -> Option<PeerBody> {
         let changed = self.core.directory.lock().changed?;
         if boottime().saturating_sub(changed) > WARM {
             return None;
@@ -102,7 +95,7 @@ impl Peers for ClusterNode {
             .saturating_mul(STRIPE_BYTES)
     }
 
-    async fn read(&self, wanted: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>> {
+    async fn read(&self, wanted: PeerRead) -> Option<PeerBody> {
         let view = self.core.buckets.read().get(&wanted.bucket).cloned()?;
         let key = Key::new(Arc::clone(&view.name), wanted.path.as_ref());
         let stripe = wanted.range.start / STRIPE_BYTES;

@@ -3,9 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use bywash::cluster::{CurrentVersion, PeerRead};
-use futures::stream::BoxStream;
+use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 
 use super::ClusterNode;
 use crate::message::{PeerRequest, PeerResponse};
@@ -20,11 +18,7 @@ pub trait BlockSource: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`PeerError::Absent`] if the node does not have them, or has another version; [`PeerError::Busy`] if it has no memory.
-    async fn read(
-        &self,
-        wanted: PeerRead,
-        peek: bool,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError>;
+    async fn read(&self, wanted: PeerRead, peek: bool) -> Result<PeerBody, PeerError>;
 }
 
 impl ClusterNode {
@@ -78,7 +72,7 @@ impl PeerService for ClusterNode {
         from: NodeId,
         wanted: PeerRead,
         peek: bool,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError> {
+    ) -> Result<PeerBody, PeerError> {
         if !self.has_same_settings(from, &wanted.bucket) {
             return Err(PeerError::OtherSettings);
         }

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::cluster::CurrentVersion;
+use bywash::cluster::{CurrentVersion, PeerBody};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use http_body::Frame;
@@ -72,7 +72,7 @@ struct Blocks {
 }
 
 enum Source {
-    Opening(BoxFuture<'static, Result<ByteStream, PeerError>>),
+    Opening(BoxFuture<'static, Result<PeerBody, PeerError>>),
     Open(ByteStream),
     Ended,
 }
@@ -80,13 +80,13 @@ enum Source {
 /// Next result of the service.
 enum Progress {
     Tick,
-    Opened(Result<ByteStream, PeerError>),
+    Opened(Result<PeerBody, PeerError>),
     Item(Option<object_store::Result<Bytes>>),
 }
 
 /// Frames of a block stream. The permit is released with them.
 pub(super) fn block_frames(
-    opening: BoxFuture<'static, Result<ByteStream, PeerError>>,
+    opening: BoxFuture<'static, Result<PeerBody, PeerError>>,
     alive: Duration,
     permit: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Item> + Send {
@@ -121,7 +121,12 @@ impl Blocks {
             }
             match self.progress().await? {
                 Progress::Tick => return Some(self.writer.alive()),
-                Progress::Opened(Ok(stream)) => self.source = Source::Open(stream),
+                Progress::Opened(Ok(found)) => {
+                    self.source = Source::Open(found.bytes);
+                    if found.rate > 0 {
+                        return Some(self.writer.rate(found.rate));
+                    }
+                }
                 Progress::Opened(Err(error)) => {
                     self.source = Source::Ended;
                     return Some(self.writer.refused(error));

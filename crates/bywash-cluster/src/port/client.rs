@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::cluster::{CurrentVersion, PeerRead};
+use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::time::timeout;
@@ -213,7 +213,7 @@ impl PeerTransport for PeerClient {
                     return decoded.filter(all).ok_or(PeerError::Unreachable);
                 }
                 Frame::Refused(error) => return Err(error),
-                Frame::Data(_) | Frame::End(_) | Frame::Failed(_) => {
+                Frame::Data(_) | Frame::Rate(_) | Frame::End(_) | Frame::Failed(_) => {
                     return Err(PeerError::Unreachable);
                 }
             }
@@ -226,15 +226,17 @@ impl PeerTransport for PeerClient {
         wanted: &PeerRead,
         peek: bool,
         patience: Duration,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, PeerError> {
+    ) -> Result<PeerBody, PeerError> {
         let late = |_| PeerError::Unreachable;
         let body = wire::encode_read(wanted, peek).map_err(|_| PeerError::Unreachable)?;
         let sent = timeout(patience, self.send(to, BLOCKS, body)).await;
         let mut frames = sent.map_err(late)??;
+        let mut rate = 0;
         loop {
             let frame = timeout(patience, frames.next()).await.map_err(late)?;
             match frame.map_err(|_| PeerError::Unreachable)? {
                 Frame::Alive => {}
+                Frame::Rate(found) => rate = found,
                 Frame::Data(first) => {
                     let blocks = BlockStream {
                         frames,
@@ -244,7 +246,8 @@ impl PeerTransport for PeerClient {
                         ended: false,
                         stall: self.stall,
                     };
-                    return Ok(blocks.into_stream());
+                    let bytes = blocks.into_stream();
+                    return Ok(PeerBody { rate, bytes });
                 }
                 Frame::Refused(error) => return Err(error),
                 // The node is well, but its origin is not, or it has nothing.
@@ -341,7 +344,7 @@ fn unexpected(frame: Frame) -> StreamError {
     match frame {
         Frame::End(_) => StreamError::Early,
         Frame::Failed(message) => StreamError::Failed(message),
-        Frame::Alive | Frame::Data(_) | Frame::Refused(_) | Frame::Response(_) => {
+        Frame::Alive | Frame::Data(_) | Frame::Rate(_) | Frame::Refused(_) | Frame::Response(_) => {
             StreamError::Order
         }
     }

@@ -19,6 +19,7 @@ const DATA: u8 = 2;
 const END: u8 = 3;
 const REFUSED: u8 = 4;
 const FAILED: u8 = 5;
+const RATE: u8 = 6;
 
 /// A frame of a response's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(super) enum Frame {
     Response(Bytes),
     /// The next bytes of a block stream.
     Data(Bytes),
+    /// Requests a second for the bytes that follow, at the node that owns them; before the first of them.
+    Rate(u32),
     /// The stream has ended after so many bytes. Nothing follows.
     End(u64),
     /// The node does not serve the request. Nothing follows.
@@ -91,6 +94,10 @@ impl FrameWriter {
     pub(super) fn data(&mut self, rest: &mut Bytes) -> [Bytes; 2] {
         let payload = rest.split_to(rest.len().min(MAX_FRAME_BYTES));
         [self.head(DATA, &payload).freeze(), payload]
+    }
+
+    pub(super) fn rate(&mut self, rate: u32) -> Bytes {
+        self.whole(RATE, &rate.to_le_bytes())
     }
 
     pub(super) fn end(&mut self, total: u64) -> Bytes {
@@ -177,6 +184,7 @@ fn parse_head(head: [u8; HEAD_BYTES]) -> Result<(u8, usize, u32), FrameError> {
         ALIVE => length == 0,
         RESPONSE | DATA => (1..=MAX_FRAME_BYTES).contains(&length),
         END => length == 8,
+        RATE => length == 4,
         REFUSED => length == 1,
         FAILED => length <= MAX_FAILURE_BYTES,
         _ => false,
@@ -195,6 +203,10 @@ fn frame(kind: u8, payload: Bytes) -> Result<Frame, FrameError> {
         END => {
             let total = payload.as_ref().try_into().map_err(|_| malformed)?;
             Frame::End(u64::from_le_bytes(total))
+        }
+        RATE => {
+            let rate = payload.as_ref().try_into().map_err(|_| malformed)?;
+            Frame::Rate(u32::from_le_bytes(rate))
         }
         REFUSED => Frame::Refused(refusal(payload.first().copied()).ok_or(malformed)?),
         FAILED => {
@@ -261,6 +273,8 @@ mod tests {
             body.extend_from_slice(&payload);
             frames.push(Frame::Data(payload));
         }
+        body.extend_from_slice(&writer.rate(1 << 20));
+        frames.push(Frame::Rate(1 << 20));
         body.extend_from_slice(&writer.response(b"{}").unwrap());
         frames.push(Frame::Response(Bytes::from_static(b"{}")));
         for error in 1..=5 {
@@ -300,7 +314,8 @@ mod tests {
             (END, 7),
             (REFUSED, 2),
             (FAILED, MAX_FAILURE_BYTES + 1),
-            (6, 0),
+            (RATE, 3),
+            (7, 0),
         ] {
             let frame = FrameWriter::new().whole(kind, &vec![0; length]);
             assert_eq!(read(&frame, 4096), Err(FrameError::Malformed), "{kind}");

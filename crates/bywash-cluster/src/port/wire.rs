@@ -68,6 +68,7 @@ struct ReadRecord {
     size: u64,
     start: u64,
     end: u64,
+    age: Option<Duration>,
     peek: bool,
 }
 
@@ -316,6 +317,7 @@ pub(super) fn encode_read(wanted: &PeerRead, peek: bool) -> Result<Vec<u8>, Unde
         size: wanted.size,
         start: wanted.range.start,
         end: wanted.range.end,
+        age: wanted.age,
         peek,
     };
     Ok(serde_json::to_vec(&record)?)
@@ -333,6 +335,7 @@ pub(super) fn decode_read(bytes: &[u8]) -> Result<(PeerRead, bool), Undecodable>
         e_tag: record.e_tag,
         size: record.size,
         range: record.start..record.end,
+        age: record.age,
     };
     Ok((wanted, record.peek))
 }

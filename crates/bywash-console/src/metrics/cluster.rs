@@ -6,11 +6,16 @@ use bywash::cluster::ClusterStatus;
 
 use super::{Family, counters, gauges, head, sample, seconds};
 
-const COUNTERS: [Family<ClusterStatus>; 5] = [
+const COUNTERS: [Family<ClusterStatus>; 6] = [
     (
         "bywash_cluster_peer_hits_total",
         "Requests for blocks to other nodes that returned them.",
         |s| s.peer_hits,
+    ),
+    (
+        "bywash_cluster_heated_blocks_total",
+        "Blocks of other nodes that became hot: read again while they were here, or often asked for at their owner.",
+        |s| s.heated,
     ),
     (
         "bywash_cluster_peeks_total",

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::cache::BlockCache;
+use super::options::BlockOptions;
 use super::sharded_pins::PinSlot;
 use super::slab::BlockHeader;
 use crate::key::{BlockHandle, BlockKey};
@@ -51,6 +52,13 @@ impl<'a> Pin<'a> {
     pub fn key(&self) -> BlockKey {
         // SAFETY: this is a pin.
         unsafe { self.header.key() }
+    }
+
+    /// Options of the block.
+    #[must_use]
+    pub fn options(&self) -> BlockOptions {
+        // SAFETY: this is a pin.
+        unsafe { self.header.options() }
     }
 
     /// Bytes that evicting the block would free: none while readers of its load hold the frame.
@@ -177,6 +185,13 @@ impl OwnedPin {
     pub fn key(&self) -> BlockKey {
         // SAFETY: this is a pin.
         unsafe { self.header().key() }
+    }
+
+    /// Options of the block.
+    #[must_use]
+    pub fn options(&self) -> BlockOptions {
+        // SAFETY: this is a pin.
+        unsafe { self.header().options() }
     }
 
     /// Returns a handle for pinning the block again without a lookup. Does not keep the block.

@@ -145,6 +145,16 @@ impl BlockHeader {
         )
     }
 
+    /// Options of the block.
+    ///
+    /// # Safety
+    /// The caller holds a pin.
+    pub(crate) unsafe fn options(&self) -> BlockOptions {
+        // SAFETY: pinned, so initialised and not written.
+        self.contents
+            .with(|contents| unsafe { &*contents.cast::<BlockContents>() }.options)
+    }
+
     /// Size of the block's frame in bytes.
     ///
     /// # Safety

@@ -79,6 +79,14 @@ impl BucketShared {
         usable.then_some(version)
     }
 
+    /// Returns how long ago this node knew `version` as the current one; `None` if it knows another one by now.
+    pub(crate) fn age_of(&self, version: &Version) -> Option<Duration> {
+        match self.known(&version.meta.location) {
+            Some((now, true)) => (now.id() == version.id()).then_some(Duration::ZERO),
+            _ => self.versions.age(version),
+        }
+    }
+
     /// Returns whether a read that begins now may take an object for absent without a question.
     pub(crate) fn is_absent(&self, path: &Path) -> bool {
         match (&self.cluster, self.consistency.max_age()) {

@@ -39,6 +39,8 @@ pub struct ClusterStatus {
     pub peeks: u64,
     /// Peeks that returned blocks.
     pub peek_hits: u64,
+    /// Blocks of other nodes' stripes that became hot: read again while they were here, or often asked for at their owner.
+    pub heated: u64,
     /// Requests to other nodes that ended at the origin, by reason.
     pub fallbacks: BTreeMap<String, u64>,
     /// Bytes of blocks that this node served to other nodes.

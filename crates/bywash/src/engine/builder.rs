@@ -15,7 +15,7 @@ use crate::cgroup::available_memory;
 use crate::cluster::Cluster;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
-use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
+use crate::read::{AbandonedMemory, ForeignBlocks, Loans, PeerDemand, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::shared::EngineShared;
 use crate::spill::SpillRouter;
@@ -272,6 +272,8 @@ impl EngineBuilder {
             spill,
             disk,
             stores: AtomicU32::new(0),
+            foreign: ForeignBlocks::default(),
+            demand: self.cluster.as_ref().map(|_| PeerDemand::default()),
             cluster: self.cluster,
         };
         Ok(Engine {

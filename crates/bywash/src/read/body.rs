@@ -64,6 +64,8 @@ pub(super) struct Body {
     window: Option<ReadaheadWindow>,
     /// The sequential stream that this read continues.
     stream: Option<Stream>,
+    /// In a cluster: this read begins where another one ended.
+    continues: bool,
     /// Created with the first load of this body's own.
     cancel: Option<(CancellationToken, DropGuard)>,
     /// The version, and the load that came with it, which this keeps from being cancelled.
@@ -91,6 +93,7 @@ impl Body {
             next_ahead: first,
             window: resolved.take_window(),
             stream: None,
+            continues: false,
             cancel: None,
             resolved,
         }
@@ -159,6 +162,8 @@ impl Body {
     fn join_stream(&mut self, warm: bool) {
         let (bucket, version) = (&self.bucket, &self.resolved.version);
         let range = self.at..self.end;
+        self.continues =
+            bucket.cluster.is_some() && bucket.sequential.continues(version, range.start);
         let stream = bucket.sequential.record(version, &range, warm, || {
             bucket.engine.readahead.window(bucket.block_size)
         });
@@ -220,6 +225,9 @@ impl Body {
                 continue;
             }
             if let Some(pin) = self.first.take() {
+                let Some(pin) = self.read_again(block, pin) else {
+                    continue;
+                };
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
             // Read ahead for this reader: reaching it is no further use. Held until it is followed if it is still
@@ -231,6 +239,9 @@ impl Body {
             }
             match self.find(block, offset) {
                 Found::Resident(pin) => {
+                    let Some(pin) = self.read_again(block, pin) else {
+                        continue;
+                    };
                     return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
                 }
                 Found::Loading(follower) => {
@@ -255,9 +266,23 @@ impl Body {
         .into())
     }
 
+    /// A block of another node that is here from an earlier read is kept as an own one. `None`: it is to be looked up again.
+    fn read_again(&self, block: u32, pin: OwnedPin) -> Option<OwnedPin> {
+        // A read that continues another may be the first of its part of the block.
+        if self.bucket.cluster.is_none() || self.continues || self.is_own_load(block) {
+            return Some(pin);
+        }
+        let engine = &self.bucket.engine;
+        engine.foreign.read_again(&engine.pool, pin)
+    }
+
+    fn is_own_load(&self, block: u32) -> bool {
+        self.resolved.loaded(block) || self.launched.contains(&block)
+    }
+
     fn find(&self, block: u32, offset: usize) -> Found {
         // A load that was faster than its reader does not make the block more used.
-        let own = self.resolved.loaded(block) || self.launched.contains(&block);
+        let own = self.is_own_load(block);
         let version = &self.resolved.version;
         plan::find(&self.bucket, version, &self.pins, block, offset, own)
     }

@@ -34,7 +34,7 @@ use crate::versions::Version;
 pub(crate) use flights::DownloadFlights;
 use flights::{DownloadFlight, RunningDownload};
 use job::{DownloadJob, close};
-use version::{cached, first_response, get_unconditional, is_current};
+use version::{cached, current_of, first_response, get_unconditional};
 
 /// Default length of one ranged GET: long enough that the cost of a request is small.
 const PART_BYTES: u64 = 8 << 20;
@@ -77,6 +77,8 @@ impl Default for DownloadOptions {
 #[derive(Debug)]
 pub struct Download {
     running: Arc<RunningDownload>,
+    /// The version that was the current one when this caller came. Its bytes are those of the download.
+    version: Arc<Version>,
     /// Shared with other callers of the same download.
     _flight: Option<Arc<DownloadFlight>>,
     /// Another caller began it.
@@ -89,13 +91,13 @@ impl Download {
     /// Returns the metadata of the version being downloaded.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
-        &self.running.version.meta
+        &self.version.meta
     }
 
     /// Returns content headers and user metadata of that version.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
-        &self.running.version.attributes
+        &self.version.attributes
     }
 
     /// Returns the range being downloaded.
@@ -128,11 +130,10 @@ impl Download {
         match self.ended().await {
             Err(error) if is_digest_mismatch(&error) => {
                 let (bucket, options) = &self.again;
-                let then = self.meta();
-                let second = try_begin(bucket, &then.location, options).await?;
-                let now = second.meta();
-                if (now.size, &now.e_tag) != (then.size, &then.e_tag) {
-                    let object = then.location.to_string();
+                let path = &self.meta().location;
+                let second = try_begin(bucket, path, options).await?;
+                if !second.version.is_same(&self.version) {
+                    let object = path.to_string();
                     return Err(EngineError::VersionChanged { object }.into());
                 }
                 second.ended().await
@@ -198,7 +199,11 @@ async fn try_begin(
     path: &Path,
     options: &DownloadOptions,
 ) -> Result<Download> {
-    let download = |running, flight, is_joined| Download {
+    let download = |running: Arc<RunningDownload>,
+                    version: Option<Arc<Version>>,
+                    flight,
+                    is_joined| Download {
+        version: version.unwrap_or_else(|| Arc::clone(&running.version)),
         running,
         _flight: flight,
         is_joined,
@@ -206,7 +211,12 @@ async fn try_begin(
     };
     // Parts are not shared.
     if options.range.is_some() || !options.cached {
-        return Ok(download(run(bucket, path, options).await?, None, false));
+        return Ok(download(
+            run(bucket, path, options).await?,
+            None,
+            None,
+            false,
+        ));
     }
     loop {
         let flight = bucket.downloads.join(path, options.digest);
@@ -217,18 +227,27 @@ async fn try_begin(
         });
         match running.await {
             Ok(running) => {
-                if is_first || is_current(bucket, &running.version).await? {
-                    return Ok(download(running, Some(flight), !is_first));
+                if is_first {
+                    return Ok(download(running, None, Some(flight), false));
+                }
+                if let Some(now) = current_of(bucket, &running.version).await? {
+                    return Ok(download(running, Some(now), Some(flight), true));
                 }
                 bucket.downloads.forget(&flight);
                 // Versions without a validator are never known to be equal: the next flight would not be joined either.
                 if !running.version.cacheable() {
-                    return Ok(download(run(bucket, path, options).await?, None, false));
+                    let running = run(bucket, path, options).await?;
+                    return Ok(download(running, None, None, false));
                 }
             }
             // The request was perhaps sent before the object was written.
             Err(error) if !is_first && matches!(*error, Error::NotFound { .. }) => {
-                return Ok(download(run(bucket, path, options).await?, None, false));
+                return Ok(download(
+                    run(bucket, path, options).await?,
+                    None,
+                    None,
+                    false,
+                ));
             }
             Err(error) => return Err(clone_error(&error)),
         }

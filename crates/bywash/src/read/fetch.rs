@@ -10,7 +10,7 @@ use std::sync::Arc;
 use object_store::{GetResult, Result};
 
 use super::hedged_fetch::HedgedFetch;
-use super::peer_fetch::Places;
+use super::peer_fetch::{NotedRate, Places};
 use super::ranged::{self, is_version_change};
 use crate::retry::{Retries, is_transient, unavailable};
 use crate::shared::BucketShared;
@@ -23,7 +23,7 @@ pub(super) trait Sink: Send {
 
     /// Returns where its bytes may come from.
     fn places(&self) -> Places {
-        Places::All
+        Places::All(NotedRate::default())
     }
 
     /// Returns the first byte not received yet and the end of the range.

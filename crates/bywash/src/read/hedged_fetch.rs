@@ -69,7 +69,7 @@ impl<'a> HedgedFetch<'a> {
         places: Places,
     ) -> Self {
         let stripes = match places {
-            Places::All => peer_fetch::stripes(bucket, version, range.clone()),
+            Places::All(rate) => peer_fetch::stripes(bucket, version, range.clone(), rate),
             Places::Origin => None,
         };
         let permit = match stripes {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,12 +26,35 @@ use crate::versions::Version;
 const PEEK: Duration = Duration::from_millis(50);
 
 /// Where a fetch may get its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Places {
-    /// From other nodes of the cluster, if there are any, or the origin.
-    All,
+    /// From other nodes of the cluster, if there are any, or the origin. Notes how often their owner is asked for them.
+    All(NotedRate),
     /// From the origin: for another node, whose request is never passed on, and for hedged requests.
     Origin,
+}
+
+/// Requests a second for the bytes that arrive, at their owner; 0 for those of the origin, and by default.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NotedRate(Option<Arc<AtomicU32>>);
+
+impl NotedRate {
+    /// Notes the rate of one fetch, in a cluster.
+    pub(super) fn of_fetch(bucket: &BucketShared) -> Self {
+        Self(bucket.cluster.is_some().then(Arc::default))
+    }
+
+    pub(super) fn get(&self) -> u32 {
+        // Relaxed: the task that reads the bytes has noted it.
+        self.0.as_ref().map_or(0, |rate| rate.load(Relaxed))
+    }
+
+    fn note(&self, value: u32) {
+        if let Some(rate) = &self.0 {
+            // Relaxed as above.
+            rate.store(value, Relaxed);
+        }
+    }
 }
 
 /// Returns the bytes of `range` by requests that are sent when the body is polled. `None` if only the origin has them.
@@ -38,6 +62,7 @@ pub(super) fn stripes(
     bucket: &Arc<BucketShared>,
     version: &Arc<Version>,
     range: Range<u64>,
+    rate: NotedRate,
 ) -> Option<RangeBody> {
     let cluster = bucket.cluster.clone()?;
     let stripes = Stripes {
@@ -45,6 +70,7 @@ pub(super) fn stripes(
         bucket: Arc::clone(bucket),
         version: Arc::clone(version),
         cluster,
+        rate,
         at: range.start,
         end: range.end,
     };
@@ -61,6 +87,7 @@ struct Stripes {
     version: Arc<Version>,
     cluster: Cluster,
     e_tag: String,
+    rate: NotedRate,
     at: u64,
     end: u64,
 }
@@ -143,6 +170,7 @@ impl Stripes {
     }
 
     fn queued(&self, until: u64) -> Source {
+        self.rate.note(0);
         let permits = Arc::clone(&self.bucket.fetch_permits);
         Source::Queued {
             permit: async move { permits.acquire_owned().await.ok() }.boxed(),
@@ -172,6 +200,7 @@ impl Stripes {
             e_tag: self.e_tag.clone(),
             size: self.version.meta.size,
             range: self.at..until,
+            age: bucket.age_of(&self.version),
         });
         let mut read = std::pin::pin!(read);
         let begin = || {
@@ -194,8 +223,9 @@ impl Stripes {
         match found {
             Some(body) => {
                 bucket.counters.peer_hit();
+                self.rate.note(body.rate);
                 Source::Peer {
-                    body,
+                    body: body.bytes,
                     until,
                     _wait: wait,
                 }

@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::{BlockOptions, Incomplete, Keep, Load, Priority};
+use bywash_mem::{BlockOptions, Incomplete, Keep, Load};
 use futures::future::join_all;
 use object_store::{GetResult, Result};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fetch::{End, Sink, fetch};
-use super::peer_fetch::Places;
+use super::peer_fetch::{NotedRate, Places};
 use super::ranged;
 use super::shared_error::load_error;
 use crate::disk::DiskVersion;
@@ -64,6 +64,7 @@ impl RangeFetch {
         cancel: CancellationToken,
     ) -> Self {
         Self {
+            places: Places::All(NotedRate::of_fetch(&bucket)),
             bucket,
             version,
             loads: loads.into(),
@@ -71,7 +72,6 @@ impl RangeFetch {
             stored: None,
             cancel,
             unawaited: None,
-            places: Places::All,
         }
     }
 
@@ -112,7 +112,11 @@ impl RangeFetch {
         let fetch = |loads| {
             let (bucket, version) = (Arc::clone(&bucket), Arc::clone(&version));
             let fetch = Self::new(bucket, version, loads, cancel.clone());
-            Self { places, ..fetch }.fetch_absent()
+            let fetch = match places {
+                Places::All(_) => fetch,
+                Places::Origin => fetch.only_from_origin(),
+            };
+            fetch.fetch_absent()
         };
         let (on_disk, absent): (Vec<_>, Vec<_>) = loads
             .into_iter()
@@ -138,8 +142,8 @@ impl RangeFetch {
     /// nodes may wait, does not wait behind one of theirs.
     async fn fetch_absent(mut self) {
         let cluster = self.bucket.cluster.as_ref();
-        let Some(cluster) = cluster.filter(|_| self.places == Places::All && self.first.is_none())
-        else {
+        let is_shared = matches!(self.places, Places::All(_)) && self.first.is_none();
+        let Some(cluster) = cluster.filter(|_| is_shared) else {
             return self.fetch_from_origin().await;
         };
         let block_size = self.bucket.block_size;
@@ -214,21 +218,19 @@ impl RangeFetch {
 }
 
 /// Makes a filled block resident and queues it for the disk tier. `stored`: the name of its version there, if the tier
-/// keeps it.
+/// keeps it. `rate`: requests a second for it at the node that owns it.
 pub(super) fn publish(
     bucket: &BucketShared,
     version: &Version,
     mut load: Load,
     stored: Option<&Arc<DiskVersion>>,
+    rate: u32,
 ) -> Result<(), Incomplete> {
-    let key = load.key();
+    let (engine, key) = (&bucket.engine, load.key());
     let is_foreign = is_foreign(bucket, version, key.block);
     let stored = stored.filter(|_| !is_foreign);
     if is_foreign {
-        load.set_options(BlockOptions {
-            priority: Priority::Low,
-            ..load.options()
-        });
+        load.set_options(engine.foreign.options(rate));
     }
     if stored.is_some() {
         load.set_options(BlockOptions {
@@ -238,15 +240,18 @@ pub(super) fn publish(
     }
     // The waiters have their own pins.
     drop(load.publish()?);
-    if let (Some(stored), Some(disk)) = (stored, &bucket.engine.disk) {
+    if is_foreign {
+        engine.foreign.add(&engine.pool, key);
+    }
+    if let (Some(stored), Some(disk)) = (stored, &engine.disk) {
         disk.keep(stored, key, version.block_len(key.block, bucket.block_size));
     }
     Ok(())
 }
 
-/// Returns whether another node of the cluster owns a block. Here it is evicted before those that this node owns, and does not go to
-/// the disk tier: the nodes' memories and disks together hold more than one of them.
-fn is_foreign(bucket: &BucketShared, version: &Version, block: u32) -> bool {
+/// Returns whether another node of the cluster owns a block. Here it is one of the [`super::foreign`], and does not go to the disk
+/// tier: the nodes' memories and disks together hold more than one of them.
+pub(super) fn is_foreign(bucket: &BucketShared, version: &Version, block: u32) -> bool {
     bucket.cluster.as_ref().is_some_and(|cluster| {
         let at = u64::from(block) * bucket.block_size;
         let path = &version.meta.location;
@@ -271,7 +276,7 @@ fn runs(loads: Vec<Load>) -> Vec<Vec<Load>> {
 
 impl Sink for RangeFetch {
     fn places(&self) -> Places {
-        self.places
+        self.places.clone()
     }
 
     fn missing(&self) -> Range<u64> {
@@ -299,8 +304,18 @@ impl Sink for RangeFetch {
             }
             if let Some(load) = self.loads.pop_front() {
                 self.version.cost.block();
-                publish(&self.bucket, &self.version, load, self.stored.as_ref())
-                    .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?;
+                let rate = match &self.places {
+                    Places::All(rate) => rate.get(),
+                    Places::Origin => 0,
+                };
+                publish(
+                    &self.bucket,
+                    &self.version,
+                    load,
+                    self.stored.as_ref(),
+                    rate,
+                )
+                .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?;
             }
         }
         Ok(true)

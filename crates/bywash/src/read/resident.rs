@@ -103,7 +103,11 @@ impl ResidentObject {
             return None;
         }
         let loan = bucket.engine.loans.lend(version.block_len(block, size))?;
-        let pin = bucket.engine.pool.get(version.key(block))?.into_owned();
+        let mut pin = bucket.engine.pool.get(version.key(block))?.into_owned();
+        if bucket.cluster.is_some() {
+            let engine = &bucket.engine;
+            pin = engine.foreign.read_again(&engine.pool, pin)?;
+        }
         // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
         if self.is_to_be_compared(&range) {
             return None;

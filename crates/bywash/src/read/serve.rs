@@ -12,7 +12,6 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use bywash_mem::{BlockReader, FlightError, Load, OwnedPin, PinScope, Share};
 use chrono::DateTime;
-use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use object_store::{Error, ObjectMeta, Result};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,7 +20,7 @@ use super::plan::{self, Found};
 use super::range_fetch::RangeFetch;
 use super::shared_error::from_load_error;
 use crate::bucket::Bucket;
-use crate::cluster::{PeerRead, PeerReadError};
+use crate::cluster::{PeerBody, PeerRead, PeerReadError};
 use crate::retry::stalled;
 use crate::shared::BucketShared;
 use crate::versions::Version;
@@ -35,11 +34,7 @@ impl Bucket {
     ///
     /// # Errors
     /// [`PeerReadError`]; the other node then asks the origin.
-    pub fn serve_peer(
-        &self,
-        wanted: &PeerRead,
-        peek: bool,
-    ) -> Result<BoxStream<'static, Result<Bytes>>, PeerReadError> {
+    pub fn serve_peer(&self, wanted: &PeerRead, peek: bool) -> Result<PeerBody, PeerReadError> {
         let bucket = self.shared();
         let range = wanted.range.clone();
         if wanted.bucket != bucket.name || range.start >= range.end || range.end > wanted.size {
@@ -48,14 +43,24 @@ impl Bucket {
         let version = version_of(bucket, wanted, peek).ok_or(PeerReadError::Absent)?;
         let size = bucket.block_size;
         let first = (range.start / size) as u32;
-        let mut blocks = first..range.end.div_ceil(size) as u32;
+        let blocks = first..range.end.div_ceil(size) as u32;
         let pool = &bucket.engine.pool;
-        if peek && !blocks.all(|block| pool.contains(version.key(block))) {
+        if peek
+            && !blocks
+                .clone()
+                .all(|block| pool.contains(version.key(block)))
+        {
             return Err(PeerReadError::Absent);
         }
         if pool.is_loading(version.key(first)) && bucket.peer_waits.cover(version.id(), &range) {
             return Err(PeerReadError::Busy);
         }
+        let counts = bucket.engine.demand.as_ref().filter(|_| !peek);
+        let rate = counts.and_then(|demand| {
+            let counted = blocks.map(|block| demand.count(version.key(block)));
+            counted.min()
+        });
+        let rate = rate.unwrap_or(0);
         let served = Served {
             pins: pool.pin_scope(),
             bucket: Arc::clone(bucket),
@@ -70,7 +75,8 @@ impl Bucket {
             let bytes = served.next().await?;
             Ok(bytes.map(|bytes| (bytes, served)))
         });
-        Ok(body.boxed())
+        let bytes = body.boxed();
+        Ok(PeerBody { rate, bytes })
     }
 }
 
@@ -94,13 +100,14 @@ fn version_of(bucket: &BucketShared, wanted: &PeerRead, peek: bool) -> Option<Ar
     if known.is_some() || peek || wanted.e_tag.is_empty() || wanted.e_tag.starts_with("W/") {
         return known;
     }
-    Some(bucket.versions.record_partial(ObjectMeta {
+    let meta = ObjectMeta {
         location: path.clone(),
         last_modified: DateTime::UNIX_EPOCH,
         size: wanted.size,
         e_tag: Some(wanted.e_tag.clone()),
         version: None,
-    }))
+    };
+    bucket.versions.record_partial(meta, wanted.age)
 }
 
 /// A response to another node. Dropping it cancels its loads.

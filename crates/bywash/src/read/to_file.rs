@@ -230,7 +230,7 @@ impl FileJob {
         .await
     }
 
-    /// Returns the file of the download before this one, if it has the current version.
+    /// Returns the file of the download before this one, if it has the bytes of the current version, with the metadata of that.
     async fn finished(&self, active: &ActiveDownload) -> Result<Option<FinishedFile>> {
         let Some(finished) = active.finished() else {
             return Ok(None);
@@ -240,7 +240,10 @@ impl FileJob {
             ..GetOptions::default()
         };
         let now = resolve(&self.bucket, &self.path, &head, None).await?;
-        Ok(now.version.matches(&finished.meta).then_some(finished))
+        Ok(now.version.matches(&finished.meta).then(|| FinishedFile {
+            meta: now.version.meta.clone(),
+            ..finished
+        }))
     }
 
     /// Copies the file of the download before this one, if it has the current version and is as it was written. Else

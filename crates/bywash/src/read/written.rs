@@ -80,7 +80,7 @@ pub(crate) async fn keep_written(
         };
         load.set_options(kind.options());
         write_from(&mut load, payload, u64::from(block) * bucket.block_size);
-        if let Err(error) = publish(bucket, &version, load, stored.as_ref()) {
+        if let Err(error) = publish(bucket, &version, load, stored.as_ref(), 0) {
             tracing::debug!(object = %path, %error, "a written block is not kept");
         }
     }

@@ -90,6 +90,54 @@ async fn forgetting_a_large_version_erases_boundedly_and_dropping_it_erases_all(
     assert_eq!(again.len() as u64, blocks * 4096);
 }
 
+#[tokio::test(start_paused = true)]
+async fn version_that_another_node_names_replaces_none_that_was_confirmed_later() {
+    let pool = BlockPool::new(bywash_mem::PoolConfig::new(64 * MIB)).unwrap();
+    let objects = Arc::new(KnownObjects::new(&pool));
+    let window = Some(Duration::from_secs(60));
+    let versions = Versions::new(pool, objects, 0, MIB, window);
+    let path = Path::from("k");
+    let meta = |tag: &str| ObjectMeta {
+        location: path.clone(),
+        last_modified: chrono::DateTime::UNIX_EPOCH,
+        size: 9,
+        e_tag: Some(format!("\"{tag}\"")),
+        version: None,
+    };
+    let second = |seconds| Some(Duration::from_secs(seconds));
+    let known = || {
+        let (version, _) = versions.get(&path, None)?;
+        version.meta.e_tag.clone()
+    };
+    // Older than the engine, and the first that is known.
+    let first = versions.record_partial(meta("a"), second(1 << 40)).unwrap();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let stamp = versions.stamp(&path);
+    versions.record_version(stamp, meta("b"), Attributes::new(), TagCount::default());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    for age in [None, second(11), second(1 << 40)] {
+        assert!(versions.record_partial(meta("a"), age).is_none(), "{age:?}");
+        assert_eq!(known(), meta("b").e_tag, "{age:?}");
+        let same = versions.record_partial(meta("b"), age).unwrap();
+        assert!(!same.is_partial(), "the known one, whatever the age");
+    }
+    let newer = versions.record_partial(meta("a"), second(9)).unwrap();
+    assert!(newer.is_partial() && newer.id() != first.id());
+    assert_eq!(known(), meta("a").e_tag);
+    // A response to a request that was sent later than the other node's replaces it.
+    let stamp = RequestStamp {
+        at: Instant::now() - Duration::from_secs(8),
+        ..versions.stamp(&path)
+    };
+    versions.record_version(stamp, meta("c"), Attributes::new(), TagCount::default());
+    assert_eq!(known(), meta("c").e_tag);
+    // And what is known as absent since then is so.
+    versions.record_absent(versions.stamp(&path), &path);
+    assert!(versions.record_partial(meta("a"), second(1)).is_none());
+    assert!(versions.is_absent(&path));
+    assert!(versions.record_partial(meta("a"), second(0)).is_some());
+}
+
 #[test]
 fn version_is_verified_until_a_block_of_it_is_loaded_again() {
     let meta = ObjectMeta {

@@ -239,29 +239,37 @@ impl Version {
         }
     }
 
-    /// Returns whether `meta`, which describes this version, also has its date and the store's name of it. They are others after equal
-    /// bytes were written again.
-    pub(crate) fn is_of_same_write(&self, meta: &ObjectMeta) -> bool {
-        self.meta.last_modified == meta.last_modified && self.meta.version == meta.version
-    }
-
     /// Returns whether only its ETag and length are known.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
     }
 
-    /// Returns whether `now` is this version with these headers.
-    pub(crate) fn is_as(&self, now: &ObjectVersion) -> bool {
+    /// Returns whether this is the version that `meta` describes, of the same write and with the same headers. Equal bytes that were
+    /// written again have another date, and another name at stores that name versions.
+    pub(crate) fn is_described_by(
+        &self,
+        meta: &ObjectMeta,
+        attributes: &Attributes,
+        tags: TagCount,
+    ) -> bool {
         let same = match self.validator {
             // Two requests cannot be bound to it: no block of it is kept, only what was stated.
-            Validator::None => {
-                let of = |meta: &ObjectMeta| (meta.size, meta.e_tag.clone());
-                of(&self.meta) == of(&now.meta)
-            }
-            _ => self.matches(&now.meta),
+            Validator::None => self.meta.size == meta.size && self.meta.e_tag == meta.e_tag,
+            _ => self.matches(meta),
         };
-        let same = same && self.is_of_same_write(&now.meta);
-        same && !self.partial && self.tags.0 == now.tag_count && self.attributes == now.attributes
+        let same_write =
+            self.meta.last_modified == meta.last_modified && self.meta.version == meta.version;
+        same && same_write && !self.partial && self.tags == tags && self.attributes == *attributes
+    }
+
+    /// As [`Self::is_described_by`], of what another response described.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_described_by(&other.meta, &other.attributes, other.tags)
+    }
+
+    /// As [`Self::is_described_by`], of what the authority of a cluster states.
+    pub(crate) fn is_as(&self, now: &ObjectVersion) -> bool {
+        self.is_described_by(&now.meta, &now.attributes, TagCount(now.tag_count))
     }
 
     /// Makes a request conditional on this version, and adds the open file that a read holds.

@@ -1,5 +1,6 @@
 //! Blocks of other nodes.
 
+use bytes::Bytes;
 use bywash::cluster::Peers;
 use futures::TryStreamExt;
 
@@ -18,17 +19,16 @@ struct Blocks {
 
 #[async_trait]
 impl BlockSource for Blocks {
-    async fn read(
-        &self,
-        _: PeerRead,
-        peek: bool,
-    ) -> Result<BoxStream<'static, Result<Bytes>>, PeerError> {
+    async fn read(&self, _: PeerRead, peek: bool) -> Result<PeerBody, PeerError> {
         if peek && !self.resident {
             return Err(PeerError::Absent);
         }
         let bytes = Bytes::from(self.node.to_string());
         let stream = futures::stream::iter([Ok(bytes)]);
-        Ok(Box::pin(stream))
+        Ok(PeerBody {
+            rate: 0,
+            bytes: Box::pin(stream),
+        })
     }
 }
 
@@ -49,12 +49,13 @@ fn wanted(stripe: u64) -> PeerRead {
         e_tag: "\"1\"".to_owned(),
         size: 100 * STRIPE_BYTES,
         range: start..start + 10,
+        age: None,
     }
 }
 
 async fn read(process: &Process, stripe: u64) -> Option<u64> {
     let stream = Peers::read(&process.node, wanted(stripe)).await?;
-    let bytes: Vec<Bytes> = stream.try_collect().await.unwrap();
+    let bytes: Vec<Bytes> = stream.bytes.try_collect().await.unwrap();
     Some(String::from_utf8(bytes.concat()).unwrap().parse().unwrap())
 }
 

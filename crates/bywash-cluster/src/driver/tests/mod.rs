@@ -8,16 +8,14 @@ mod start;
 mod versions;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use bywash::cluster::{
-    CurrentVersion, ObjectVersion, PeerRead, VersionAuthority, VersionSource, WriteEnd,
+    CurrentVersion, ObjectVersion, PeerBody, PeerRead, VersionAuthority, VersionSource, WriteEnd,
 };
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, Error, ObjectMeta, Result};
 use url::Url;
@@ -90,6 +88,8 @@ struct Source {
 impl VersionSource for Source {
     async fn request(&self, path: &Path) -> Result<CurrentVersion> {
         self.origin.asked.fetch_add(1, Ordering::SeqCst);
+        let delay = *self.origin.delay.lock().unwrap();
+        tokio::time::sleep(delay).await;
         if *self.origin.failing.lock().unwrap() {
             return Err(Error::PermissionDenied {
                 path: path.to_string(),
@@ -132,6 +132,8 @@ fn number(version: &CurrentVersion) -> u64 {
 struct Network {
     nodes: Mutex<HashMap<String, ClusterNode>>,
     silent: Mutex<HashSet<String>>,
+    /// No frame states that a node is alive.
+    mute: AtomicBool,
     /// Messages of begins and ends of writes by their recipient: in progress, and the most that were.
     writes: Mutex<HashMap<String, (usize, usize)>>,
     /// Messages since the start.
@@ -196,6 +198,7 @@ impl PeerTransport for Link {
         loop {
             match tokio::time::timeout(ms(50), &mut response).await {
                 Ok(response) => return Ok(response),
+                Err(_) if self.network.mute.load(Ordering::SeqCst) => {}
                 Err(_) => alive(),
             }
         }
@@ -207,7 +210,7 @@ impl PeerTransport for Link {
         wanted: &PeerRead,
         peek: bool,
         patience: Duration,
-    ) -> Result<BoxStream<'static, Result<Bytes>>, PeerError> {
+    ) -> Result<PeerBody, PeerError> {
         let node = tokio::time::timeout(patience, self.reach(to)).await;
         let node = node.map_err(|_| PeerError::Unreachable)??;
         PeerService::read(&node, self.from, wanted.clone(), peek).await

@@ -143,13 +143,17 @@ fn peer_read() -> impl Strategy<Value = PeerRead> {
         (numbers[0] < numbers[1]).then_some(numbers)
     });
     let texts = (any::<String>(), any::<String>(), any::<String>());
-    (texts, numbers).prop_map(|((bucket, path, e_tag), [start, end, size])| PeerRead {
-        bucket,
-        path: Path::from(path),
-        e_tag,
-        size,
-        range: start..end,
-    })
+    let age = any::<Option<Duration>>();
+    (texts, numbers, age).prop_map(
+        |((bucket, path, e_tag), [start, end, size], age)| PeerRead {
+            bucket,
+            path: Path::from(path),
+            e_tag,
+            size,
+            range: start..end,
+            age,
+        },
+    )
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::cluster::{CurrentVersion, PeerRead};
+use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -30,6 +30,9 @@ mod refusals;
 mod streams;
 
 type Response = PeerResponse<CurrentVersion>;
+/// Of each block stream.
+const RATE: u32 = 258;
+
 type ByteStream = BoxStream<'static, object_store::Result<Bytes>>;
 type Respond = Box<dyn Fn(PeerRequest) -> BoxFuture<'static, Response> + Send + Sync>;
 type Read =
@@ -106,12 +109,13 @@ impl PeerService for Service {
         from: NodeId,
         wanted: PeerRead,
         peek: bool,
-    ) -> Result<ByteStream, PeerError> {
+    ) -> Result<PeerBody, PeerError> {
         self.reads
             .lock()
             .unwrap()
             .push((from, wanted.clone(), peek));
-        (self.read)(wanted).await
+        let bytes = (self.read)(wanted).await?;
+        Ok(PeerBody { rate: RATE, bytes })
     }
 
     fn is_current(&self, boot: Boot) -> bool {
@@ -210,11 +214,13 @@ fn wanted(length: u64) -> PeerRead {
         e_tag: "\"1\"".to_owned(),
         size: length.max(1),
         range: 0..length,
+        age: None,
     }
 }
 
 async fn read(client: &PeerClient, to: &PeerAddress, length: u64) -> Result<ByteStream, PeerError> {
-    client.read(to, &wanted(length), false, PATIENCE).await
+    let found = client.read(to, &wanted(length), false, PATIENCE).await;
+    found.map(|found| found.bytes)
 }
 
 /// All bytes of a stream, or its first error.

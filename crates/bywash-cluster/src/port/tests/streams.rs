@@ -119,8 +119,10 @@ async fn slow_service_keeps_a_reader_while_frames_arrive() {
     let (patience, nine) = (Duration::from_millis(500), wanted(9));
     let port = start(slow()).await;
     let client = client();
-    let stream = client.read(&port.address, &nine, false, patience).await;
-    assert_eq!(collect(stream.unwrap()).await.unwrap(), b"123456789");
+    let found = client.read(&port.address, &nine, false, patience).await;
+    let found = found.unwrap();
+    assert_eq!(found.rate, RATE);
+    assert_eq!(collect(found.bytes).await.unwrap(), b"123456789");
     // Without frames the patience ends.
     let silent = PortSettings {
         alive: Duration::from_secs(60),

@@ -19,6 +19,7 @@ use crate::disk::DiskVersion;
 use crate::error::EngineError;
 use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
+use crate::read::range_fetch::is_foreign;
 use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
 use crate::shared::BucketShared;
@@ -151,27 +152,37 @@ impl DownloadJob {
         };
         let blocks = (self.range.start / size) as u32..end;
         let kind = BlockKind::of_read(version, size, &blocks, to_end);
-        let disk = self.bucket.engine.disk.as_ref().zip(self.stored.as_ref());
+        let engine = &self.bucket.engine;
+        let disk = engine.disk.as_ref().zip(self.stored.as_ref());
         for block in blocks {
             let key = version.key(block);
-            let Claim::Vacant(mut load) = self.bucket.engine.pool.claim(key) else {
+            let length = version.block_len(block, size);
+            let is_foreign = is_foreign(&self.bucket, version, block);
+            // The download holds its blocks, so none of them could make room for the next.
+            if is_foreign && !engine.foreign.has_room(&engine.pool, length) {
+                continue;
+            }
+            let Claim::Vacant(mut load) = engine.pool.claim(key) else {
                 continue;
             };
-            let length = version.block_len(block, size);
             let offset = u64::from(block) * size - self.range.start;
             let Ok(Some(bytes)) = self.buffer.slice(offset, length) else {
                 return;
             };
-            load.set_options(BlockOptions {
-                keep: if disk.is_some() {
-                    Keep::Spill
-                } else {
-                    kind.options().keep
+            let disk = disk.filter(|_| !is_foreign);
+            load.set_options(match disk {
+                _ if is_foreign => engine.foreign.options(0),
+                Some(_) => BlockOptions {
+                    keep: Keep::Spill,
+                    ..kind.options()
                 },
-                ..kind.options()
+                None => kind.options(),
             });
             version.cost.block();
             drop(load.publish_slice(bytes));
+            if is_foreign {
+                engine.foreign.add(&engine.pool, key);
+            }
             if let Some((disk, stored)) = disk {
                 disk.keep(stored, key, length);
             }

@@ -12,14 +12,17 @@ use crate::retry::{is_out_of_range, with_retries};
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
-/// Returns whether a version that another caller found is still the current one.
-pub(super) async fn is_current(bucket: &Arc<BucketShared>, version: &Version) -> Result<bool> {
+/// Returns the current version if its bytes are those of `version`, which another caller found. Its date and headers may be others.
+pub(super) async fn current_of(
+    bucket: &Arc<BucketShared>,
+    version: &Version,
+) -> Result<Option<Arc<Version>>> {
     let path = &version.meta.location;
     let now = match bucket.known(path) {
         Some((now, true)) => now,
         _ => head(bucket, path).await?,
     };
-    Ok(now.matches(&version.meta))
+    Ok(now.matches(&version.meta).then_some(now))
 }
 
 /// Returns the known version if it is fresh and all of its blocks in the range are in memory or on the disk tier.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::cluster::{
-    Cluster, CurrentVersion, PeerRead, Peers, VersionAuthority, VersionSource, WriteEnd, WriteTurn,
+    Cluster, CurrentVersion, PeerBody, PeerRead, Peers, VersionAuthority, VersionSource, WriteEnd,
+    WriteTurn,
 };
 use bywash::origin::memory::MemoryStore;
 use bywash::{
@@ -227,7 +228,7 @@ impl Peers for NodePeers {
         (at / STRIPE + 1) * STRIPE
     }
 
-    async fn read(&self, wanted: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>> {
+    async fn read(&self, wanted: PeerRead) -> Option<PeerBody> {
         let ring = self.ring.upgrade()?;
         let owner = (ring.owner)(self.node, wanted.range.start / STRIPE);
         if owner == self.node {
@@ -239,8 +240,11 @@ impl Peers for NodePeers {
             return futures::future::pending().await;
         }
         let bucket = ring.buckets.lock()[owner].clone();
-        let body = bucket.serve_peer(&wanted, false).ok()?;
-        Some(faulty(body, fault))
+        let found = bucket.serve_peer(&wanted, false).ok()?;
+        Some(PeerBody {
+            bytes: faulty(found.bytes, fault),
+            ..found
+        })
     }
 
     fn is_own(&self, _: &str, _: &Path, at: u64) -> bool {

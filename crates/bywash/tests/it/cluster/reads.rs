@@ -353,6 +353,7 @@ fn wanted(meta: &object_store::ObjectMeta, range: std::ops::Range<u64>) -> PeerR
         e_tag: meta.e_tag.clone().unwrap(),
         size: meta.size,
         range,
+        age: Some(Duration::ZERO),
     }
 }
 
@@ -367,11 +368,11 @@ async fn peek_returns_only_what_is_in_memory() {
     let peek = |wanted: &PeerRead| bucket.serve_peer(wanted, true).err();
     assert_eq!(peek(&wanted), Some(PeerReadError::Absent));
     assert_eq!(nodes.faults.requests(), 0);
-    let body = bucket.serve_peer(&wanted, false).unwrap();
+    let body = bucket.serve_peer(&wanted, false).unwrap().bytes;
     let served: Vec<_> = body.try_collect().await.unwrap();
     assert!(served.concat() == data[5..STRIPE as usize]);
     assert_eq!(nodes.take_requests().1, 0, "no question");
-    let body = bucket.serve_peer(&wanted, true).unwrap();
+    let body = bucket.serve_peer(&wanted, true).unwrap().bytes;
     let served: Vec<_> = body.try_collect().await.unwrap();
     assert!(served.concat() == data[5..STRIPE as usize]);
     // What it was asked for is no known object of its own: headers and date are not known.
@@ -432,7 +433,7 @@ async fn replaced_and_unnamed_versions_are_absent() {
         path: Path::from("gone"),
         ..wanted(&now, 0..9)
     };
-    let mut body = bucket.serve_peer(&gone, false).unwrap();
+    let mut body = bucket.serve_peer(&gone, false).unwrap().bytes;
     assert!(body.next().await.unwrap().is_err());
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::gcs::GcsStore;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, DeleteCondition, EngineError, UploadOptions};
+use bywash::{Consistency, DeleteCondition, DownloadOptions, EngineError, UploadOptions};
 use bywash_sim::server::Server;
 use bywash_sim::server::gcs::Gcs;
 use bywash_support::faulty_store::{Fault as OriginFault, FaultyStore};
@@ -115,6 +115,28 @@ async fn over_gcs(count: usize) -> (Nodes, Server) {
     let all = (memory.clone(), FaultyStore::over(Arc::new(memory)));
     let nodes = Nodes::over(origin, all, count, |_, _| 1, Consistency::default(), |b| b);
     (nodes, server)
+}
+
+/// A download that joins one of equal bytes shares its buffer, and states what it found itself.
+#[tokio::test]
+async fn download_that_joins_one_of_equal_bytes_states_the_version_of_its_own_time() {
+    let (nodes, _server) = over_gcs(2).await;
+    let data = pattern(7, 3 * BLOCK);
+    let path = path();
+    let put = || nodes.buckets[1].put(&path, data.clone().into());
+    let begin = || nodes.buckets[0].download(&path, DownloadOptions::default());
+    let old = put().await.unwrap();
+    let first = begin().await.unwrap();
+    let new = put().await.unwrap();
+    assert_ne!(old.version, new.version);
+    let second = begin().await.unwrap();
+    assert_eq!(first.meta().version, old.version);
+    assert_eq!(second.meta().version, new.version);
+    for download in [first, second] {
+        assert!(download.finish().await.unwrap().into_contiguous() == data);
+    }
+    let requested = nodes.stats(0).origin_bytes + nodes.stats(1).origin_bytes;
+    assert_eq!(requested, data.len() as u64, "the bytes are the same");
 }
 
 #[tokio::test]

@@ -1,0 +1,280 @@
+//! Blocks of other nodes' stripes in this node's memory: at most an eighth of it, so that the memories of a cluster add up.
+//!
+//! Such a block is *cold* at first: it is evicted before all own blocks, and leaves when those after it fill the eighth. One that is
+//! read again while it is here, or that its owner is asked for often, is *hot*: it is evicted like an own one. A hot block that
+//! becomes the oldest of the eighth is cold again, and leaves unless it is read before the others have passed. So a scan passes
+//! through, and a block that all read is in the memory of each node.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bywash_mem::{BlockKey, BlockOptions, BlockPool, Claim, Keep, OwnedPin, Priority};
+use parking_lot::Mutex;
+
+use crate::block_kind::BlockKind;
+
+/// Part of the memory limit that blocks of other nodes' stripes may take. Blocks that readers hold do not leave, and count.
+const MEMORY_DIVISOR: u64 = 8;
+/// Requests of other nodes for a block in a second, at its owner, from which on it is hot at once. A node with full memory evicts cold
+/// blocks within milliseconds, too soon to see that it reads one again.
+const HOT_RATE: u32 = 100;
+/// Blocks looked at when one comes. Each makes room, was evicted before, or is hot and looked at a second time a round later.
+const LOOKS: usize = 16;
+/// Keys of evicted blocks that may be in the queue, beside as many as there are blocks.
+const STALE_KEYS: u64 = 64;
+
+/// The blocks of other nodes' stripes, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignBlocks {
+    /// Each block once, and keys of some that were evicted.
+    queue: Mutex<VecDeque<BlockKey>>,
+    heated: AtomicU64,
+}
+
+impl ForeignBlocks {
+    /// Returns the options of a new block, of which its owner was asked for `rate` times in the last second.
+    pub(super) fn options(&self, rate: u32) -> BlockOptions {
+        let hot = rate >= HOT_RATE;
+        if hot {
+            self.heated.fetch_add(1, Relaxed);
+        }
+        options(hot)
+    }
+
+    /// Returns the number of blocks that became hot since the start.
+    pub(crate) fn heated(&self) -> u64 {
+        self.heated.load(Relaxed)
+    }
+
+    /// Returns whether there is room for a block of `length` bytes without another one leaving.
+    pub(super) fn has_room(&self, pool: &BlockPool, length: usize) -> bool {
+        let held = pool.tag_stats(BlockKind::Foreign.tag()).used_bytes;
+        held + length as u64 <= pool.budget().limit() / MEMORY_DIVISOR
+    }
+
+    /// Adds a block that was published, and makes room for it.
+    pub(super) fn add(&self, pool: &BlockPool, key: BlockKey) {
+        self.queue.lock().push_back(key);
+        let max = pool.budget().limit() / MEMORY_DIVISOR;
+        for _ in 0..LOOKS {
+            let held = pool.tag_stats(BlockKind::Foreign.tag());
+            let is_full = held.used_bytes > max;
+            let oldest = {
+                let mut queue = self.queue.lock();
+                let is_long = queue.len() as u64 > 2 * held.used_blocks + STALE_KEYS;
+                if !is_full && !is_long {
+                    return;
+                }
+                queue.pop_front()
+            };
+            let Some(key) = oldest else {
+                return;
+            };
+            let Some(pin) = pool.peek(key) else {
+                continue;
+            };
+            let is_cold = pin.options().priority == Priority::Low;
+            let stays = if !is_full {
+                true
+            } else if is_cold {
+                // Refused while a reader holds it.
+                pool.take(pin.into_owned()).is_err()
+            } else {
+                // A load that has begun meanwhile adds it again.
+                !matches!(
+                    publish_again(pool, pin.into_owned(), options(false)),
+                    Ok(None)
+                )
+            };
+            if stays {
+                self.queue.lock().push_back(key);
+            }
+        }
+    }
+
+    /// A read has found a block that it did not load: a cold one becomes hot. Returns the pin, `None` if the block is to be looked up
+    /// again.
+    pub(super) fn read_again(&self, pool: &BlockPool, pin: OwnedPin) -> Option<OwnedPin> {
+        let BlockOptions { tag, priority, .. } = pin.options();
+        if tag != BlockKind::Foreign.tag() || priority != Priority::Low {
+            return Some(pin);
+        }
+        match publish_again(pool, pin, options(true)) {
+            Ok(pin) => {
+                self.heated.fetch_add(1, Relaxed);
+                pin
+            }
+            // Other readers hold it. A later read finds it alone.
+            Err(pin) => Some(pin),
+        }
+    }
+}
+
+fn options(hot: bool) -> BlockOptions {
+    BlockOptions {
+        keep: Keep::UntilEvicted,
+        priority: if hot { Priority::Normal } else { Priority::Low },
+        tag: BlockKind::Foreign.tag(),
+    }
+}
+
+/// Gives a block other options, in the frame where it is. Returns its pin, `None` if another load of it has begun meanwhile.
+///
+/// # Errors
+/// The pin, if other readers hold the block.
+fn publish_again(
+    pool: &BlockPool,
+    pin: OwnedPin,
+    options: BlockOptions,
+) -> Result<Option<OwnedPin>, OwnedPin> {
+    let (key, length) = (pin.key(), pin.len());
+    let frame = pool.take(pin).map_err(|refused| refused.pin)?;
+    let Claim::Vacant(mut load) = pool.claim(key) else {
+        return Ok(None);
+    };
+    load.set_options(options);
+    load.attach(frame, length);
+    load.advance(length);
+    Ok(load.publish().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::Arc;
+
+    use bywash_mem::{PoolConfig, Share};
+
+    use super::*;
+
+    const BLOCK: usize = 16 << 10;
+    /// Blocks that fit the memory, and of other nodes' stripes.
+    const ALL: u32 = 128;
+    const MAX: u32 = ALL / 8;
+
+    fn pool() -> Arc<BlockPool> {
+        BlockPool::new(PoolConfig::new(u64::from(ALL) * BLOCK as u64)).unwrap()
+    }
+
+    fn key(block: u32) -> BlockKey {
+        BlockKey {
+            store: 0,
+            object: 1,
+            block,
+        }
+    }
+
+    fn load(pool: &BlockPool, block: u32, options: BlockOptions) {
+        let Claim::Vacant(mut load) = pool.claim(key(block)) else {
+            panic!("it is there");
+        };
+        let frame = pool.try_frames(Share::Download, BLOCK, 1, 1).unwrap().pop();
+        load.attach(frame.unwrap(), BLOCK);
+        load.set_options(options);
+        load.write(&vec![block as u8; BLOCK]);
+        drop(load.publish().unwrap());
+    }
+
+    fn add(foreign: &ForeignBlocks, pool: &BlockPool, block: u32, rate: u32) {
+        load(pool, block, foreign.options(rate));
+        foreign.add(pool, key(block));
+    }
+
+    fn read_again(foreign: &ForeignBlocks, pool: &BlockPool, block: u32) {
+        let pin = pool.get(key(block)).unwrap().into_owned();
+        let pin = foreign.read_again(pool, pin).unwrap();
+        assert_eq!(pin[..], vec![block as u8; BLOCK]);
+    }
+
+    fn resident(pool: &BlockPool, blocks: std::ops::Range<u32>) -> usize {
+        blocks.filter(|block| pool.contains(key(*block))).count()
+    }
+
+    #[test]
+    fn cold_blocks_pass_through_an_eighth_of_the_memory() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        let own = 0..ALL / 2;
+        for block in own.clone() {
+            load(&pool, block, BlockOptions::default());
+        }
+        for block in 1000..2000 {
+            add(&foreign, &pool, block, HOT_RATE - 1);
+            let held = pool.tag_stats(BlockKind::Foreign.tag()).used_blocks;
+            assert!(held <= u64::from(MAX), "{held} blocks");
+        }
+        assert_eq!(resident(&pool, own), (ALL / 2) as usize);
+        assert_eq!(
+            resident(&pool, 2000 - MAX..2000),
+            MAX as usize,
+            "the newest"
+        );
+        assert_eq!(foreign.heated(), 0);
+    }
+
+    #[test]
+    fn block_that_is_read_again_outlives_cold_and_own_ones() {
+        for rate in [0, HOT_RATE] {
+            let (pool, foreign) = (pool(), ForeignBlocks::default());
+            add(&foreign, &pool, 7, rate);
+            if rate == 0 {
+                read_again(&foreign, &pool, 7);
+            }
+            assert_eq!(foreign.heated(), 1);
+            // More own blocks than the memory has, once each.
+            for block in 1000..1000 + ALL {
+                load(&pool, block, BlockOptions::default());
+                drop(pool.get(key(7)).expect("it is used"));
+            }
+            // And cold ones, while it is read.
+            for block in 5000..5000 + 4 * MAX {
+                add(&foreign, &pool, block, 0);
+                read_again(&foreign, &pool, 7);
+            }
+            assert!(pool.contains(key(7)));
+        }
+    }
+
+    #[test]
+    fn hot_block_that_is_read_no_more_leaves_for_newer_ones() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        for block in 0..MAX {
+            add(&foreign, &pool, block, 0);
+            read_again(&foreign, &pool, block);
+        }
+        for block in 1000..1000 + 4 * MAX {
+            add(&foreign, &pool, block, 0);
+        }
+        assert_eq!(resident(&pool, 0..MAX), 0);
+        let held = pool.tag_stats(BlockKind::Foreign.tag()).used_blocks;
+        assert_eq!(held, u64::from(MAX));
+    }
+
+    #[test]
+    fn block_that_a_reader_holds_stays_as_it_is() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        add(&foreign, &pool, 7, 0);
+        let held = pool.get(key(7)).unwrap();
+        read_again(&foreign, &pool, 7);
+        assert_eq!(foreign.heated(), 0);
+        for block in 1000..1000 + 4 * MAX {
+            add(&foreign, &pool, block, 0);
+        }
+        assert!(pool.contains(key(7)));
+        drop(held);
+        read_again(&foreign, &pool, 7);
+        assert_eq!(foreign.heated(), 1);
+    }
+
+    #[test]
+    fn keys_of_evicted_blocks_do_not_pile_up() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        add(&foreign, &pool, 7, HOT_RATE);
+        for block in 1000..3000 {
+            add(&foreign, &pool, block, 0);
+            pool.erase(key(block));
+        }
+        let keys = foreign.queue.lock().len() as u64;
+        assert!(keys <= STALE_KEYS + 8, "{keys} keys");
+        assert!(foreign.queue.lock().contains(&key(7)));
+    }
+}
