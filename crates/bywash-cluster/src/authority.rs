@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::direct::{Purpose, Question};
 use crate::message::{Action, CallId, OpId, Outcome, PeerResponse, QuestionId, Source, Token};
-use crate::names::{Key, NodeId, Shard};
+use crate::names::{Key, KeyParts, NodeId, Shard};
 use crate::node::Node;
+use crate::placement::shard_of_parts;
 use crate::rules::Rule;
 use crate::shards::Tenure;
 use crate::timers::Timer;
@@ -100,17 +101,24 @@ impl<V: Clone> Node<V> {
     /// what this node knows as the holder. Changes nothing, so it decides by the same rules as [`crate::Event::Read`] and may be called for each read.
     #[must_use]
     pub fn current(&self, now: Duration, key: &Key, window: Duration) -> Option<(V, Source)> {
-        let now = self.now.max(now);
-        if let Some(version) = self.leases.get(key, now) {
+        if let Some(version) = self.leases.get(key, self.now.max(now)) {
             return Some((version, Source::Lease));
         }
-        let tenure = self.tenure_at(now, self.shard(key))?;
+        let version = self.known(now, key, window)?;
+        Some((version, Source::Holder))
+    }
+
+    /// As [`Self::current`], of what this node knows as the holder.
+    pub(crate) fn known(&self, now: Duration, key: &dyn KeyParts, window: Duration) -> Option<V> {
+        let now = self.now.max(now);
+        let shard = shard_of_parts(key, self.settings.shards);
+        let tenure = self.tenure_at(now, shard)?;
         let entry = self
             .entries
             .get(key)
             .filter(|entry| !entry.is_marked(now))?;
         let known = entry.fresh(now, window, tenure)?;
-        Some((known.version.clone(), Source::Holder))
+        Some(known.version.clone())
     }
 
     /// Returns the entry of `key`, made if there is none.

@@ -62,7 +62,9 @@ mod view;
 mod write;
 
 pub use driver::{BlockSource, BucketSettings, ClusterNode, DriverSettings, Left, node_id};
-pub use limits::MAX_PEER_CONNECTIONS;
+pub use limits::{
+    MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, MAX_PEER_READS, OBJECT_BYTES, PEER_READ_BYTES,
+};
 pub use message::{
     Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
     PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,

@@ -1,5 +1,7 @@
 //! Names: nodes and their registrations, shards, epochs, keys of objects.
 
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A node's identity. It lies in the node's data folder, so it survives restarts and changes of address.
@@ -44,5 +46,65 @@ impl Key {
             bucket: bucket.into(),
             path: path.into(),
         }
+    }
+}
+
+/// Bucket and path of a key, by which maps are looked up without a [`Key`] of one's own.
+pub(crate) trait KeyParts {
+    /// Returns bucket and path.
+    fn parts(&self) -> (&str, &str);
+}
+
+impl KeyParts for Key {
+    fn parts(&self) -> (&str, &str) {
+        (&self.bucket, &self.path)
+    }
+}
+
+impl KeyParts for (&str, &str) {
+    fn parts(&self) -> (&str, &str) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn KeyParts + 'a> for Key {
+    fn borrow(&self) -> &(dyn KeyParts + 'a) {
+        self
+    }
+}
+
+// As derived for `Key`.
+impl Hash for dyn KeyParts + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for dyn KeyParts + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn KeyParts + '_ {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_found_by_their_parts() {
+        let map: HashMap<Key, u8> = HashMap::from([
+            (Key::new("ab", "c"), 1),
+            (Key::new("a", "bc"), 2),
+            (Key::new("a", ""), 3),
+        ]);
+        let find = |parts: (&str, &str)| map.get(&parts as &dyn KeyParts).copied();
+        assert_eq!(find(("ab", "c")), Some(1));
+        assert_eq!(find(("a", "bc")), Some(2));
+        assert_eq!(find(("a", "")), Some(3));
+        assert_eq!(find(("", "a")), None);
     }
 }

@@ -34,8 +34,9 @@ pub struct Settings {
     pub shards: u16,
     /// Durations.
     pub timing: Timing,
-    /// Objects that the node keeps state of as their holder, without those being written. The caller has charged their memory.
-    /// Beyond it, readers are sent to the origin.
+    /// Objects that the node keeps state of as their holder, without those being written, and read leases that it has of others: so
+    /// many of each. The caller has charged their memory. Beyond it, readers are sent to the origin, and versions of other
+    /// holders are used for one read without a lease.
     pub max_objects: usize,
 }
 
@@ -141,6 +142,7 @@ impl<V: Clone> Node<V> {
         let shards = (0..settings.shards).map(|_| ShardState::default());
         Self {
             shards: shards.collect(),
+            leases: ReadLeases::new(settings.max_objects),
             settings,
             rules,
             started: now,
@@ -152,7 +154,6 @@ impl<V: Clone> Node<V> {
             words: Words::default(),
             entries: HashMap::new(),
             known: VecDeque::new(),
-            leases: ReadLeases::default(),
             reads: HashMap::new(),
             writes: HashMap::new(),
             direct: HashMap::new(),

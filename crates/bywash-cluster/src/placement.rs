@@ -4,7 +4,7 @@
 //! between the rest. The version of an object is not hashed: a write moves no bytes. Two machines may differ in the last bit of a
 //! logarithm. That is a wrong placement, which costs a request and never a wrong byte; of a shard etcd alone names the holder.
 
-use crate::names::{Key, NodeId, Shard};
+use crate::names::{Key, KeyParts, NodeId, Shard};
 
 /// Shards of the versions of a cluster. Enough that 100 nodes get at most about 1.5 times their part, few enough that all keys
 /// are listed within tens of milliseconds.
@@ -32,8 +32,9 @@ fn mix(bits: u64) -> u64 {
 
 /// FNV-1a of the bucket, a zero byte, which no bucket's name has, and the path. It is part of the protocol: all versions of
 /// the program must compute the same.
-fn hash(key: &Key) -> u64 {
-    let bytes = key.bucket.bytes().chain([0]).chain(key.path.bytes());
+fn hash(key: &dyn KeyParts) -> u64 {
+    let (bucket, path) = key.parts();
+    let bytes = bucket.bytes().chain([0]).chain(path.bytes());
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     })
@@ -42,6 +43,11 @@ fn hash(key: &Key) -> u64 {
 /// Returns the shard of `key` among `shards`, which is [`SHARDS`] outside tests and at least 1.
 #[must_use]
 pub fn shard_of(key: &Key, shards: u16) -> Shard {
+    shard_of_parts(key, shards)
+}
+
+/// As [`shard_of`].
+pub(crate) fn shard_of_parts(key: &dyn KeyParts, shards: u16) -> Shard {
     Shard((mix(hash(key)) % u64::from(shards.max(1))) as u16)
 }
 

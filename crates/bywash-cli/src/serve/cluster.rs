@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bywash::cluster::{Cluster, PeerBody, PeerRead, PeerReadError};
-use bywash::{Engine, Origin, available_memory};
+use bywash::{Engine, Origin, Reservation, Share, available_memory};
 use bywash_cluster::etcd::{ClusterName, Etcd, EtcdError, EtcdUploads};
 use bywash_cluster::{
     BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
-    PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings, Settings as MachineSettings,
-    node_id,
+    OBJECT_BYTES, PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings,
+    Settings as MachineSettings, node_id,
 };
 use bywash_gateway::{ClusterUploads, GcsTokenKeys, HmacSeal};
 use tokio::net::TcpListener;
@@ -28,16 +28,18 @@ const LEAVE: Duration = Duration::from_secs(3);
 /// Max time between two searches of this node for records of multipart uploads that the origin has forgotten. All records of a cluster are
 /// looked at in ten searches.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
-/// Objects that a node keeps state of as their holder, for each MiB of cache: some 300 bytes each.
-const OBJECTS_PER_MIB: u64 = 64;
-/// Min number of them.
-const MIN_OBJECTS: u64 = 16 * 1024;
+/// Part of the memory for the objects that a node keeps state of as their holder, and for its read leases.
+const STATE_DIVISOR: u64 = 32;
+/// Min number of each, with little memory.
+const MIN_OBJECTS: u64 = 1024;
 
 /// The parts of a node that do not serve yet.
 pub(super) struct ClusterParts {
     node: ClusterNode,
     listener: TcpListener,
     port: PeerPort,
+    /// Memory of the node's tables, in bytes.
+    tables: u64,
     uploads: ClusterUploads,
     token_keys: GcsTokenKeys,
     drain: Duration,
@@ -75,9 +77,7 @@ impl ClusterParts {
         }
         let memory = settings.memory.bytes(available_memory());
         let weight = u32::try_from(memory >> 20).unwrap_or(u32::MAX).max(1);
-        let objects = (memory >> 20)
-            .saturating_mul(OBJECTS_PER_MIB)
-            .max(MIN_OBJECTS);
+        let objects = (memory / STATE_DIVISOR / OBJECT_BYTES).max(MIN_OBJECTS);
         let machine = MachineSettings::new(
             id,
             rand::random(),
@@ -110,6 +110,7 @@ impl ClusterParts {
             node,
             listener,
             port,
+            tables: objects * OBJECT_BYTES,
             uploads,
             token_keys: GcsTokenKeys::new(secret, older),
             drain: cluster.drain,
@@ -133,12 +134,18 @@ impl ClusterParts {
         self.node.describe(&bucket.name, &shared);
     }
 
-    /// Serves other nodes until the process ends.
-    pub(super) fn serve(self, engine: &Engine) -> RunningNode {
+    /// Charges the memory of the node's tables, and serves other nodes until the process ends.
+    pub(super) fn serve(self, engine: &Engine) -> Result<RunningNode, Failure> {
+        let tables = engine.try_reserve(Share::Download, self.tables).ok_or_else(|| {
+            let bytes = self.tables;
+            Failure::usage(format!(
+                "--memory: a node of a cluster needs {bytes} bytes for its tables, which are not free; give it more"
+            ))
+        })?;
         self.node.set_blocks(Arc::new(EngineBlocks(engine.clone())));
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(self.port.serve(self.listener, stop_asked(stopped)));
-        RunningNode {
+        Ok(RunningNode {
             node: self.node,
             drain: self.drain,
             left: OnceLock::new(),
@@ -146,7 +153,8 @@ impl ClusterParts {
             token_keys: self.token_keys,
             stop,
             serving,
-        }
+            _tables: tables,
+        })
     }
 }
 
@@ -163,6 +171,8 @@ pub(super) struct RunningNode {
     token_keys: GcsTokenKeys,
     stop: watch::Sender<bool>,
     serving: JoinHandle<usize>,
+    /// Charge of its tables.
+    _tables: Reservation,
 }
 
 impl RunningNode {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash::cluster::{PeerBody, PeerRead, Peers};
+use futures::StreamExt as _;
 use object_store::path::Path;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::ClusterNode;
 use super::clock::boottime;
@@ -72,6 +74,15 @@ impl ClusterNode {
         self.core.directory.lock().address(node)
     }
 
+    /// Returns a place for a read of another node's blocks, if one is free.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.core.peer_reads).try_acquire_owned();
+        if place.is_err() {
+            self.core.counters.full.add();
+        }
+        place.ok()
+    }
+
     /// Looks in the memory of the node that owned a stripe before this one.
     async fn peek(&self, node: NodeId, wanted: &PeerRead) -> Option<PeerBody> {
         let changed = self.core.directory.lock().changed?;
@@ -79,11 +90,23 @@ impl ClusterNode {
             return None;
         }
         let to = self.trusted(node)?;
+        let place = self.place()?;
         self.core.counters.peeks.add();
         let read = self.core.transport.read(&to, wanted, true, PEEK);
         let found = tokio::time::timeout(PEEK, read).await.ok()?.ok()?;
         self.core.counters.peek_hits.add();
-        Some(found)
+        Some(held(found, place))
+    }
+}
+
+/// The bytes, which keep their place until they are dropped.
+fn held(found: PeerBody, place: OwnedSemaphorePermit) -> PeerBody {
+    let bytes = found.bytes.inspect(move |_| {
+        let _ = &place;
+    });
+    PeerBody {
+        bytes: bytes.boxed(),
+        ..found
     }
 }
 
@@ -117,6 +140,7 @@ impl Peers for ClusterNode {
             }
         }
         let (node, to) = owner?;
+        let place = self.place()?;
         let timing = &self.core.timing;
         let found = self
             .core
@@ -131,7 +155,7 @@ impl Peers for ClusterNode {
         match found {
             Ok(found) => {
                 self.core.counters.peer_hits.add();
-                Some(found)
+                Some(held(found, place))
             }
             Err(error) => {
                 self.core.counters.failed(error);

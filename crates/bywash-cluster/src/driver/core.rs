@@ -22,6 +22,8 @@ use super::publish::Published;
 use super::requests::WritePlaces;
 use super::status::EtcdHealth;
 use crate::etcd::{BATCH, Etcd, is_batched};
+use crate::leases::LeaseTable;
+use crate::limits::MAX_PEER_READS;
 use crate::message::{Action, CallId, Event, OpId, Outcome, PeerRequest, PeerResponse, QuestionId};
 use crate::names::{Boot, Key, Member, NodeId};
 use crate::node::{Node, Settings, Status};
@@ -43,6 +45,8 @@ pub(super) struct Core {
     pub(super) etcd: Etcd,
     pub(super) transport: Arc<dyn PeerTransport>,
     machine: Mutex<Machine>,
+    /// The machine's.
+    pub(super) leases: Arc<LeaseTable<CurrentVersion>>,
     operations: Mutex<Operations>,
     pub(super) buckets: RwLock<Buckets>,
     pub(super) directory: Mutex<Directory>,
@@ -60,6 +64,8 @@ pub(super) struct Core {
     pub(super) health: Mutex<EtcdHealth>,
     pub(super) batches: Semaphore,
     pub(super) write_places: WritePlaces,
+    /// Places of reads of other nodes' blocks.
+    pub(super) peer_reads: Arc<Semaphore>,
     /// The machine's first timer is due sooner than it was.
     wake: Notify,
     runtime: Handle,
@@ -135,8 +141,10 @@ impl Core {
     ) -> Self {
         let (node, process, timing) = (settings.node, settings.process, settings.timing);
         let shards = u64::from(settings.shards);
+        let machine = Node::new(settings, boottime());
+        let leases = Arc::clone(&machine.leases.table);
         let machine = Machine {
-            node: Node::new(settings, boottime()),
+            node: machine,
             wake_at: None,
             named: None,
         };
@@ -148,6 +156,7 @@ impl Core {
             etcd,
             transport,
             machine: Mutex::new(machine),
+            leases,
             operations: Mutex::default(),
             buckets: RwLock::default(),
             directory: Mutex::new(Directory::new(node)),
@@ -161,6 +170,7 @@ impl Core {
             health: Mutex::default(),
             batches: Semaphore::new(BATCHES_AT_ONCE),
             write_places: WritePlaces::default(),
+            peer_reads: Arc::new(Semaphore::new(MAX_PEER_READS)),
             wake: Notify::new(),
             runtime: Handle::current(),
         }
@@ -362,14 +372,6 @@ impl Core {
             responses.push(response.await.unwrap_or(PeerResponse::NotMine));
         }
         responses
-    }
-
-    /// Returns the version that may be served now without a question.
-    pub(super) fn current(&self, key: &Key, window: Duration) -> Option<CurrentVersion> {
-        let found = self.look(|node| node.current(boottime(), key, window));
-        let (version, source) = found?;
-        self.counters.served(source);
-        Some(version)
     }
 
     /// Looks at the machine.

@@ -13,6 +13,7 @@ pub(super) struct Counters {
     pub(super) peek_hits: Count,
     pub(super) own: Count,
     pub(super) suspect: Count,
+    pub(super) full: Count,
     pub(super) unreachable: Count,
     pub(super) foreign: Count,
     pub(super) other_settings: Count,

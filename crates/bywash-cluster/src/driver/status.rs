@@ -185,6 +185,7 @@ fn counts(core: &Core) -> Vec<(&'static str, u64)> {
         ("peek_hits", &counters.peek_hits),
         ("own_misses", &counters.own),
         ("fallback_suspect", &counters.suspect),
+        ("fallback_full", &counters.full),
         ("fallback_unreachable", &counters.unreachable),
         ("fallback_foreign", &counters.foreign),
         ("fallback_other_settings", &counters.other_settings),

@@ -251,7 +251,38 @@ fn lease_counts_from_the_sending_and_not_at_all_if_its_key_was_dropped() {
     call(&node.read(4));
 }
 
-/// Another node's request.
+/// Beyond the limit a version is used once, and the holder is asked again.
+#[test]
+fn leases_beyond_the_limit_are_not_kept_and_their_reads_are_answered() {
+    let mut node = Lone::with_holder(OTHER);
+    let max = node.node.settings.max_objects as u64;
+    let lease = PeerResponse::Version {
+        version: 3,
+        lease: WINDOW,
+    };
+    let path = |number: u64| Key::new("bucket", number.to_string());
+    let mut op = 0;
+    let mut read = |node: &mut Lone, number| {
+        op += 1;
+        (op, node.send(Event::Read(OpId(op), path(number), WINDOW)))
+    };
+    for number in 0..=max {
+        let (op, asked) = read(&mut node, number);
+        let ended = node.send(Event::Response(call(&asked), Some(lease.clone())));
+        assert_eq!(ended, [version(op, 3, Source::Peer)], "{number}");
+    }
+    let (op, found) = read(&mut node, max - 1);
+    assert_eq!(found, [version(op, 3, Source::Lease)]);
+    call(&read(&mut node, max).1);
+    // Those that have ended make room.
+    node.pass(WINDOW);
+    let (op, asked) = read(&mut node, max);
+    let ended = node.send(Event::Response(call(&asked), Some(lease)));
+    assert_eq!(ended, [version(op, 3, Source::Peer)]);
+    let (op, found) = read(&mut node, max);
+    assert_eq!(found, [version(op, 3, Source::Lease)]);
+}
+
 #[test]
 fn lease_of_a_holder_with_a_longer_maximum_is_cut() {
     let mut node = Lone::with_holder(OTHER);
@@ -280,6 +311,7 @@ fn longest_window_is_no_overflow() {
     assert_eq!(current, Some((7, Source::Holder)));
 }
 
+/// Another node's request.
 fn request(node: &mut Lone, call: u64, request: PeerRequest) -> Vec<Action<u64>> {
     node.send(Event::Request(OTHER.node, CallId(call), request))
 }

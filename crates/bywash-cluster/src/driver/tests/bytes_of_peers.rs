@@ -7,6 +7,7 @@ use futures::TryStreamExt;
 use super::*;
 use crate::STRIPE_BYTES;
 use crate::driver::BlockSource;
+use crate::limits::MAX_PEER_READS;
 
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -152,6 +153,22 @@ async fn next_in_rank_stands_in_for_an_owner_that_does_not_respond() {
     assert_eq!(read(reader, 7).await, Some(ranked[1].0));
     assert_eq!(reader.count("fallback_unreachable"), 3);
     assert_eq!(reader.count("fallback_suspect"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_beyond_the_limit_ask_the_origin() {
+    let mut world = World::new().await;
+    let nodes = with_blocks(&mut world, false).await;
+    let reader = &nodes[(owner(&nodes, 7) + 1) % 3];
+    let mut held = Vec::new();
+    for _ in 0..MAX_PEER_READS {
+        held.push(Peers::read(&reader.node, wanted(7)).await.unwrap());
+    }
+    assert_eq!(read(reader, 7).await, None);
+    assert_eq!(reader.count("fallback_full"), 1);
+    held.pop();
+    assert!(read(reader, 7).await.is_some());
+    assert!(read(reader, 7).await.is_some(), "its place is free again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! Reads and writes of versions.
 
+use std::sync::mpsc;
 use std::time::Instant;
 
 use bywash::EngineError;
@@ -25,6 +26,69 @@ async fn origin_is_asked_once_by_all_nodes() {
         assert_eq!(absent.unwrap(), None);
     }
     assert_eq!(world.origin.asked(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_at_a_known_version_allocates_nothing() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    world.origin.set("a", 7);
+    for of in &nodes {
+        assert_eq!(of.read("a").await, 7);
+        let counted = allocation_counter::measure(|| {
+            for _ in 0..100 {
+                drop(of.node.current(BUCKET, "a").expect("it is known"));
+            }
+        });
+        assert_eq!(counted.count_total, 0, "it holds it: {}", of.holds("a"));
+    }
+}
+
+/// A holder answers for itself under the lock. Readers with a lease do not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_by_a_read_lease_does_not_wait_for_the_machine() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    world.origin.set("a", 7);
+    let reader = nodes.iter().find(|of| !of.holds("a")).unwrap();
+    // The lease may end under the test.
+    let mut tries = 0..5;
+    let looked = tries.any(|_| {
+        let read = reader.read("a");
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(read));
+        let (locked, is_locked) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
+        let core = Arc::clone(&reader.node.core);
+        let locking = std::thread::spawn(move || {
+            core.look(|_| {
+                locked.send(()).unwrap();
+                is_done.recv_timeout(Duration::from_secs(2)).is_ok()
+            })
+        });
+        is_locked.recv().unwrap();
+        assert!(matches!(reader.current("a"), Some(7) | None));
+        let _ = done.send(());
+        locking.join().unwrap()
+    });
+    assert!(looked, "it waited for the lock");
+}
+
+/// Slow is not dead: the holder sends frames that it is alive while it waits for the origin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_waits_for_a_slow_origin_is_not_passed_by() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(3, Some(WINDOW)).await;
+    world.origin.set("a", 7);
+    *world.origin.delay.lock().unwrap() = 4 * timing().patience;
+    let reads = nodes.iter().map(|reader| reader.read("a"));
+    assert_eq!(futures::future::join_all(reads).await, [7, 7, 7]);
+    assert_eq!(world.origin.asked(), 1);
+    // The control: without such frames each of the others asks the origin itself.
+    world.network.mute.store(true, Ordering::SeqCst);
+    world.origin.set("b", 8);
+    let reads = nodes.iter().map(|reader| reader.read("b"));
+    assert_eq!(futures::future::join_all(reads).await, [8, 8, 8]);
+    assert_eq!(world.origin.asked(), 1 + 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use bywash::EngineError;
 use bywash::cluster::{
-    Cluster as Nodes, ClusterStatus, CurrentVersion, PeerRead, Peers, VersionAuthority,
+    Cluster as Nodes, ClusterStatus, CurrentVersion, PeerBody, PeerRead, Peers, VersionAuthority,
     VersionSource, WriteEnd, WriteTurn,
 };
-use futures::stream::BoxStream;
 use object_store::Result;
 use object_store::path::Path;
 
@@ -78,7 +76,7 @@ impl Peers for Authority {
         u64::MAX
     }
 
-    async fn read(&self, _: PeerRead) -> Option<BoxStream<'static, Result<Bytes>>> {
+    async fn read(&self, _: PeerRead) -> Option<PeerBody> {
         None
     }
 
