@@ -56,8 +56,8 @@ async fn look_by_a_read_lease_does_not_wait_for_the_machine() {
     let looked = tries.any(|_| {
         let read = reader.read("a");
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(read));
-        let (locked, is_locked) = mpsc::channel();
-        let (done, is_done) = mpsc::channel();
+        let (locked, is_locked) = mpsc::sync_channel(1);
+        let (done, is_done) = mpsc::sync_channel(1);
         let core = Arc::clone(&reader.node.core);
         let locking = std::thread::spawn(move || {
             core.look(|_| {
