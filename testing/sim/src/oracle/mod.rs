@@ -200,7 +200,8 @@ impl Oracle {
             WriteEffect::Body(body) => {
                 made.rfind(|(_, state)| state.version.as_ref().is_some_and(|v| v.body == *body))
             }
-            WriteEffect::Deleted => made.rfind(|(_, state)| state.version.is_none()),
+            // Any of these deletions may be another client's, which is not acknowledged yet: only the first is sure.
+            WriteEffect::Deleted => made.find(|(_, state)| state.version.is_none()),
             WriteEffect::Unknown => made.find(|(_, state)| state.version.is_some()),
         };
         let made = made.map(|(index, _)| index);

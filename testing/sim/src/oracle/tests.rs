@@ -164,6 +164,28 @@ async fn acknowledged_write_hides_older_versions_whatever_the_window() {
     );
 }
 
+/// Two clients delete an object, and a version is between. The acknowledgement of one deletion may be that of the first.
+#[tokio::test(start_paused = true)]
+async fn acknowledged_deletion_hides_no_version_after_the_first_one() {
+    let fixture = Fixture::new().await;
+    let (oracle, path) = (&fixture.oracle, &fixture.path);
+    let start = oracle.now();
+    let three = version(path, 3, 100);
+    for state in [None, Some(three.clone()), None] {
+        oracle.commit(path, state);
+    }
+    oracle
+        .acknowledge(path, start, WriteEffect::Deleted)
+        .unwrap();
+    let seen = fixture.seen(&three, &three.body);
+    assert_eq!(oracle.judge(&seen, &rules()), Ok(Verdict::Read(3)));
+    let older = fixture.seen(&fixture.two, &fixture.two.body);
+    assert!(matches!(
+        oracle.judge(&older, &rules()),
+        Err(Violation::Stale { .. })
+    ));
+}
+
 #[tokio::test(start_paused = true)]
 async fn false_acknowledgement_is_detected() {
     let fixture = Fixture::new().await;
