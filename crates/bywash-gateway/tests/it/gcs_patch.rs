@@ -163,7 +163,12 @@ async fn patch_of_a_long_object_over_s3_is_a_copy_that_the_store_makes() {
     let log = store.take_log();
     let sent: u64 = log.iter().map(|request| request.received).sum();
     assert!(sent < 1024, "{sent} bytes");
-    assert!(log.iter().all(|request| !request.line.starts_with("GET ")));
+    let reads: Vec<_> = log
+        .iter()
+        .map(|request| request.line.as_str())
+        .filter(|line| line.starts_with("GET ") && !line.contains("?tagging"))
+        .collect();
+    assert_eq!(reads, [""; 0]);
     let read = server.get(&format!("{object}?alt=media")).await.expect(200);
     assert!(read.body == body && read.header("content-type") == Some("text/y"));
     // Another writer's object, which is not known here: the copy is refused by the store, and made of it.

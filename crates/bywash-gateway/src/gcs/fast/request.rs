@@ -190,10 +190,13 @@ mod tests {
             "/storage/v1/b/data/iam",
             "/download/storage/v1/b/a/b/o/c",
             "/upload/storage/v1/b/data/o/a",
-            "/batch/a",
+            "/batch/storage/v1",
         ] {
             assert_eq!(target(path, false), None, "{path}");
         }
+        // A bucket may be named as a path of the JSON API begins.
+        let found = target("/batch/a", false);
+        assert_eq!(found, Some((get, "batch", "a".into())));
     }
 
     #[test]
