@@ -2,7 +2,7 @@
 //!
 //! Reads need no list: without authority each asks the origin. Writes do: a node that has not read the records of the members does not
 //! know for how long another one believes what a write replaces
-//! ([decision 35](../../../../docs/decisions/0035-a-node-starts-without-etcd.md)).
+//! ([decision 36](../../../../docs/decisions/0036-a-node-starts-without-etcd.md)).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -231,20 +231,20 @@ pub(crate) async fn begin(
         .files
         .create(&id, &header, &upload.capture())
         .await?;
+    let name = name_of(&id, endpoint.sessions.node.as_deref());
     let location = format!(
-        "{}/upload/storage/v1/b/{}/o?uploadType=resumable&name={}&upload_id={}",
+        "{}/upload/storage/v1/b/{}/o?uploadType=resumable&name={}&upload_id={name}",
         endpoint.url(&request.parts),
         encoded(doing.bucket),
         encoded(doing.key),
-        name_of(&id, endpoint.sessions.node.as_deref()),
     );
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(location) {
         headers.insert(LOCATION, location);
     }
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert(UPLOAD_ID, id);
+    if let Ok(name) = HeaderValue::try_from(name) {
+        headers.insert(UPLOAD_ID, name);
     }
     Ok(response)
 }
