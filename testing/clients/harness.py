@@ -390,10 +390,12 @@ def keys(s3, bucket, **options):
 
 
 def free_port():
-    """Returns a port that no process listens on now."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that no process listens on now, below those that the system gives to connections and to port 0."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Etcd:

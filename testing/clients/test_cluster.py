@@ -2,8 +2,8 @@
 
 import concurrent.futures
 import contextlib
-import itertools
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -12,9 +12,8 @@ import subprocess
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import requests
@@ -123,7 +122,7 @@ class Readers:
         self.pool.shutdown()
 
 
-class Balancer:
+class ConnectionBalancer:
     """Passes each connection to a node that is ready, in turn, as a load balancer does."""
 
     def __init__(self, nodes):
@@ -353,7 +352,7 @@ def test_case_17_upload_goes_on_after_a_kill_between_any_two_of_its_requests(clu
 def test_case_19_rolling_restart_under_load_fails_no_request(cluster):
     hot = payload(MIB)
     cluster.nodes[0].s3.put_object(Bucket=BUCKET, Key="hot", Body=hot)
-    balancer = Balancer(cluster.nodes)
+    balancer = ConnectionBalancer(cluster.nodes)
     loads = [Load(balancer.url, f"client{number}", hot) for number in range(4)]
     for load in loads:
         load.start()
@@ -498,8 +497,9 @@ def test_what_one_node_has_alone_is_refused(tmp_path):
     bywash("keys", "create", "--gcs", "--name", "app", "--endpoint", "http://h", "--data-dir", tmp_path / "data")
     assert "keys ls --toml" in bywash("serve", *options, "s3://data", fails=True)
     bywash("keys", "rm", "app", "--data-dir", tmp_path / "data")
-    other = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    Thread(target=other.serve_forever, daemon=True).start()
+    # It has no /version, as any server that is not etcd.
+    other = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
     options[1] = f"etcd://127.0.0.1:{other.server_port}/demo"
     refused = bywash("serve", *options, "s3://data", fails=True)
     assert "--cluster: etcd at" in refused and "refused a request" in refused
@@ -514,8 +514,9 @@ def test_a_node_starts_without_etcd_and_joins_later(cluster):
     until("authority has ended", lambda: first.stats()["cluster"]["authority_left_ms"] == 0, 30)
     third.start()
     assert requests.get(third.admin + "/healthz", timeout=10).status_code == 200
-    ready = requests.get(third.admin + "/readyz", timeout=10)
-    assert ready.status_code == 503 and ready.text.startswith("joining: etcd at http://"), ready.text
+    reason = "joining: etcd at http://"
+    until("the reason is known", lambda: requests.get(third.admin + "/readyz", timeout=10).text.startswith(reason), 30)
+    assert requests.get(third.admin + "/readyz", timeout=10).status_code == 503
     assert any("start etcd, or correct --cluster" in line for line in third.process.seen)
     assert body(third, "a") == b"one"
     first.s3.put_object(Bucket=BUCKET, Key="a", Body=b"two")
