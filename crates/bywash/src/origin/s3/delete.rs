@@ -86,12 +86,53 @@ pub(super) fn is_amazon(builder: &AmazonS3Builder) -> bool {
     endpoint.is_none_or(|url| is_amazons(&url))
 }
 
+/// Labels of hosts that are S3's own, followed by those of [`is_place`].
+const SERVICES: [&str; 5] = [
+    "s3",
+    "s3-fips",
+    "s3-accelerate",
+    "s3-accesspoint",
+    "s3-accesspoint-fips",
+];
+
+/// Returns whether the host of a URL is one of S3. Machines, load balancers and services of Amazon's customers have names below the
+/// same domain, some of them chosen by the customer.
 fn is_amazons(url: &str) -> bool {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    [".amazonaws.com", ".amazonaws.com.cn"]
+    let below = [".amazonaws.com", ".amazonaws.com.cn"]
         .iter()
-        .any(|domain| host.ends_with(domain))
+        .find_map(|domain| host.strip_suffix(domain));
+    let labels: Vec<&str> = below.unwrap_or_default().split('.').collect();
+    let is_service = |label: &str| SERVICES.contains(&label) || label.starts_with("s3express-");
+    let mut ends = (0..labels.len()).map(|at| (labels[at], &labels[at + 1..]));
+    ends.any(|(label, after)| match after {
+        // The old form `s3-REGION`.
+        [] => is_service(label) || label.strip_prefix("s3-").is_some_and(is_region),
+        after => is_service(label) && is_place(after),
+    })
+}
+
+/// Returns whether labels between that of S3 and the domain are those of a region: `[dualstack.][REGION][.vpce]`.
+fn is_place(labels: &[&str]) -> bool {
+    let labels = labels.strip_prefix(&["dualstack"]).unwrap_or(labels);
+    match labels {
+        [] => true,
+        [region] | [region, "vpce"] => is_region(region),
+        _ => false,
+    }
+}
+
+/// Returns whether a label has the form of a region's name, as `us-gov-west-1`.
+fn is_region(label: &str) -> bool {
+    let parts: Vec<&str> = label.split('-').collect();
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match parts.as_slice() {
+        [words @ .., number] => {
+            words.len() >= 2 && !number.is_empty() && is_number(number) && !words.contains(&"")
+        }
+        [] => false,
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +148,44 @@ mod tests {
                 "https://bucket--use1-az5--x-s3.s3express-use1-az5.us-east-1.amazonaws.com",
                 true,
             ),
+            ("https://s3.amazonaws.com", true),
+            ("https://bucket.s3.amazonaws.com", true),
+            ("https://s3-us-west-2.amazonaws.com", true),
+            ("https://s3.dualstack.us-gov-west-1.amazonaws.com", true),
+            ("https://s3-fips.us-east-1.amazonaws.com", true),
+            ("https://bucket.s3-accelerate.dualstack.amazonaws.com", true),
+            (
+                "https://point-123456789012.s3-accesspoint.eu-west-1.amazonaws.com",
+                true,
+            ),
+            (
+                "https://bucket.vpce-1a2b-xyz.s3.us-east-1.vpce.amazonaws.com",
+                true,
+            ),
+            ("https://s3express-control.us-east-1.amazonaws.com", true),
+            (
+                "https://internal-minio-1.elb.eu-central-1.amazonaws.com",
+                false,
+            ),
+            ("https://ec2-3-1-2-3.compute-1.amazonaws.com", false),
+            ("https://vpce-svc-x.vpce.amazonaws.com", false),
+            (
+                "https://vpce-1a-x.vpce-svc-0a.us-east-1.vpce.amazonaws.com",
+                false,
+            ),
+            ("https://s3-minio-1.elb.eu-central-1.amazonaws.com", false),
+            ("https://s3-minio-1.eu-central-1.elb.amazonaws.com", false),
+            (
+                "https://s3express-minio-1.eu-central-1.elb.amazonaws.com",
+                false,
+            ),
+            (
+                "https://s3express-minio-1.elb.eu-central-1.amazonaws.com",
+                false,
+            ),
+            ("https://s3.compute-1.amazonaws.com", false),
+            ("https://a1b2c3.execute-api.us-east-1.amazonaws.com", false),
+            ("https://amazonaws.com", false),
             ("http://127.0.0.1:9000", false),
             ("https://amazonaws.com.example", false),
             ("https://examplamazonaws.com", false),
