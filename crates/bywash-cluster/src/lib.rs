@@ -66,8 +66,8 @@ pub use limits::{
     MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, MAX_PEER_READS, OBJECT_BYTES, PEER_READ_BYTES,
 };
 pub use message::{
-    Action, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome, PeerRequest,
-    PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,
+    Action, Believed, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome,
+    PeerRequest, PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,
 };
 pub use names::{Boot, Epoch, Key, Member, NodeId, Shard};
 pub use node::{Node, Settings, Status};

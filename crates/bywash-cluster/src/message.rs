@@ -185,6 +185,16 @@ pub enum WriteResult {
     InDoubt,
 }
 
+/// For how long nodes may believe what a write has replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Believed {
+    /// Longest window of a member, counted from the origin's response.
+    pub window: Duration,
+    /// Time by which the authority has ended of nodes that are gone, or were before the members were known. Until then a longer window
+    /// may count.
+    pub until: Duration,
+}
+
 /// An input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<V> {
@@ -204,7 +214,7 @@ pub enum Event<V> {
     /// Response of the origin to a question; `None` if it failed.
     Version(QuestionId, Option<V>),
     /// Response of the origin to a write.
-    Written(OpId, WriteResult),
+    Written(OpId, WriteResult, Believed),
     /// A request of another node.
     Request(NodeId, CallId, PeerRequest),
     /// Response to a request of this node; `None` if it failed or reached its limit.

@@ -188,7 +188,7 @@ impl<V: Clone> Node<V> {
             Event::Read(op, key, window) => self.read(op, key, window),
             Event::Write(op, key, window) => self.write(op, key, window),
             Event::Version(question, version) => self.answered(question, version),
-            Event::Written(op, result) => self.written(op, result),
+            Event::Written(op, result, believed) => self.written(op, result, believed),
             Event::Request(from, call, request) => self.requested(from, call, request),
             Event::Response(call, response) => self.responded(call, response),
             Event::Silent(call) => self.silent(call),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::message::{Action, OpId, Outcome, PeerRequest, Token, WriteResult};
+use crate::message::{Action, Believed, OpId, Outcome, PeerRequest, Token, WriteResult};
 use crate::names::Key;
 use crate::node::{Node, PeerCall};
 use crate::revoke::{Step, Writer};
@@ -101,13 +101,15 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// The origin has responded to a write. An acknowledgement waits for the end at a holder, or for the window.
-    pub(crate) fn written(&mut self, op: OpId, result: WriteResult) {
+    /// The origin has responded to a write. An acknowledgement waits for the end at a holder, or for the window: the larger of that at
+    /// the begin and that of now.
+    pub(crate) fn written(&mut self, op: OpId, result: WriteResult, believed: Believed) {
         let timing = self.settings.timing;
         let Some(write) = self.writes.get_mut(&op) else {
             return;
         };
         write.phase = Phase::Ending;
+        write.window = write.window.max(believed.window);
         let window = write.window;
         if result != WriteResult::Written {
             // The origin may have it all the same. Its client gets no acknowledgement, so nothing waits.
@@ -125,7 +127,8 @@ impl<V: Clone> Node<V> {
         } else {
             timing.end_pause
         };
-        self.timers.set(self.now + wait, Timer::EndDeadline(op));
+        let deadline = (self.now + wait).max(believed.until);
+        self.timers.set(deadline, Timer::EndDeadline(op));
         self.try_end(op);
     }
 

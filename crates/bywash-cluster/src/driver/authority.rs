@@ -67,9 +67,8 @@ impl VersionAuthority for ClusterNode {
     }
 
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn> {
-        let known = self.core.start.knows_members().await;
-        let view = self.core.buckets.read().get(bucket).cloned();
-        Box::new(Turn::begin(Arc::clone(&self.core), view, known, &paths).await)
+        self.core.start.listed_soon().await;
+        Box::new(Turn::begin(Arc::clone(&self.core), bucket, &paths).await)
     }
 
     fn status(&self) -> Option<ClusterStatus> {

@@ -62,6 +62,8 @@ pub(super) struct BucketView {
     pub(super) candidates: Vec<Candidate>,
     /// Longest window that a member has for it; `None` if none has one.
     pub(super) write_window: Option<Duration>,
+    /// When windows longer than that count no more, of members that are gone.
+    pub(super) believed_until: Duration,
     /// Other nodes for which its objects never change: they are to drop what a write replaces.
     pub(super) drops: Vec<NodeId>,
     /// Other nodes with other settings of it.
@@ -113,6 +115,7 @@ impl Buckets {
             record,
             candidates: Vec::new(),
             write_window: window,
+            believed_until: Duration::ZERO,
             drops: Vec::new(),
             differing: Vec::new(),
         };
@@ -152,29 +155,42 @@ impl BucketView {
         let mut differing = Vec::new();
         for (member, registered) in directory.members() {
             let node = member.node;
-            let bucket = |record: &Record| record.buckets.get(&*self.name).cloned();
-            let Some(record) = registered.record.as_ref() else {
-                continue;
-            };
-            // Every registration counts for writes, also one that is leaving, or has been replaced.
-            let theirs = bucket(record);
-            if let Some(theirs) = &theirs {
-                write_window = write_window.max(theirs.window());
-                if theirs.window_ms.is_none() && node != own && !drops.contains(&node) {
-                    drops.push(node);
-                }
+            // Every registration counts for writes, also one that is leaving, has been replaced, or is of another version of the program.
+            write_window = write_window.max(self.believed_by(registered.buckets.as_ref()));
+            let theirs = self.of(registered.buckets.as_ref());
+            if theirs.is_some_and(|of| of.window_ms.is_none())
+                && node != own
+                && !drops.contains(&node)
+            {
+                drops.push(node);
             }
             let is_newest = directory.newest(node).is_some_and(|(of, _)| of == *member);
             if !is_newest {
                 continue;
             }
-            if theirs.as_ref() != Some(&self.record) {
+            if theirs != Some(&self.record) {
                 if node != own && theirs.is_some() {
                     differing.push(node);
                 }
-            } else if registered.is_up() {
+            } else if let Some(record) = &registered.record
+                && registered.is_up()
+            {
                 let weight = record.weight;
                 candidates.push(Candidate { node, weight });
+            }
+        }
+        let mut believed_until = Duration::ZERO;
+        for gone in directory.fading() {
+            let window = self.believed_by(gone.buckets.as_ref());
+            if window > write_window {
+                believed_until = believed_until.max(gone.until);
+            }
+            let theirs = self.of(gone.buckets.as_ref());
+            if theirs.is_some_and(|of| of.window_ms.is_none())
+                && gone.node != own
+                && !drops.contains(&gone.node)
+            {
+                drops.push(gone.node);
             }
         }
         Self {
@@ -184,8 +200,25 @@ impl BucketView {
             record: self.record.clone(),
             candidates,
             write_window,
+            believed_until,
             drops,
             differing,
+        }
+    }
+
+    /// Returns the bucket among those of a registration.
+    fn of<'a>(
+        &self,
+        buckets: Option<&'a BTreeMap<String, BucketRecord>>,
+    ) -> Option<&'a BucketRecord> {
+        buckets?.get(&*self.name)
+    }
+
+    /// Returns for how long a registration with these buckets believes a version; without end if they are not understood.
+    fn believed_by(&self, buckets: Option<&BTreeMap<String, BucketRecord>>) -> Option<Duration> {
+        match buckets {
+            None => Some(Duration::MAX),
+            buckets => self.of(buckets)?.window(),
         }
     }
 

@@ -159,7 +159,7 @@ impl Core {
             leases,
             operations: Mutex::default(),
             buckets: RwLock::default(),
-            directory: Mutex::new(Directory::new(node)),
+            directory: Mutex::new(Directory::new(node, timing.claim_delay)),
             published: Mutex::new(published),
             record_changed: Notify::new(),
             generation: Mutex::default(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::etcd::{MemberState, Record, SeenRecord};
+use crate::etcd::{BucketRecord, MemberState, Record, SeenRecord};
 use crate::message::ViewChange;
 use crate::names::{Boot, Member, NodeId};
 use crate::placement::Candidate;
@@ -23,6 +23,10 @@ pub(super) struct Directory {
     members: BTreeMap<Member, Registered>,
     gone: HashMap<NodeId, PeerAddress>,
     gone_order: VecDeque<NodeId>,
+    /// Registrations that are gone, as long as their authority may last.
+    fading: Vec<Fading>,
+    /// Time for which it may.
+    fades_in: Duration,
     /// Nodes that leave or have left by themselves, each with the time at which that was seen.
     left: Vec<(Candidate, Duration)>,
     /// Revision of this process's first registration that was seen.
@@ -35,8 +39,19 @@ pub(super) struct Directory {
 pub(super) struct Registered {
     /// None if this version of the program does not understand it.
     pub(super) record: Option<Record>,
+    /// The buckets of the record, also if only these are understood.
+    pub(super) buckets: Option<BTreeMap<String, BucketRecord>>,
     /// Revision of the registration.
     pub(super) revision: u64,
+}
+
+/// A registration that is gone. Its node may have authority still, and so believe a version for its own window.
+#[derive(Debug)]
+pub(super) struct Fading {
+    pub(super) node: NodeId,
+    pub(super) buckets: Option<BTreeMap<String, BucketRecord>>,
+    /// When its authority and the read leases it gave have ended.
+    pub(super) until: Duration,
 }
 
 impl Registered {
@@ -47,12 +62,15 @@ impl Registered {
 }
 
 impl Directory {
-    pub(super) fn new(own: NodeId) -> Self {
+    /// `fades_in`: time after which a registration that is gone counts no more.
+    pub(super) fn new(own: NodeId, fades_in: Duration) -> Self {
         Self {
             own,
             members: BTreeMap::new(),
             gone: HashMap::new(),
             gone_order: VecDeque::new(),
+            fading: Vec::new(),
+            fades_in,
             left: Vec::new(),
             first_own: None,
             changed: None,
@@ -93,7 +111,7 @@ impl Directory {
 
     /// Forgets all members: etcd is another.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.own);
+        *self = Self::new(self.own, self.fades_in);
     }
 
     fn up(&mut self, seen: &SeenRecord, process: u64, now: Duration) {
@@ -104,6 +122,7 @@ impl Directory {
         }
         let registered = Registered {
             record: seen.record.clone(),
+            buckets: seen.buckets.clone(),
             revision: seen.registered,
         };
         let is_up = registered.is_up();
@@ -143,6 +162,12 @@ impl Directory {
         if old.is_up() {
             self.changed = Some(now);
         }
+        self.fading.retain(|of| now < of.until);
+        self.fading.push(Fading {
+            node: member.node,
+            buckets: old.buckets,
+            until: now + self.fades_in,
+        });
         let Some(record) = old.record else {
             return;
         };
@@ -160,6 +185,11 @@ impl Directory {
                 self.gone.remove(&oldest);
             }
         }
+    }
+
+    /// Returns the registrations that are gone, and may count still.
+    pub(super) fn fading(&self) -> impl Iterator<Item = &Fading> {
+        self.fading.iter()
     }
 
     /// Returns whether another node is up, or joins.
@@ -243,6 +273,7 @@ mod tests {
                 node: NodeId(node),
                 boot: Boot(boot),
             },
+            buckets: Some(record.buckets.clone()),
             record: Some(record),
             registered,
         }
@@ -254,7 +285,7 @@ mod tests {
 
     #[test]
     fn predecessor_is_no_double_and_a_later_process_is() {
-        let mut directory = Directory::new(OWN);
+        let mut directory = Directory::new(OWN, now(7));
         let (before, own, after) = (seen(1, 10, 5, 3), seen(1, 20, 6, 7), seen(1, 30, 9, 8));
         directory.list(std::slice::from_ref(&before), 6, now(1));
         assert!(!directory.is_double(before.member, 6));
@@ -263,7 +294,7 @@ mod tests {
         directory.list(&[before, own, after.clone()], 6, now(3));
         assert_eq!(directory.double(6), Some("10.0.0.1:30".to_owned()));
         // The later one holds the others for predecessors.
-        let mut later = Directory::new(OWN);
+        let mut later = Directory::new(OWN, now(7));
         later.list(&[seen(1, 20, 6, 7), after.clone()], 9, now(3));
         assert_eq!(later.double(9), None);
         directory.change(&ViewChange::Down(after.member), None, 6, now(4));
@@ -272,7 +303,7 @@ mod tests {
 
     #[test]
     fn address_is_that_of_the_newest_registration_or_the_last_known() {
-        let mut directory = Directory::new(OWN);
+        let mut directory = Directory::new(OWN, now(7));
         directory.list(&[seen(2, 9, 1, 3), seen(2, 4, 2, 8)], 6, now(1));
         let address = |directory: &Directory| directory.address(NodeId(2)).unwrap().address;
         assert_eq!(address(&directory), "10.0.0.2:4");

@@ -34,22 +34,29 @@ enum Version {
 #[derive(Debug)]
 pub(super) struct Start {
     version: watch::Sender<Version>,
-    /// Whether the list of members was read, of the current etcd.
-    listed: watch::Sender<bool>,
+    /// When the list of members was first read, of the current etcd.
+    listed: watch::Sender<Option<Duration>>,
 }
 
 impl Start {
     pub(super) fn new() -> Self {
         Self {
             version: watch::Sender::new(Version::Unknown),
-            listed: watch::Sender::new(false),
+            listed: watch::Sender::new(None),
         }
     }
 
-    /// Notes that the list of members was read, or that etcd is another and its list was not.
-    pub(super) fn set_listed(&self, listed: bool) {
-        self.listed
-            .send_if_modified(|old| std::mem::replace(old, listed) != listed);
+    /// Notes when the list of members was read, or that etcd is another and its list was not.
+    pub(super) fn set_listed(&self, listed: Option<Duration>) {
+        self.listed.send_if_modified(|old| {
+            let first = listed.map(|now| old.unwrap_or(now));
+            std::mem::replace(old, first) != first
+        });
+    }
+
+    /// Returns when the list of members was first read, of the current etcd.
+    pub(super) fn listed(&self) -> Option<Duration> {
+        *self.listed.borrow()
     }
 
     pub(super) fn is_accepted(&self) -> bool {
@@ -63,14 +70,14 @@ impl Start {
         let _ = self.version.subscribe().wait_for(accepted).await;
     }
 
-    /// Waits for the list of members. Returns whether it was read.
-    pub(super) async fn knows_members(&self) -> bool {
-        if *self.listed.borrow() {
-            return true;
+    /// Waits for the list of members, but not for long.
+    pub(super) async fn listed_soon(&self) {
+        if self.listed().is_some() {
+            return;
         }
         let mut listed = self.listed.subscribe();
-        let listed = tokio::time::timeout(FIRST_LIST, listed.wait_for(|listed| *listed)).await;
-        matches!(listed, Ok(Ok(_)))
+        let listed = listed.wait_for(Option::is_some);
+        let _ = tokio::time::timeout(FIRST_LIST, listed).await;
     }
 }
 

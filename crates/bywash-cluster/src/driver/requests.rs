@@ -127,7 +127,7 @@ impl Core {
         let mut generation = self.generation.lock();
         *generation += 1;
         self.directory.lock().clear();
-        self.start.set_listed(false);
+        self.start.set_listed(None);
         self.review();
         self.handle(Event::ClusterChanged);
         drop(generation);

@@ -11,9 +11,8 @@ use object_store::Result;
 use object_store::path::Path;
 
 use super::batch::batches;
-use super::buckets::BucketView;
 use super::core::{BegunWrite, Core, WriteOutcome};
-use crate::message::{Event, PeerRequest, WriteResult};
+use crate::message::{Believed, Event, PeerRequest, WriteResult};
 use crate::names::{Key, NodeId};
 
 /// Messages at once that ask nodes to drop what a write replaced.
@@ -25,53 +24,66 @@ pub(super) struct Turn {
     core: Arc<Core>,
     /// Writes at the machine, one an object, with its path.
     writes: Vec<(String, BegunWrite)>,
-    /// Nodes for which the objects never change, and the objects.
-    drops: (Vec<NodeId>, Vec<Key>),
+    keys: Vec<Key>,
+    /// Nodes for which the objects never change.
+    drops: Vec<NodeId>,
 }
 
 impl Turn {
-    /// Begins a write of `paths`. `known`: the node has read the list of members. Dropped before it returns, the write ends in doubt.
-    pub(super) async fn begin(
-        core: Arc<Core>,
-        view: Option<Arc<BucketView>>,
-        known: bool,
-        paths: &[Path],
-    ) -> Self {
+    /// Begins a write of `paths`. Dropped before it returns, the write ends in doubt.
+    pub(super) async fn begin(core: Arc<Core>, bucket: &str, paths: &[Path]) -> Self {
         let mut turn = Self {
             core,
             writes: Vec::new(),
-            drops: (Vec::new(), Vec::new()),
+            keys: Vec::new(),
+            drops: Vec::new(),
         };
-        let Some(view) = view else {
+        let Some((view, believed)) = turn.core.believed(bucket) else {
             return turn;
         };
         let key = |path: &Path| Key::new(Arc::clone(&view.name), path.as_ref());
-        let keys: Vec<Key> = paths.iter().map(key).collect();
-        if !view.drops.is_empty() {
-            turn.drops = (view.drops.clone(), keys.clone());
-        }
-        // A member that is not known may have any.
-        let window = if known {
-            view.write_window
-        } else {
-            Some(Duration::MAX)
-        };
-        let Some(window) = window else {
-            return turn;
-        };
-        let names = paths.iter().map(Path::to_string);
-        turn.writes = names.zip(turn.core.begin(keys, window)).collect();
-        for (_, write) in &mut turn.writes {
-            // Closed only if the machine has ended: then no node is asked.
-            let _ = (&mut write.begun).await;
+        turn.keys = paths.iter().map(key).collect();
+        turn.drops.clone_from(&view.drops);
+        if let Some(believed) = believed {
+            turn.begin_at_machine(believed.window).await;
         }
         turn
     }
 
+    async fn begin_at_machine(&mut self, window: Duration) {
+        let names = self.keys.iter().map(|key| key.path.to_string());
+        let begun = self.core.begin(self.keys.clone(), window);
+        self.writes = names.zip(begun).collect();
+        for (_, write) in &mut self.writes {
+            // Closed only if the machine has ended: then no node is asked.
+            let _ = (&mut write.begun).await;
+        }
+    }
+
+    /// Takes in the members of now, at the end of a write: one may have joined since its begin.
+    async fn look_again(&mut self) -> Believed {
+        let bucket = self.keys.first().map(|key| Arc::clone(&key.bucket));
+        let Some((view, believed)) = bucket.and_then(|bucket| self.core.believed(&bucket)) else {
+            return Believed::default();
+        };
+        for node in &view.drops {
+            if !self.drops.contains(node) {
+                self.drops.push(*node);
+            }
+        }
+        let Some(believed) = believed else {
+            return Believed::default();
+        };
+        if self.writes.is_empty() {
+            self.begin_at_machine(believed.window).await;
+        }
+        believed
+    }
+
     /// Reports the end to the machine, and returns the writes to wait for.
-    fn report(&mut self, result: WriteResult) -> Vec<(String, BegunWrite)> {
+    fn report(&mut self, result: WriteResult, believed: Believed) -> Vec<(String, BegunWrite)> {
         let writes = std::mem::take(&mut self.writes);
-        let written = |(_, write): &(_, BegunWrite)| Event::Written(write.op, result);
+        let written = |(_, write): &(_, BegunWrite)| Event::Written(write.op, result, believed);
         self.core.handle_all(writes.iter().map(written));
         writes
     }
@@ -107,8 +119,13 @@ impl WriteTurn for Turn {
             WriteEnd::Refused => WriteResult::Failed,
             WriteEnd::InDoubt => WriteResult::InDoubt,
         };
-        let writes = self.report(result);
-        let (nodes, keys) = std::mem::take(&mut self.drops);
+        let believed = match end {
+            WriteEnd::Written => self.look_again().await,
+            WriteEnd::Refused | WriteEnd::InDoubt => Believed::default(),
+        };
+        let writes = self.report(result, believed);
+        let nodes = std::mem::take(&mut self.drops);
+        let keys = std::mem::take(&mut self.keys);
         if end == WriteEnd::Refused {
             return Ok(());
         }
@@ -138,8 +155,9 @@ impl WriteTurn for Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        drop(self.report(WriteResult::InDoubt));
-        let (nodes, keys) = std::mem::take(&mut self.drops);
+        drop(self.report(WriteResult::InDoubt, Believed::default()));
+        let nodes = std::mem::take(&mut self.drops);
+        let keys = std::mem::take(&mut self.keys);
         if !nodes.is_empty() {
             let drops = Self::drop_replaced(Arc::clone(&self.core), nodes, keys);
             self.core.spawn(drops);

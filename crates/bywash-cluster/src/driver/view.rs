@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::buckets::BucketView;
 use super::clock::boottime;
 use super::core::Core;
 use crate::etcd::{EtcdError, Listed, MemberState, SeenRecord, Watched};
-use crate::message::{Event, ViewChange};
+use crate::message::{Believed, Event, ViewChange};
 
 /// Time between two lists.
 const LIST: Duration = Duration::from_secs(5);
@@ -102,7 +103,7 @@ impl Core {
         }
         self.review();
         self.handle(Event::View(listed.revision, listed.change.clone()));
-        self.start.set_listed(true);
+        self.start.set_listed(Some(boottime()));
         self.set_state(MemberState::Up);
         true
     }
@@ -135,6 +136,26 @@ impl Core {
         {
             self.note_seen(seen.member.boot, record);
         }
+    }
+
+    /// Returns a bucket, and for how long nodes believe what a write to it replaces; `None` if its objects never change at any.
+    pub(super) fn believed(&self, bucket: &str) -> Option<(Arc<BucketView>, Option<Believed>)> {
+        // So that the view is of the list of which `listed` states when it was read.
+        let _current = self.generation.lock();
+        let view = self.buckets.read().get(bucket).cloned()?;
+        let Some(listed) = self.start.listed() else {
+            // A member that is not known may have any window.
+            let window = Duration::MAX;
+            let until = Duration::ZERO;
+            return Some((view, Some(Believed { window, until })));
+        };
+        // A registration that was gone before the first list was never seen.
+        let until = view.believed_until.max(listed + self.timing.claim_delay);
+        let window = match view.write_window {
+            None if until <= boottime() => return Some((view, None)),
+            window => window.unwrap_or_default(),
+        };
+        Some((view, Some(Believed { window, until })))
     }
 
     /// Works out anew what the members mean for each bucket.

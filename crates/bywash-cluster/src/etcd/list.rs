@@ -1,11 +1,13 @@
 //! Lists of etcd's keys, and what a key shows.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::client::Etcd;
 use super::error::EtcdError;
 use super::keys::{ClusterKey, parse_member, range_end};
-use super::record::{MemberState, PROTOCOL, Record};
+use super::record::{BucketRecord, Buckets, MemberState, PROTOCOL, Record};
 use super::wire::{self, KeyValue, TxnResponse};
 use crate::message::ViewChange;
 use crate::names::{Epoch, Member};
@@ -28,6 +30,8 @@ pub struct SeenRecord {
     pub member: Member,
     /// What it wrote; `None` if this version of the program does not understand it.
     pub record: Option<Record>,
+    /// Its buckets, also of another version of the protocol; `None` if they are not understood either.
+    pub buckets: Option<BTreeMap<String, BucketRecord>>,
     /// Revision at which the member registered.
     pub registered: u64,
 }
@@ -82,6 +86,8 @@ impl Etcd {
             ClusterKey::Node(member) => {
                 // One that this version does not understand is a member all the same, and takes nothing.
                 let record: Option<Record> = serde_json::from_str(&kv.value).ok();
+                // Its windows count for writes all the same.
+                let buckets: Option<Buckets> = serde_json::from_str(&kv.value).ok();
                 let record = record.filter(|record| record.protocol == PROTOCOL);
                 let is_up = |record: &Record| record.state == MemberState::Up;
                 let (weight, up) = record
@@ -90,6 +96,7 @@ impl Etcd {
                 let seen = SeenRecord {
                     member,
                     record,
+                    buckets: buckets.map(|of| of.buckets),
                     registered: kv.create_revision,
                 };
                 return Some((ViewChange::Up(member, weight, up), Some(seen)));

@@ -37,6 +37,12 @@ impl BucketRecord {
     }
 }
 
+/// The part of a record that every version of the protocol has and understands: during an upgrade nodes of two versions write.
+#[derive(Debug, Deserialize)]
+pub(super) struct Buckets {
+    pub(super) buckets: BTreeMap<String, BucketRecord>,
+}
+
 /// Record of a node in etcd, written by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {

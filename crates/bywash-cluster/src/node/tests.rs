@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::message::{ClaimGuard, EtcdRequest, Source, Token, WriteResult};
+use crate::message::{Believed, ClaimGuard, EtcdRequest, Source, Token, WriteResult};
 
 const ME: Member = Member {
     node: NodeId(1),
@@ -461,7 +461,14 @@ fn write_without_an_end_waits_for_its_window_and_is_slowed_down_beyond_the_longe
         let op = OpId(1);
         let sent = node.send(Event::Write(op, key(), window));
         assert_eq!(sent, [Action::WriteOrigin(op)]);
-        assert_eq!(node.send(Event::Written(op, WriteResult::Written)), []);
+        assert_eq!(
+            node.send(Event::Written(
+                op,
+                WriteResult::Written,
+                Believed::default()
+            )),
+            []
+        );
         let finished = |actions: Vec<Action<u64>>| {
             let finish = |action: &Action<u64>| matches!(action, Action::Finish(..));
             actions.into_iter().find(finish)
@@ -471,6 +478,29 @@ fn write_without_an_end_waits_for_its_window_and_is_slowed_down_beyond_the_longe
             finished(node.pass(ms(1))),
             Some(Action::Finish(op, outcome))
         );
+    }
+}
+
+#[test]
+fn write_without_an_end_waits_for_what_is_believed_when_it_ends() {
+    let acknowledged = Outcome::Acknowledged { waited: true };
+    for (window, gone, wait, outcome) in [
+        (WINDOW, true, ms(7000), acknowledged.clone()),
+        (ms(5001), true, ms(15_000), Outcome::SlowDown),
+        (ms(0), false, ms(1250), acknowledged),
+    ] {
+        let mut node = Lone::with_holder(ME);
+        node.alive = false;
+        node.pass(ms(5000));
+        let until = if gone { node.now + ms(7000) } else { ms(0) };
+        let op = OpId(1);
+        node.send(Event::Write(op, key(), WINDOW));
+        let believed = Believed { window, until };
+        node.send(Event::Written(op, WriteResult::Written, believed));
+        let finish = |action: &Action<u64>| matches!(action, Action::Finish(..));
+        assert!(!node.pass(wait - ms(1)).iter().any(finish));
+        let ended = node.pass(ms(1)).into_iter().find(finish);
+        assert_eq!(ended, Some(Action::Finish(op, outcome)));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::world::{DRIFT, Happening, MS, Operation, Run, World};
-use crate::message::{Event, OpId, Outcome, Source, WriteResult};
+use crate::message::{Believed, Event, OpId, Outcome, Source, WriteResult};
 
 impl World {
     pub(super) fn client(&mut self, run: Run, reads: bool) {
@@ -68,7 +68,9 @@ impl World {
             result = WriteResult::InDoubt;
         }
         let delay = self.origin_delay(5.0, &[3 * MS, 8 * MS, 20 * MS]);
-        self.after(delay, Happening::Event(run, Event::Written(op, result)));
+        // All nodes have the same window.
+        let written = Event::Written(op, result, Believed::default());
+        self.after(delay, Happening::Event(run, written));
     }
 
     pub(super) fn origin_delay(&mut self, slow: f64, usual: &[u64]) -> u64 {

@@ -6,6 +6,7 @@ mod hardest;
 mod members;
 mod start;
 mod versions;
+mod windows;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -187,6 +187,22 @@ impl Fake {
         }
     }
 
+    /// Puts one key, and ends all watches, so that it is listed.
+    pub(crate) fn put(&self, key: &str, value: &str) {
+        {
+            let mut keys = self.keys.lock().unwrap();
+            keys.revision += 1;
+            let entry = Entry {
+                value: value.to_owned(),
+                created: keys.revision,
+                revision: keys.revision,
+                lease: 0,
+            };
+            keys.by_key.insert(key.to_owned(), entry);
+        }
+        self.end_watches();
+    }
+
     pub(crate) fn compact(&self) {
         let mut keys = self.keys.lock().unwrap();
         keys.compacted = keys.revision;
