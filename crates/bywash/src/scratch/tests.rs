@@ -389,7 +389,10 @@ fn random_calls_of_threads_find_what_a_model_has_within_both_limits() {
             "only the small limit is reached"
         );
         let stats = scratch.stats();
-        assert!(stats.written_blocks > 100, "{stats:?}");
+        // How many are refused depends on how the threads take turns. Before the first refusal, slots of at most 64 KiB fill 2 MiB,
+        // less a slot that has no room, two of other threads and what the file system takes for each file.
+        let least = if refused > 0 { 24 } else { 100 };
+        assert!(stats.written_blocks > least, "{stats:?}");
         assert_eq!(
             (stats.blocks, stats.copies, stats.slots, stats.disk_bytes),
             (0, 0, 0, 0)
