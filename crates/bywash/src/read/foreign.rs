@@ -5,13 +5,14 @@
 //! becomes the oldest of the eighth is cold again, and leaves unless it is read before the others have passed. So a scan passes
 //! through, and a block that all read is in the memory of each node.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bywash_mem::{BlockKey, BlockOptions, BlockPool, Claim, Keep, OwnedPin, Priority};
-use parking_lot::Mutex;
 
 use crate::block_kind::BlockKind;
+use queue::ForeignQueue;
 
 /// Part of the memory limit that blocks of other nodes' stripes may take. Blocks that readers hold do not leave, and count.
 const MEMORY_DIVISOR: u64 = 8;
@@ -20,14 +21,11 @@ const MEMORY_DIVISOR: u64 = 8;
 const HOT_RATE: u32 = 100;
 /// Blocks looked at when one comes. Each makes room, was evicted before, or is hot and looked at a second time a round later.
 const LOOKS: usize = 16;
-/// Keys of evicted blocks that may be in the queue, beside as many as there are blocks.
-const STALE_KEYS: u64 = 64;
 
-/// The blocks of other nodes' stripes, oldest first.
+/// The blocks of other nodes' stripes.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignBlocks {
-    /// Each block once, and keys of some that were evicted.
-    queue: Mutex<VecDeque<BlockKey>>,
+    queue: ForeignQueue,
     heated: AtomicU64,
 }
 
@@ -52,31 +50,23 @@ impl ForeignBlocks {
         held + length as u64 <= pool.budget().limit() / MEMORY_DIVISOR
     }
 
-    /// Adds a block that was published, and makes room for it.
+    /// Adds a block that was published, as the newest one, and makes room for it.
     pub(super) fn add(&self, pool: &BlockPool, key: BlockKey) {
-        self.queue.lock().push_back(key);
+        self.queue.push(pool, key);
+        self.queue.forget_evicted(pool);
         let max = pool.budget().limit() / MEMORY_DIVISOR;
         for _ in 0..LOOKS {
-            let held = pool.tag_stats(BlockKind::Foreign.tag());
-            let is_full = held.used_bytes > max;
-            let oldest = {
-                let mut queue = self.queue.lock();
-                let is_long = queue.len() as u64 > 2 * held.used_blocks + STALE_KEYS;
-                if !is_full && !is_long {
-                    return;
-                }
-                queue.pop_front()
-            };
-            let Some(key) = oldest else {
+            if pool.tag_stats(BlockKind::Foreign.tag()).used_bytes <= max {
+                return;
+            }
+            let Some(key) = self.queue.pop() else {
                 return;
             };
             let Some(pin) = pool.peek(key) else {
                 continue;
             };
             let is_cold = pin.options().priority == Priority::Low;
-            let stays = if !is_full {
-                true
-            } else if is_cold {
+            let stays = if is_cold {
                 // Refused while a reader holds it.
                 pool.take(pin.into_owned()).is_err()
             } else {
@@ -87,7 +77,7 @@ impl ForeignBlocks {
                 )
             };
             if stays {
-                self.queue.lock().push_back(key);
+                self.queue.push_if_absent(pool, key);
             }
         }
     }
@@ -102,6 +92,10 @@ impl ForeignBlocks {
         match publish_again(pool, pin, options(true)) {
             Ok(pin) => {
                 self.heated.fetch_add(1, Relaxed);
+                if let Some(pin) = &pin {
+                    // Its key was forgotten if the queue was looked at while the block was out of the pool.
+                    self.queue.push_if_absent(pool, pin.key());
+                }
                 pin
             }
             // Other readers hold it. A later read finds it alone.
@@ -266,15 +260,52 @@ mod tests {
     }
 
     #[test]
+    fn block_that_was_evicted_and_loaded_again_is_the_newest() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        add(&foreign, &pool, 7, 0);
+        pool.erase(key(7));
+        for block in 1000..1000 + MAX - 1 {
+            add(&foreign, &pool, block, 0);
+        }
+        add(&foreign, &pool, 7, 0);
+        for newer in 1..MAX {
+            add(&foreign, &pool, 2000 + newer, 0);
+            let left = (MAX - 1 - newer) as usize;
+            assert_eq!(resident(&pool, 1000..1000 + MAX), left, "the oldest leave");
+            assert!(pool.contains(key(7)), "{newer}");
+        }
+        add(&foreign, &pool, 3000, 0);
+        assert!(!pool.contains(key(7)), "now it was the oldest");
+    }
+
+    #[test]
     fn keys_of_evicted_blocks_do_not_pile_up() {
         let (pool, foreign) = (pool(), ForeignBlocks::default());
-        add(&foreign, &pool, 7, HOT_RATE);
+        for _ in 0..10_000 {
+            add(&foreign, &pool, 7, 0);
+            pool.erase(key(7));
+        }
+        assert_eq!(foreign.queue.keys(), [key(7)], "each key once");
+        // Those that stay keep their order while others are forgotten.
+        let kept: Vec<_> = (0..5).map(key).collect();
+        for block in 0..5 {
+            add(&foreign, &pool, block, HOT_RATE);
+        }
         for block in 1000..3000 {
             add(&foreign, &pool, block, 0);
             pool.erase(key(block));
         }
-        let keys = foreign.queue.lock().len() as u64;
-        assert!(keys <= STALE_KEYS + 8, "{keys} keys");
-        assert!(foreign.queue.lock().contains(&key(7)));
+        let keys = foreign.queue.keys();
+        assert!(keys.len() <= 100, "{} keys", keys.len());
+        assert_eq!(keys[..5], kept);
+    }
+
+    #[test]
+    fn block_that_becomes_hot_is_in_the_queue_even_if_its_key_was_forgotten() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        add(&foreign, &pool, 7, 0);
+        assert_eq!(foreign.queue.pop(), Some(key(7)));
+        read_again(&foreign, &pool, 7);
+        assert_eq!(foreign.queue.keys(), [key(7)]);
     }
 }
