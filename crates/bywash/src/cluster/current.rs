@@ -79,10 +79,18 @@ impl BucketShared {
         usable.then_some(version)
     }
 
-    /// Returns how long ago this node knew `version` as the current one; `None` if it knows another one by now.
+    /// Returns how long ago this node knew `version` as the current one, at most; `None` if it knows another one by now.
+    ///
+    /// That is the time since the request that confirmed it. Under a read lease no request confirms it, and it is a window at most.
+    /// Of objects that never change no question is sent: a node that a drop did not reach names the old version as long as it knows
+    /// it, with the age of that.
     pub(crate) fn age_of(&self, version: &Version) -> Option<Duration> {
+        let Some(window) = self.consistency.max_age() else {
+            return self.versions.age(version);
+        };
         match self.known(&version.meta.location) {
-            Some((now, true)) => (now.id() == version.id()).then_some(Duration::ZERO),
+            Some((now, true)) if now.id() != version.id() => None,
+            Some((_, true)) => self.versions.age(version).map(|age| age.min(window)),
             _ => self.versions.age(version),
         }
     }

@@ -74,6 +74,16 @@ impl Authority {
         }
     }
 
+    /// Drops an object as a write does, except at a node that the drop does not reach.
+    pub(super) fn drop_except(&self, missed: usize, path: &Path) {
+        self.objects.lock().remove(path.as_ref());
+        for (node, (_, source)) in &*self.sources.lock() {
+            if *node != missed {
+                source.forget(path);
+            }
+        }
+    }
+
     /// Returns the number of questions and looks at leases.
     pub(super) fn questions(&self) -> u64 {
         *self.questions.lock()
@@ -106,6 +116,8 @@ impl VersionAuthority for NodeAuthority {
 
     fn current(&self, _: &str, path: &str) -> Option<CurrentVersion> {
         *self.shared.questions.lock() += 1;
+        // As a node does: of objects that never change there are no leases.
+        self.shared.sources.lock().get(&self.node)?.0?;
         let objects = self.shared.objects.lock();
         let known = objects.get(path)?;
         known.leases.contains(&self.node).then_some(())?;

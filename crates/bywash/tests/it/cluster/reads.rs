@@ -294,6 +294,35 @@ async fn known_version_of_an_immutable_bucket_is_used_without_a_question() {
     assert_eq!(nodes.read(0, &path()).await.unwrap(), "new");
 }
 
+/// In a bucket of objects that never change a known version is used without a question, so it may be old.
+#[tokio::test]
+async fn node_that_a_drop_did_not_reach_brings_no_old_version_back_at_the_owner() {
+    let nodes = Arc::new(Nodes::with(2, |_, _| 1, Consistency::Immutable, |b| b));
+    nodes.store(&path(), pattern(0, LENGTH)).await;
+    let first = nodes.buckets[0].get_range(&path(), 0..9).await.unwrap();
+    assert!(first == pattern(0, LENGTH)[..9]);
+    nodes.store(&path(), pattern(1, LENGTH)).await;
+    nodes.authority.drop_except(0, &path());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    tokio::time::resume();
+    assert!(nodes.read(1, &path()).await.unwrap() == pattern(1, LENGTH));
+    // The other node asks the owner for the rest of the old version, and then the origin.
+    nodes.faults.fault("get", "", OriginFault::HoldResponse);
+    let asked = nodes.ring.asked.lock().len();
+    let late = tokio::spawn({
+        let nodes = Arc::clone(&nodes);
+        async move { nodes.read(0, &path()).await }
+    });
+    nodes.faults.wait_until_held().await;
+    assert!(nodes.ring.asked.lock().len() > asked);
+    let kept = nodes.buckets[1].resident(path().as_ref());
+    assert!(kept.is_some(), "the newer version is known");
+    nodes.faults.release(1);
+    let _ = late.await.unwrap();
+    assert!(nodes.read(0, &path()).await.unwrap() == pattern(1, LENGTH));
+}
+
 #[tokio::test]
 async fn object_without_a_validator_comes_from_the_origin() {
     let origin = SimOrigin::new(
