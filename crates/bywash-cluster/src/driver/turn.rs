@@ -62,6 +62,10 @@ impl Turn {
 
     /// Takes in the members of now, at the end of a write: one may have joined since its begin.
     async fn look_again(&mut self) -> Believed {
+        if !self.keys.is_empty() {
+            // If etcd has become another meanwhile.
+            self.core.start.listed_soon().await;
+        }
         let bucket = self.keys.first().map(|key| Arc::clone(&key.bucket));
         let Some((view, believed)) = bucket.and_then(|bucket| self.core.believed(&bucket)) else {
             return Believed::default();
