@@ -324,25 +324,37 @@ impl SharedUploads for EtcdUploads {
         max: usize,
     ) -> Result<Vec<RecordedUpload>, SharedUploadsError> {
         let all = self.etcd.name().uploads(Some(bucket));
-        let first = match from {
+        let mut first = match from {
             SharedPosition::Key(key) => format!("{all}{key}"),
             // The next possible key.
             SharedPosition::After(key, id) => format!("{all}{key}\0{}\0", hash(id)),
         };
-        let request = json!({
-            "key": wire::bytes(&first),
-            "range_end": wire::bytes(&range_end(&all)),
-            "limit": max.to_string(),
-        });
-        let response: RangeResponse = self
-            .etcd
-            .post("v3/kv/range", &request)
-            .await
-            .map_err(|error| unavailable(&error))?;
-        let records = response.kvs.iter();
-        records
-            .map(|kv| Ok(parse(kv)?.recorded(kv.mod_revision)))
-            .collect()
+        let mut records = Vec::new();
+        while records.len() < max {
+            let limit = max - records.len();
+            let request = json!({
+                "key": wire::bytes(&first),
+                "range_end": wire::bytes(&range_end(&all)),
+                "limit": limit.to_string(),
+            });
+            let response: RangeResponse = self
+                .etcd
+                .post("v3/kv/range", &request)
+                .await
+                .map_err(|error| unavailable(&error))?;
+            for kv in &response.kvs {
+                // Of one that is not understood nothing is shown. It must not hide those after it.
+                match parse(kv) {
+                    Ok(record) => records.push(record.recorded(kv.mod_revision)),
+                    Err(error) => tracing::warn!(key = ?kv.key, %error, "a record was skipped"),
+                }
+            }
+            match response.kvs.last() {
+                Some(last) if response.kvs.len() >= limit => first = format!("{}\0", last.key),
+                _ => break,
+            }
+        }
+        Ok(records)
     }
 
     async fn forget(&self, listed: &RecordedUpload) -> Result<bool, SharedUploadsError> {

@@ -25,7 +25,7 @@ const CHECKED: TimeDelta = TimeDelta::days(1);
 const UNKNOWN: TimeDelta = TimeDelta::days(30);
 /// Records listed at a time.
 const PAGE: usize = 100;
-/// Failed questions to origins after which a search ends.
+/// Failed questions to the origin of a bucket after which a search goes on with the next bucket.
 const FAILURES: usize = 3;
 
 /// The record from which the next search goes on: its bucket, key and id.
@@ -72,6 +72,7 @@ struct Search<'a> {
     cluster: &'a ClusterUploads,
     now: DateTime<Utc>,
     checks: usize,
+    /// In the bucket that is searched.
     failures: usize,
     removed: u64,
     /// The record that was looked at last; none at the begin and after the end of all.
@@ -80,7 +81,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn is_over(&self) -> bool {
-        self.checks >= MAX_CHECKED_UPLOADS || self.failures >= FAILURES
+        self.checks >= MAX_CHECKED_UPLOADS
     }
 
     /// Searches all buckets, from the position on.
@@ -90,7 +91,10 @@ impl Search<'_> {
         let first = self.position.as_ref().map(|of| of.bucket.clone());
         names.retain(|name| first.as_ref().is_none_or(|first| name >= first));
         for name in names {
-            if let Some(bucket) = engine.bucket(&name) {
+            self.failures = 0;
+            if let Some(bucket) = engine.bucket(&name)
+                && !differs(engine, &name)
+            {
                 self.bucket(&name, &bucket).await?;
             }
             if self.is_over() {
@@ -112,7 +116,7 @@ impl Search<'_> {
             let page = shared.list(name, from, PAGE).await?;
             let is_last = page.len() < PAGE;
             for record in page {
-                if self.is_over() {
+                if self.is_over() || self.failures >= FAILURES {
                     return Ok(());
                 }
                 if self.is_forgotten(bucket, &record, &mut exists).await
@@ -168,6 +172,13 @@ fn name_of(record: &RecordedUpload) -> UploadName {
         key: open.key.clone(),
         id: open.id.clone(),
     }
+}
+
+/// Returns whether another node has other settings of a bucket. An upload may be that node's then, and this node's origin knows nothing of it.
+fn differs(engine: &Engine, bucket: &str) -> bool {
+    let members = engine.cluster_status().map(|status| status.members);
+    let mut members = members.iter().flatten();
+    members.any(|member| member.other_settings.iter().any(|of| of == bucket))
 }
 
 /// Returns whether the origin lists the bucket.

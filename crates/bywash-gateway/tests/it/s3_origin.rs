@@ -64,11 +64,20 @@ async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
 
 /// Mounts a store as the bucket `cloud`.
 pub(crate) fn mount_cloud(engine: &Engine, store: &Store) {
-    mount_cloud_with(engine, store, None);
+    mount_cloud_as(engine, "cloud", store);
+}
+
+/// Mounts a store as the bucket `name`.
+pub(crate) fn mount_cloud_as(engine: &Engine, name: &str, store: &Store) {
+    mount_named(engine, name, store, None);
 }
 
 /// Mounts a store as the bucket `cloud`, with this setting of conditional deletes.
 pub(crate) fn mount_cloud_with(engine: &Engine, store: &Store, conditional_delete: Option<&str>) {
+    mount_named(engine, "cloud", store, conditional_delete);
+}
+
+fn mount_named(engine: &Engine, name: &str, store: &Store, conditional_delete: Option<&str>) {
     let builder = AmazonS3Builder::new()
         .with_endpoint(store.url())
         .with_bucket_name("data")
@@ -78,9 +87,7 @@ pub(crate) fn mount_cloud_with(engine: &Engine, store: &Store, conditional_delet
     let origin = S3Store::from_builder(builder, "data", &Path::default()).unwrap();
     let origin = origin.with_conditional_delete(conditional_delete).unwrap();
     let consistency = Consistency::Immutable;
-    engine
-        .mount("cloud", Arc::new(origin), consistency)
-        .unwrap();
+    engine.mount(name, Arc::new(origin), consistency).unwrap();
 }
 
 /// Tags of an object as `key=value`, in order.

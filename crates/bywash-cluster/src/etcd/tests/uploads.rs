@@ -199,5 +199,22 @@ async fn records_are_unavailable_without_etcd_and_found_at_the_next_endpoint() {
     );
     let (_, endpoint) = Fake::start("3.6.16").await;
     let etcd = Arc::new(client(1, &[gone, endpoint]));
-    EtcdUploads::new(etcd).begun(&first).await.unwrap();
+    EtcdUploads::new(etcd)
+        .begun(&first)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn record_that_is_not_understood_hides_no_other() {
+    let (fake, endpoint) = Fake::start("3.6.16").await;
+    let records = records(&endpoint);
+    let [first, last] = [upload("b", "a", "1"), upload("b", "z", "1")];
+    for upload in [&first, &last] {
+        records.begun(upload).await.unwrap();
+    }
+    fake.put_many("/bywash/demo/uploads/b/bad", 5);
+    let listed = records.list("b", SharedPosition::Key(""), 2).await.unwrap();
+    let uploads: Vec<SharedUpload> = listed.into_iter().map(|of| of.upload).collect();
+    assert_eq!(uploads, [first, last]);
 }

@@ -1,9 +1,12 @@
 //! Records of uploads that their origin has forgotten.
 
+use bywash::cluster::{ClusterMember, ClusterStatus};
 use bywash_gateway::limits::MAX_CHECKED_UPLOADS;
 use chrono::TimeDelta;
 
+use super::authority::Authority;
 use super::*;
+use crate::s3_origin::mount_cloud_as;
 
 const OLD: TimeDelta = TimeDelta::days(2);
 const VERY_OLD: TimeDelta = TimeDelta::days(31);
@@ -157,4 +160,79 @@ async fn search_ends_at_its_limit_and_the_next_goes_on_from_there() {
     let lists = cluster.records.lists();
     let of_last = lists.iter().filter(|count| **count == 1).count();
     assert_eq!(of_last, 2, "{lists:?}");
+}
+
+/// Records an upload of which no origin knows.
+async fn record_forgotten(cluster: &Cluster, bucket: &str, key: &str) {
+    let upload = SharedUpload {
+        id: HmacSeal::new([1; 32], []).seal(bucket, key, br#"{"o":"1","t":0}"#),
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        initiated: Default::default(),
+        algorithm: None,
+    };
+    cluster.records.begun(&upload).await.unwrap();
+}
+
+/// Starts a node that searches all the time, with the store as the buckets `cloud` and `later`.
+async fn sweeping_two_buckets(cluster: &Cluster, authority: &Authority) -> Server {
+    let builder = Engine::builder().memory(64 << 20);
+    let engine = builder.cluster(authority.nodes()).build().unwrap();
+    cluster.mount(&engine);
+    mount_cloud_as(&engine, "later", &cluster.store);
+    let mut config = cluster.config([1; 32]);
+    config.cluster_uploads.as_mut().unwrap().sweep_every = Duration::from_millis(20);
+    let node = Server::start_with(engine, tempfile::tempdir().unwrap(), config).await;
+    node.get("/cloud?uploads", &[]).await.expect(200);
+    node
+}
+
+async fn until_removed(node: &Server, count: u64) {
+    let gone = async {
+        while removed(node) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone)
+        .await
+        .unwrap();
+}
+
+/// With another URL the upload may be open at the other node's origin.
+#[tokio::test]
+async fn bucket_of_which_another_node_has_other_settings_is_not_searched() {
+    let cluster = Cluster::s3().await;
+    for bucket in ["cloud", "later"] {
+        record_forgotten(&cluster, bucket, "key").await;
+    }
+    let authority = Authority::default();
+    let other = ClusterMember {
+        other_settings: vec!["cloud".to_owned()],
+        ..ClusterMember::default()
+    };
+    *authority.status.lock().unwrap() = Some(ClusterStatus {
+        members: vec![other],
+        ..ClusterStatus::default()
+    });
+    let node = sweeping_two_buckets(&cluster, &authority).await;
+    // The bucket that is searched comes after the other one.
+    until_removed(&node, 1).await;
+    assert_eq!(cluster.records.open(), 1);
+    *authority.status.lock().unwrap() = Some(ClusterStatus::default());
+    until_removed(&node, 2).await;
+}
+
+#[tokio::test]
+async fn bucket_that_fails_does_not_keep_the_search_from_the_next() {
+    let cluster = Cluster::s3().await;
+    for key in ["bad/1", "bad/2", "bad/3", "bad/4"] {
+        record_forgotten(&cluster, "cloud", key).await;
+    }
+    record_forgotten(&cluster, "later", "good").await;
+    for _ in 0..10_000 {
+        cluster.store.script("/data/bad/", ServerFault::Refuse(403));
+    }
+    let node = sweeping_two_buckets(&cluster, &Authority::default()).await;
+    until_removed(&node, 1).await;
+    assert_eq!(cluster.records.open(), 4);
 }
