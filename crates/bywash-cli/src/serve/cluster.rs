@@ -63,11 +63,9 @@ impl ClusterParts {
         let identity = Arc::new(PeerIdentity::new(name.clone(), id));
         let client = PeerClient::new(Arc::clone(&identity), &keys, PortSettings::DEFAULT)
             .map_err(unusable)?;
-        let connect = || {
-            Etcd::connect(name.clone(), id, cluster.endpoints.clone())
-                .map_err(|error| Failure::failed(format!("--cluster: {error}")))
-        };
-        let etcd = connect()?;
+        let etcd =
+            Etcd::connect(name, id, cluster.endpoints.clone()).map_err(|error| refused(&error))?;
+        let records = Arc::new(etcd.another());
         match etcd.check_versions().await {
             Ok(()) => {}
             Err(error) if error.may_pass() => tracing::warn!(
@@ -102,7 +100,7 @@ impl ClusterParts {
         let (secret, older) = keys.derive("uploads");
         let uploads = ClusterUploads {
             seal: Arc::new(HmacSeal::new(secret, older)),
-            shared: Arc::new(EtcdUploads::new(Arc::new(connect()?))),
+            shared: Arc::new(EtcdUploads::new(records)),
             sweep_every: SWEEP_EVERY,
         };
         let (secret, older) = keys.derive("gcs access tokens");

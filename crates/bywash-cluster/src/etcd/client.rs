@@ -1,6 +1,7 @@
 //! Requests of the state machine, as requests to etcd.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -33,6 +34,8 @@ pub struct Etcd {
     current: AtomicUsize,
     /// `cluster_id` of the first response; 0 before it.
     cluster: AtomicU64,
+    /// Whether its version is accepted.
+    accepted: Arc<AtomicBool>,
     http: reqwest::Client,
 }
 
@@ -51,8 +54,30 @@ impl Etcd {
             endpoints,
             current: AtomicUsize::new(0),
             cluster: AtomicU64::new(0),
+            accepted: Arc::default(),
             http,
         }
+    }
+
+    /// Returns another client of the same etcd, for another task. Its version is accepted with that of this one.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let (name, endpoints) = (self.name.clone(), self.endpoints.clone());
+        Self {
+            accepted: Arc::clone(&self.accepted),
+            ..Self::new(name, self.node, endpoints, self.http.clone())
+        }
+    }
+
+    /// Returns whether the version of etcd was checked, and accepted.
+    pub(super) fn is_accepted(&self) -> bool {
+        // Relaxed: nothing is published by it.
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn accept(&self) {
+        // Relaxed as above.
+        self.accepted.store(true, Ordering::Relaxed);
     }
 
     /// As [`Self::new`], with a client of its own: no proxy of the environment, certificates that the system trusts.
@@ -96,7 +121,9 @@ impl Etcd {
                 },
             }
         }
-        result.unwrap_or(Ok(()))
+        result.unwrap_or(Ok(()))?;
+        self.accept();
+        Ok(())
     }
 
     /// Does a request of the state machine. `boot` is drawn for a registration, and `record` is what it writes.

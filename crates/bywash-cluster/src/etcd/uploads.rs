@@ -158,6 +158,16 @@ impl EtcdUploads {
         Self { etcd }
     }
 
+    /// Returns the etcd, once its version is accepted: an older one may return what was replaced.
+    fn accepted(&self) -> Result<&Etcd, SharedUploadsError> {
+        match self.etcd.is_accepted() {
+            true => Ok(&self.etcd),
+            false => Err(SharedUploadsError::Unavailable(
+                "etcd has not stated its version since this node started; see its log".to_owned(),
+            )),
+        }
+    }
+
     fn keys(&self, upload: SharedUploadName<'_>) -> Keys {
         let SharedUploadName { bucket, key, id } = upload;
         let hash = hash(id);
@@ -177,7 +187,7 @@ impl EtcdUploads {
         let txn = json!({"compare": compare, "success": success});
         let mut tries = 1..TRIES / 2;
         loop {
-            match self.etcd.post("v3/kv/txn", &txn).await {
+            match self.accepted()?.post("v3/kv/txn", &txn).await {
                 Ok(done) => return Ok(done),
                 Err(EtcdError::NoResponse { .. }) if tries.next().is_some() => {}
                 Err(error) => return Err(unavailable(&error)),
@@ -298,7 +308,7 @@ impl SharedUploads for EtcdUploads {
         // One that is granted and not used ends by itself.
         let grant = json!({"TTL": COMPLETED_FOR.as_secs().to_string(), "ID": "0"});
         let lease: LeaseResponse = self
-            .etcd
+            .accepted()?
             .post("v3/lease/grant", &grant)
             .await
             .map_err(|error| unavailable(&error))?;
@@ -338,7 +348,7 @@ impl SharedUploads for EtcdUploads {
                 "limit": limit.to_string(),
             });
             let response: RangeResponse = self
-                .etcd
+                .accepted()?
                 .post("v3/kv/range", &request)
                 .await
                 .map_err(|error| unavailable(&error))?;

@@ -14,7 +14,9 @@ use super::client;
 use super::fake::Fake;
 
 fn records(endpoint: &Url) -> EtcdUploads {
-    EtcdUploads::new(Arc::new(client(1, std::slice::from_ref(endpoint))))
+    let etcd = client(1, std::slice::from_ref(endpoint));
+    etcd.accept();
+    EtcdUploads::new(Arc::new(etcd))
 }
 
 fn upload(bucket: &str, key: &str, id: &str) -> SharedUpload {
@@ -198,8 +200,9 @@ async fn records_are_unavailable_without_etcd_and_found_at_the_next_endpoint() {
         "{refused}"
     );
     let (_, endpoint) = Fake::start("3.6.16").await;
-    let etcd = Arc::new(client(1, &[gone, endpoint]));
-    EtcdUploads::new(etcd)
+    let etcd = client(1, &[gone, endpoint]);
+    etcd.accept();
+    EtcdUploads::new(Arc::new(etcd))
         .begun(&first)
         .await
         .unwrap();
@@ -217,4 +220,21 @@ async fn record_that_is_not_understood_hides_no_other() {
     let listed = records.list("b", SharedPosition::Key(""), 2).await.unwrap();
     let uploads: Vec<SharedUpload> = listed.into_iter().map(|of| of.upload).collect();
     assert_eq!(uploads, [first, last]);
+}
+
+#[tokio::test]
+async fn records_are_unavailable_until_the_version_of_etcd_is_accepted() {
+    let (fake, endpoint) = Fake::start("3.6.16").await;
+    let etcd = client(1, &[endpoint]);
+    let records = EtcdUploads::new(Arc::new(etcd.another()));
+    let first = upload("b", "k", "1");
+    let unavailable = |refused| matches!(refused, SharedUploadsError::Unavailable(_));
+    assert!(unavailable(records.begun(&first).await.unwrap_err()));
+    let listed = records.list("b", SharedPosition::Key(""), 1).await;
+    assert!(unavailable(listed.unwrap_err()));
+    let completed = records.completed(first.name(), "L1").await;
+    assert!(unavailable(completed.unwrap_err()));
+    assert_eq!(fake.transactions(), 0);
+    etcd.check_versions().await.unwrap();
+    records.begun(&first).await.unwrap();
 }
