@@ -219,6 +219,8 @@ pub enum Event<V> {
     Request(NodeId, CallId, PeerRequest),
     /// Response to a request of this node; `None` if it failed or reached its limit.
     Response(CallId, Option<PeerResponse<V>>),
+    /// Response to a further request of the same message, of which one was reported: the message is one success or failure of the node.
+    Further(CallId, Option<PeerResponse<V>>),
     /// There was no frame for [`crate::Timing::patience`]. The request continues.
     Silent(CallId),
     /// The process is to end: hands its shards over at once.

@@ -190,7 +190,11 @@ impl<V: Clone> Node<V> {
             Event::Version(question, version) => self.answered(question, version),
             Event::Written(op, result, believed) => self.written(op, result, believed),
             Event::Request(from, call, request) => self.requested(from, call, request),
-            Event::Response(call, response) => self.responded(call, response),
+            Event::Response(call, response) => {
+                self.note_message(call, response.is_some());
+                self.responded(call, response);
+            }
+            Event::Further(call, response) => self.responded(call, response),
             Event::Silent(call) => self.silent(call),
             Event::Leave => self.leave(),
         }
@@ -297,12 +301,17 @@ impl<V: Clone> Node<V> {
         }
     }
 
+    fn note_message(&mut self, call: CallId, done: bool) {
+        if let Some((node, _)) = self.calls.get(&call) {
+            self.suspects
+                .note(*node, done, self.now, &self.settings.timing);
+        }
+    }
+
     fn responded(&mut self, call: CallId, response: Option<PeerResponse<V>>) {
         let Some((node, of)) = self.calls.remove(&call) else {
             return;
         };
-        self.suspects
-            .note(node, response.is_some(), self.now, &self.settings.timing);
         match of {
             PeerCall::Open { op, key, sent } => self.open_done(call, op, &key, sent, response),
             PeerCall::Begin(op) => self.begun(op),

@@ -19,7 +19,7 @@ pub(crate) struct Read {
 }
 
 /// Nodes that did not respond.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Suspects(HashMap<NodeId, (u32, Duration)>);
 
 impl Suspects {

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash::cluster::CurrentVersion;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -13,7 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::clock::boottime;
 use super::core::Core;
 use crate::etcd::EtcdError;
-use crate::message::{CallId, EtcdReply, EtcdRequest, Event, PeerRequest};
+use crate::message::{CallId, EtcdReply, EtcdRequest, Event, PeerRequest, PeerResponse};
 use crate::names::{Boot, NodeId};
 
 /// Transactions of single shards at once, after a batch was refused.
@@ -39,6 +40,17 @@ impl WritePlaces {
         });
         places?.acquire_owned().await.ok()
     }
+}
+
+/// Returns the events of the responses to one message.
+fn of_message(
+    responses: impl Iterator<Item = (CallId, Option<PeerResponse<CurrentVersion>>)>,
+) -> impl Iterator<Item = Event<CurrentVersion>> {
+    let responses = responses.enumerate();
+    responses.map(|(number, (call, response))| match number {
+        0 => Event::Response(call, response),
+        _ => Event::Further(call, response),
+    })
 }
 
 impl Core {
@@ -142,7 +154,7 @@ impl Core {
         limit: Duration,
     ) {
         let (calls, requests): (Vec<CallId>, Vec<PeerRequest>) = batch.into_iter().unzip();
-        let no_response = || calls.iter().map(|call| Event::Response(*call, None));
+        let no_response = || of_message(calls.iter().map(|call| (*call, None)));
         let address = self.directory.lock().address(to);
         let Some(address) = address else {
             return self.handle_all(no_response());
@@ -176,8 +188,8 @@ impl Core {
         match response {
             None => self.handle_all(no_response()),
             Some(responses) => {
-                let responses = calls.iter().zip(responses);
-                self.handle_all(responses.map(|(call, of)| Event::Response(*call, Some(of))));
+                let responses = responses.into_iter().map(Some);
+                self.handle_all(of_message(calls.iter().copied().zip(responses)));
             }
         }
     }

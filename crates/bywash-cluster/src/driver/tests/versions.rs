@@ -261,6 +261,31 @@ async fn write_of_a_thousand_objects_costs_each_other_node_two_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_message_with_many_requests_is_one_failure_of_its_node() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    let paths = (0..100).map(|name| Path::from(name.to_string())).collect();
+    let address = nodes[1].address.clone();
+    world.network.nodes.lock().unwrap().remove(&address);
+    let turn = nodes[0].node.begin_write(BUCKET, paths).await;
+    let failures = |count: u32| {
+        let passed_by = nodes[0].node.core.look(|node| {
+            let mut suspects = node.suspects.clone();
+            let (now, timing) = (node.now, timing());
+            for _ in 0..count {
+                suspects.note(NodeId(2), false, now, &timing);
+            }
+            suspects.has(NodeId(2), now)
+        });
+        passed_by
+    };
+    // One failure more does not make three, and two do.
+    assert!(!failures(1));
+    assert!(failures(2));
+    drop(turn);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_writes_at_once_take_few_connections() {
     let mut world = World::new().await;
     let nodes = world.nodes(2, Some(WINDOW)).await;
