@@ -33,6 +33,7 @@ mod progress;
 mod read;
 pub mod records;
 mod retry;
+mod rewrite;
 mod scratch;
 mod shared;
 mod spill;

@@ -133,7 +133,7 @@ pub fn is_transient(error: &Error) -> bool {
 
 /// Returns whether the origin refused the request for good: a client error, except those that request a retry (408
 /// Request Timeout, 425 Too Early, 429 Too Many Requests).
-fn is_refusal(error: &Error) -> bool {
+pub(crate) fn is_refusal(error: &Error) -> bool {
     let status = StatusError::find(error).map_or(0, |found| found.status.as_u16());
     (300..500).contains(&status) && ![408, 425, 429].contains(&status)
 }

@@ -11,9 +11,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::interface::{
-    AttributeRewrite, Capability, CompleteOptions, PartBody, UploadedPart,
-};
+use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
 use crate::origin::object_tags::ObjectTags;
 use crate::part_body::joined;
 use crate::progress::send_watched;
@@ -198,30 +196,6 @@ impl Bucket {
             .await
         })
         .await
-    }
-
-    /// Replaces the attributes and the tags of an object, if it is still this version, by a copy that its store makes. Returns `None`,
-    /// and has done nothing, if the bytes of an object of this size have to be sent for it.
-    ///
-    /// # Errors
-    /// `Precondition` if it is another version; otherwise as any request.
-    pub async fn rewrite_attributes(
-        &self,
-        path: &Path,
-        rewrite: AttributeRewrite,
-    ) -> Result<Option<PutResult>> {
-        let shared = Arc::clone(self.shared());
-        let min = shared.origin.min_rewritten_bytes();
-        if min.is_none_or(|min| rewrite.size <= min) {
-            return Ok(None);
-        }
-        shared.counters.request();
-        // Each of its requests has a limit of time; the whole takes as long as the store does for the bytes.
-        let rewritten = self.write(path, move |path| async move {
-            shared.origin_request(Capability::Write);
-            shared.origin.rewrite_attributes(&path, rewrite).await
-        });
-        rewritten.await.map(Some)
     }
 
     /// Begins an upload with parts in any order; nothing is visible until it is completed.

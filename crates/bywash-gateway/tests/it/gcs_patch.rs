@@ -192,6 +192,19 @@ async fn patch_of_a_long_object_over_s3_is_a_copy_that_the_store_makes() {
     let read = server.get(&format!("{object}?alt=media")).await.expect(200);
     assert!(read.body == other);
     assert_eq!(objects.open_uploads(), 0);
+    // Without such copies, the bytes pass the server.
+    let missing = bywash_sim::server::ServerFault::Refuse(501);
+    store.script("partNumber=1", missing);
+    let set = json!({"metadata": {"c": "3"}});
+    let patched = change(&server, "PATCH", object, &set).await;
+    let expected = json!({"a": "1", "b": "2", "c": "3"});
+    assert_eq!(patched["metadata"], expected);
+    let log = store.take_log();
+    let sent: u64 = log.iter().map(|request| request.received).sum();
+    assert!(sent >= other.len() as u64, "{sent} bytes");
+    let read = server.get(&format!("{object}?alt=media")).await.expect(200);
+    assert!(read.body == other);
+    assert_eq!(objects.open_uploads(), 0);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The interface that origins implement, and the errors common to them.
 
+use std::ops::Range;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -102,6 +104,17 @@ pub struct AttributeRewrite {
     pub attributes: Attributes,
     /// All tags that it is to have, for a store that keeps them beside the object.
     pub tags: TagSet,
+}
+
+/// A part of an upload, as the bytes of a version of its object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartCopy {
+    /// Its number in the upload.
+    pub number: u16,
+    /// ETag of the version.
+    pub e_tag: String,
+    /// Its bytes in the version; not empty.
+    pub range: Range<u64>,
 }
 
 /// Condition of a delete; the default has none.
@@ -254,20 +267,21 @@ pub trait Origin: ObjectStore {
         Err(lacks(self.kind(), "tags of objects"))
     }
 
-    /// Returns the bytes above which the store itself replaces the attributes of an object by [`Self::rewrite_attributes`]; `None` if
-    /// the bytes of all objects have to be sent for it.
+    /// Returns the bytes above which other attributes for an object are an upload whose parts the store copies by [`Self::copy_part`];
+    /// `None` if the bytes of all objects have to be sent for it.
     fn min_rewritten_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Replaces the attributes and the tags of an object, if it is still this version, as a copy that the store makes; its bytes are
-    /// not sent. `Precondition` if it is another version.
-    async fn rewrite_attributes(
+    /// Has the store copy bytes of an object as a part of an upload for the same object; they are not sent. `Precondition` if the
+    /// object has another version, `NotImplemented` if the store makes no such copies.
+    async fn copy_part(
         &self,
         _path: &Path,
-        _rewrite: AttributeRewrite,
-    ) -> Result<PutResult> {
-        Err(lacks(self.kind(), "other attributes for an object"))
+        _upload: &str,
+        _part: &PartCopy,
+    ) -> Result<UploadedPart> {
+        Err(lacks(self.kind(), "copies of parts"))
     }
 
     /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an

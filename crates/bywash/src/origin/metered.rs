@@ -16,7 +16,7 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody,
+    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
     UploadedPart,
 };
 use super::object_tags::ObjectTags;
@@ -286,13 +286,9 @@ impl Origin for Metered {
         self.origin.min_rewritten_bytes()
     }
 
-    async fn rewrite_attributes(
-        &self,
-        path: &Path,
-        rewrite: AttributeRewrite,
-    ) -> Result<PutResult> {
-        let sent = self.origin.rewrite_attributes(path, rewrite);
-        self.meter.measure(OriginRequest::Write, sent).await
+    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
+        let sent = self.origin.copy_part(path, upload, part);
+        self.meter.measure(OriginRequest::Upload, sent).await
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

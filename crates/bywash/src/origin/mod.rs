@@ -36,8 +36,9 @@ pub use cloud::Cloud;
 pub use health::{OriginErrorKind, OriginFailure, OriginStats};
 pub use interface::{
     AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedPart, ListedParts,
-    Origin, PartBody, UploadedPart,
+    Origin, PartBody, PartCopy, UploadedPart,
 };
+pub(crate) use multipart_xml::WriteConflict;
 pub use network::{Connector, Redirects, client_builder};
 pub use object_tags::ObjectTags;
 pub use options::{OriginOptions, OriginOptionsError};

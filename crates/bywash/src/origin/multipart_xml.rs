@@ -89,6 +89,8 @@ pub(super) enum MultipartOutcome {
     Damaged(String),
     /// The store refused a tag.
     InvalidTag(String),
+    /// Refused, as another write of the object was in progress; transient.
+    Conflict(String),
     /// Transient, whatever the status.
     Transient(String),
     /// Refused with this reason; the status decides.
@@ -111,10 +113,9 @@ impl MultipartOutcome {
             "InvalidPart" | "InvalidPartOrder" => Self::PartMismatch,
             INVALID_TAG => Self::InvalidTag(message),
             "BadDigest" | "XAmzContentChecksumMismatch" => Self::Damaged(reason),
-            // A truncated body, a concurrent conditional write, or an upload being ended by another request.
-            "IncompleteBody" | "ConditionalRequestConflict" | "OperationAborted" => {
-                Self::Transient(reason)
-            }
+            "ConditionalRequestConflict" => Self::Conflict(reason),
+            // A truncated body, or an upload being ended by another request.
+            "IncompleteBody" | "OperationAborted" => Self::Transient(reason),
             _ if response.status.is_success() => Self::Transient(reason),
             _ => Self::Refused(reason),
         }
@@ -165,6 +166,10 @@ impl MultipartOutcome {
                 let detail = format!("{operation} {path}: no such upload");
                 StatusError::new(StatusCode::NOT_FOUND, detail).of(store, path.as_ref())
             }
+            Self::Conflict(reason) => Error::Generic {
+                store,
+                source: Box::new(WriteConflict(format!("{operation} {path}: {reason}"))),
+            },
             // Of a part: the bytes were damaged in transit, and are sent again.
             Self::Transient(reason) | Self::Damaged(reason) => transient(&reason),
             Self::PartMismatch => transient("a part is not the one that was listed"),
@@ -173,6 +178,11 @@ impl MultipartOutcome {
         }
     }
 }
+
+/// A conditional write that the store refused for another one in progress: it did nothing. May succeed later.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WriteConflict(String);
 
 /// S3's code of a refused tag.
 const INVALID_TAG: &str = "InvalidTag";

@@ -26,6 +26,7 @@ mod refused_lists;
 mod resumes;
 mod s3_checksums;
 mod s3_deletes;
+mod s3_rewrites;
 mod s3_tags;
 mod scratch;
 mod simulation;

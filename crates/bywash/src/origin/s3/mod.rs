@@ -36,7 +36,7 @@ use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
-    AttributeRewrite, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy, UploadedPart,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -71,6 +71,8 @@ pub struct S3Client {
     min_part: u64,
     /// The server heeds If-Match of a DELETE.
     conditional_delete: bool,
+    /// Copies of parts need no header that only object_store's requests have.
+    copies: bool,
     /// Time beyond the stall limit that a completion may take without sending a byte.
     joining: Duration,
 }
@@ -137,6 +139,7 @@ impl S3Store {
         let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
         let conditional_delete = delete::is_amazon(&builder);
+        let copies = self_copy::is_plain(&builder, bucket);
         let client = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -151,6 +154,7 @@ impl S3Store {
             unsigned,
             tagless,
             conditional_delete,
+            copies,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
@@ -272,15 +276,11 @@ impl Origin for S3Store {
 
     fn min_rewritten_bytes(&self) -> Option<u64> {
         // A shorter object is one part, whose bytes are sent sooner than three requests.
-        Some(self.client.min_part)
+        Some(self.client.min_part).filter(|_| self.client.copies)
     }
 
-    async fn rewrite_attributes(
-        &self,
-        path: &Path,
-        rewrite: AttributeRewrite,
-    ) -> Result<PutResult> {
-        self.copy_onto_itself(path, rewrite).await
+    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
+        self.copy_own_part(path, upload, part).await
     }
 
     async fn put_part(

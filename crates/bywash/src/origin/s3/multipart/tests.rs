@@ -78,7 +78,7 @@ fn error_codes_map_to_outcomes() {
         (
             409,
             "ConditionalRequestConflict",
-            MultipartOutcome::Transient(reason("ConditionalRequestConflict")),
+            MultipartOutcome::Conflict(reason("ConditionalRequestConflict")),
         ),
         (
             412,

@@ -1,0 +1,186 @@
+//! Other attributes for an object: an upload whose parts its store copies from the object itself, completed as any other.
+//!
+//! Only the completion has the turn of the object, as only it changes the object. The copies may take minutes.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result, UpdateVersion};
+
+use crate::bucket::Bucket;
+use crate::error::{EngineError, source_of};
+use crate::origin::WriteConflict;
+use crate::origin::interface::{
+    AttributeRewrite, Capability, CompleteOptions, PartCopy, UploadedPart,
+};
+use crate::retry::{is_refusal, with_retries};
+
+/// Bytes of a part, unless an object would have too many of them. A store copies some hundred MiB a second, and sends nothing until
+/// a part is done.
+const PART_BYTES: u64 = 512 << 20;
+/// Parts that a store copies at the same time.
+const COPIES_IN_FLIGHT: usize = 4;
+
+impl Bucket {
+    /// Replaces the attributes and the tags of an object, if it is still this version, by a copy that its store makes. Returns `None`,
+    /// and has changed nothing, if the bytes of an object of this size have to be sent for it, or the store makes no copies.
+    ///
+    /// Runs in a task of its own: its upload is completed or dropped also if the caller is.
+    ///
+    /// # Errors
+    /// `Precondition` if it is another version; otherwise as any request. If the response to the completion was lost, the upload
+    /// stays: it may be completed.
+    pub async fn rewrite_attributes(
+        &self,
+        path: &Path,
+        rewrite: AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let min = self.shared().origin.min_rewritten_bytes();
+        if min.is_none_or(|min| rewrite.size <= min) {
+            return Ok(None);
+        }
+        self.shared().counters.request();
+        let (bucket, path) = (self.clone(), path.clone());
+        let task = tokio::spawn(async move { bucket.copy_onto_itself(&path, rewrite).await });
+        task.await.map_err(|source| Error::JoinError { source })?
+    }
+
+    async fn copy_onto_itself(
+        &self,
+        path: &Path,
+        rewrite: AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let AttributeRewrite {
+            version,
+            size,
+            attributes,
+            tags,
+        } = rewrite;
+        let options = PutMultipartOptions {
+            attributes,
+            tags,
+            ..PutMultipartOptions::default()
+        };
+        let upload = self.begin_upload(path, options).await?;
+        let parts = match self.copy_parts(path, &upload, &version, size).await {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.drop_copy(path, &upload).await;
+                return match error {
+                    Error::NotImplemented { .. } => Ok(None),
+                    error => Err(error),
+                };
+            }
+        };
+        let ending = CompleteOptions::from(PutMode::Update(version));
+        let finished = self.finish_upload(path, &upload, &parts, ending).await;
+        if finished.as_ref().is_err_and(is_refused) {
+            self.drop_copy(path, &upload).await;
+        }
+        finished.map(Some)
+    }
+
+    /// Copies all parts. After a failure it starts no more, and returns when those in flight have ended: the upload may then be
+    /// dropped.
+    async fn copy_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        version: &UpdateVersion,
+        size: u64,
+    ) -> Result<Vec<UploadedPart>> {
+        let max_parts = self.shared().origin.chunk_rule().max_chunks;
+        // An advisory switch, hence relaxed.
+        let failed = &AtomicBool::new(false);
+        let copies = parts_of(size, max_parts).map(|(number, range)| {
+            let part = PartCopy {
+                number,
+                e_tag: version.e_tag.clone().unwrap_or_default(),
+                range,
+            };
+            async move {
+                if failed.load(Relaxed) {
+                    return None;
+                }
+                let copied = self.copy_part(path, upload, &part).await;
+                failed.fetch_or(copied.is_err(), Relaxed);
+                Some(copied)
+            }
+        });
+        // Collected first: a stream of a borrowing iterator is not `Send` in general.
+        let copies: Vec<_> = copies.collect();
+        let copied = futures::stream::iter(copies).buffered(COPIES_IN_FLIGHT);
+        let copied: Vec<_> = copied.collect().await;
+        copied.into_iter().flatten().collect()
+    }
+
+    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
+        let retry = self.shared().retry().with_server_work();
+        with_retries(retry, "copy a part of", path, || {
+            self.shared().origin_request(Capability::Write);
+            self.shared().origin.copy_part(path, upload, part)
+        })
+        .await
+    }
+
+    async fn drop_copy(&self, path: &Path, upload: &str) {
+        if let Err(error) = self.drop_upload(path, upload).await {
+            tracing::debug!(%path, %error, "abort of a copy that failed");
+        }
+    }
+}
+
+/// Returns the numbers and ranges of the parts of an object.
+fn parts_of(size: u64, max_parts: Option<u64>) -> impl Iterator<Item = (u16, Range<u64>)> {
+    let least = max_parts.map_or(1, |max| size.div_ceil(max.max(1)));
+    let part_bytes = PART_BYTES.max(least);
+    let begins = (0..size).step_by(usize::try_from(part_bytes).unwrap_or(usize::MAX));
+    let end = move |begin: u64| size.min(begin.saturating_add(part_bytes));
+    (1..).zip(begins.map(move |begin| begin..end(begin)))
+}
+
+/// Returns whether an error of a completion is a response that refuses it. After any other the upload may be completed still.
+fn is_refused(error: &Error) -> bool {
+    let by_kind = matches!(
+        error,
+        Error::Precondition { .. }
+            | Error::AlreadyExists { .. }
+            | Error::NotFound { .. }
+            | Error::PermissionDenied { .. }
+            | Error::Unauthenticated { .. }
+            | Error::NotImplemented { .. }
+    );
+    let invalid = matches!(
+        EngineError::find(error),
+        Some(EngineError::InvalidPart { .. })
+    );
+    by_kind || invalid || is_refusal(error) || source_of::<WriteConflict>(error).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_bytes_and_no_more_than_the_store_takes() {
+        for (size, expected) in [
+            (1, 1),
+            (PART_BYTES, 1),
+            (PART_BYTES + 1, 2),
+            (10_000 * PART_BYTES + 1, 10_000),
+        ] {
+            let parts: Vec<_> = parts_of(size, Some(10_000)).collect();
+            let end = parts.iter().fold(0, |end, (_, range)| {
+                assert!(range.start == end && range.end > end);
+                range.end
+            });
+            assert_eq!((end, parts.len()), (size, expected));
+            assert_eq!(
+                parts.last().map(|(number, _)| *number as usize),
+                Some(expected)
+            );
+        }
+    }
+}
