@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use bywash_mem::{BlockKey, BlockPool, Reservation, Share};
 use parking_lot::Mutex;
 
-use super::LOOKS;
 use crate::block_kind::BlockKind;
 
 /// Keys of evicted blocks that may be in the queue, beside as many as there are blocks in memory.
 const STALE_KEYS: u64 = 64;
+/// Keys looked at with each new block, if there are too many.
+const LOOKS: usize = 16;
 /// Memory of one key in both maps, with nodes that are half full.
 const KEY_MEMORY: u64 = 128;
 /// The charge grows by so much.
