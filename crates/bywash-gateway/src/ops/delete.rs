@@ -46,7 +46,7 @@ impl Target {
 
 /// Converts the condition of a delete.
 fn condition(
-    e_tag: Option<&str>,
+    e_tag: Option<String>,
     size: Option<i64>,
     modified: Option<&Timestamp>,
 ) -> S3Result<DeleteCondition> {
@@ -57,10 +57,25 @@ fn condition(
         })
     });
     Ok(DeleteCondition {
-        e_tag: e_tag.map(|e_tag| bare(e_tag).to_owned()),
+        e_tag,
         size: size.transpose()?,
         modified: modified.map(date).transpose()?,
     })
+}
+
+/// Returns the ETag of an If-Match without its quotes. Only `*` as it stands matches any version, and weak ETags match none.
+fn wanted(if_match: &str) -> S3Result<String> {
+    match (if_match.trim(), bare(if_match)) {
+        ("*", any) => Ok(any.to_owned()),
+        (weak, _) if weak.starts_with("W/") => Err(no_version(weak)),
+        (quoted, "*") => Err(no_version(quoted)),
+        (_, e_tag) => Ok(e_tag.to_owned()),
+    }
+}
+
+fn no_version(e_tag: &str) -> S3Error {
+    let message = format!("{e_tag} names no version; name a strong ETag, or * for any version.");
+    fault(S3ErrorCode::InvalidArgument, message)
 }
 
 /// Converts the time of a condition.
@@ -112,8 +127,9 @@ pub(crate) async fn one(
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
     let input = request.input;
     let bucket = gateway.bucket(&input.bucket)?;
+    let if_match = text(&request.headers, "if-match");
     let condition = condition(
-        text(&request.headers, "if-match"),
+        if_match.map(wanted).transpose()?,
         input.if_match_size,
         input.if_match_last_modified_time.as_ref(),
     )?;
@@ -181,8 +197,13 @@ pub(crate) async fn many(
 }
 
 fn target_of(object: &ObjectIdentifier) -> S3Result<Target> {
+    let e_tag = object.e_tag.as_ref().map(|e_tag| match e_tag {
+        ETag::Strong(value) if value != "*" => Ok(value.clone()),
+        ETag::Strong(value) => Err(no_version(&format!("\"{value}\""))),
+        ETag::Weak(value) => Err(no_version(&format!("W/\"{value}\""))),
+    });
     let condition = condition(
-        object.e_tag.as_ref().map(ETag::value),
+        e_tag.transpose()?,
         object.size,
         object.last_modified_time.as_ref(),
     )?;

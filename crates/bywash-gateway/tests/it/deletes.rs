@@ -64,6 +64,21 @@ async fn conditional_deletes_follow_their_conditions() {
         delete(&[("x-amz-if-match-size", "-1")])
             .await
             .expect_error(400, "InvalidArgument");
+        // Neither `*` in quotes nor a weak ETag stands for any version.
+        for none in ["\"*\"", &format!("W/{e_tag}")] {
+            delete(&[("If-Match", none)])
+                .await
+                .expect_error(400, "InvalidArgument");
+            let xml = none.replace('"', "&quot;");
+            let xml = format!("<Delete><Object><Key>key</Key><ETag>{xml}</ETag></Object></Delete>");
+            let target = format!("/{bucket}?delete");
+            let reply = server.send("POST", &target, &[], xml.as_bytes()).await;
+            assert_eq!(reply.expect(200).tags("Code"), ["InvalidArgument"]);
+            assert_eq!(
+                server.get(&format!("/{bucket}/key"), &[]).await.text(),
+                "data"
+            );
+        }
         for right in [
             vec![("If-Match", "*")],
             vec![("If-Match", &*e_tag)],
