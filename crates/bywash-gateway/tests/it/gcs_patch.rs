@@ -112,7 +112,9 @@ async fn concurrent_patches_are_all_kept() {
             async move { server.send("PATCH", target, &[], body.as_bytes()).await }
         });
         for patched in futures::future::join_all(patches).await {
-            patched.expect(200);
+            // The next one may come before the response describes what this one wrote.
+            let is_written = patched.text().contains("the object was written");
+            assert!(patched.status == 200 || is_written, "{}", patched.text());
         }
         let found = document(&server.get(&object).await.expect(200));
         assert_eq!(found["metadata"].as_object().unwrap().len(), 8, "{bucket}");
