@@ -68,6 +68,10 @@ impl Bucket {
             Ok(parts) => parts,
             Err(error) => {
                 self.drop_copy(path, &upload).await;
+                if matches!(error, Error::Precondition { .. } | Error::NotFound { .. }) {
+                    // What is known of the object is old.
+                    self.shared().versions.invalidate(path);
+                }
                 return match error {
                     Error::NotImplemented { .. } => Ok(None),
                     error => Err(error),
