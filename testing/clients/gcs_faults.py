@@ -65,7 +65,7 @@ class Plan:
 
 
 class FalseSuccess(AssertionError):
-    """An upload that the client takes for stored, and whose object is another; or an object that no upload sent."""
+    """An upload that the client takes for stored while the object is another; or an object that no upload sent."""
 
 
 class Soak:

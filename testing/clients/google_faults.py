@@ -1,7 +1,7 @@
 """A proxy before the GCS endpoint that injects the faults of Google's conformance tests.
 
 It has the interface by which those tests order faults from Google's storage-testbench: `POST /retry_test` with a list of instructions
-for each method, whose id later requests state in `x-retry-test-id`; `GET` and `DELETE /retry_test/ID`. All other requests go to the
+for each method, with an id that later requests state in `x-retry-test-id`; `GET` and `DELETE /retry_test/ID`. All other requests go to the
 endpoint, and each that has an id takes the next instruction of its method:
 
 * `return-N`: the proxy responds with status N; the endpoint sees nothing.

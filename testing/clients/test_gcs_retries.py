@@ -32,7 +32,7 @@ def proxy(tmp_path_factory):
 
 
 class Call:
-    """One call of a function of the client under faults: a bucket of its own with an object, and a client whose requests have them."""
+    """One call of a function of the client under faults: a bucket of its own with an object, and a client that meets them."""
 
     def __init__(self, proxy, faults, is_conditional):
         self.proxy, self.is_conditional = proxy, is_conditional

@@ -1,4 +1,4 @@
-//! Other attributes for an object: an upload whose parts its store copies from the object itself, completed as any other.
+//! Other attributes for an object: an upload of parts that its store copies from the object itself, completed as any other.
 //!
 //! Only the completion has the turn of the object, as only it changes the object. The copies may take minutes.
 

@@ -112,7 +112,7 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
     }
 }
 
-/// Returns the settings of the endpoint: those of the S3 endpoint, as far as they apply. `node`: in a cluster, whose accounts are in the
+/// Returns the settings of the endpoint: those of the S3 endpoint, as far as they apply. `node`: in a cluster, which has its accounts in the
 /// settings alone.
 pub(super) fn gcs_config(
     s3: &S3Config,

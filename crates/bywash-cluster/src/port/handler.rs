@@ -104,7 +104,7 @@ impl Handler {
     }
 }
 
-/// Returns a body whose first frame is there: the head of the response is sent with it.
+/// Returns a body that has its first frame: the head of the response is sent with it.
 async fn begun(
     frames: impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
 ) -> PortBody {

@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) faults: u64,
     /// The kinds of faults; all, with their weights, if there is none.
     pub(super) only: &'static [Fault],
-    /// Percent of islands whose holder's lease ends early.
+    /// Percent of islands on which the holder's lease ends early.
     pub(super) revoked: f64,
     /// Percent of keepalives with a wrong response.
     pub(super) lies: f64,

@@ -48,7 +48,7 @@ pub(crate) enum Found {
     Open(Box<StoredParts>),
 }
 
-/// A completion whose parts the origin has.
+/// A completion of parts that the origin has.
 pub(crate) struct StoredParts {
     job: ClusterJob,
     /// Charge of the origin's list of the parts.

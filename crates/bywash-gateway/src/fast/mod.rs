@@ -50,7 +50,7 @@ impl FastPath {
         }
     }
 
-    /// Returns the response to a request, whose headers are then taken. Returns `None` and leaves the request as it is if
+    /// Returns the response to a request, and takes its headers. Returns `None` and leaves the request as it is if
     /// it has to be served otherwise.
     pub(crate) fn serve<B: Body>(
         &self,

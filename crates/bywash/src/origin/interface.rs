@@ -93,7 +93,7 @@ impl From<PutMode> for CompleteOptions {
     }
 }
 
-/// Other attributes for a version of an object, whose bytes stay.
+/// Other attributes for a version of an object. Its bytes stay.
 #[derive(Debug, Clone)]
 pub struct AttributeRewrite {
     /// The version, which has an ETag.
@@ -267,7 +267,7 @@ pub trait Origin: ObjectStore {
         Err(lacks(self.kind(), "tags of objects"))
     }
 
-    /// Returns the bytes above which other attributes for an object are an upload whose parts the store copies by [`Self::copy_part`];
+    /// Returns the bytes above which other attributes for an object are an upload of parts that the store copies by [`Self::copy_part`];
     /// `None` if the bytes of all objects have to be sent for it.
     fn min_rewritten_bytes(&self) -> Option<u64> {
         None

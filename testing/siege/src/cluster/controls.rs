@@ -39,7 +39,7 @@ const fn control(rule: &'static str, faults: Faults, max_ops: u64) -> Control {
 
 /// Rules whose absence processes show.
 pub const CONTROLS: [Control; 9] = [
-    // A write whose end is missing leaves its mark for 20 s, by which the key is asked for at the origin: so writes are few.
+    // A write without its end leaves its mark for 20 s, by which the key is asked for at the origin: so writes are few.
     Control {
         puts: 5,
         keys: 60,

@@ -2,7 +2,7 @@
 //!
 //! An account is one file of a folder, named for the account. The server reads it when a request names the account, so that new
 //! accounts are served at once, and removed ones no longer after [`MAX_ACCOUNT_AGE`]. Others are listed in the server's settings: those of
-//! a cluster, whose nodes share no folder.
+//! a cluster: its nodes share no folder.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, Permissions};

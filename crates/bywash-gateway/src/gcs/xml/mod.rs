@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns a response with an XML document, whose root is `root` with `inner`. Documents of uploads in parts have the namespace of
+/// Returns a response with an XML document of the root `root` with `inner`. Documents of uploads in parts have the namespace of
 /// Amazon's, which Google's Python client looks for; others have Google's own.
 fn document(root: &str, inner: &str) -> Response<Body> {
     let namespace = match root.contains("MultipartUpload") {

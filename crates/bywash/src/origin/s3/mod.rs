@@ -275,7 +275,7 @@ impl Origin for S3Store {
     }
 
     fn min_rewritten_bytes(&self) -> Option<u64> {
-        // A shorter object is one part, whose bytes are sent sooner than three requests.
+        // A shorter object is one part: its bytes are sent sooner than three requests.
         Some(self.client.min_part).filter(|_| self.client.copies)
     }
 

@@ -121,7 +121,7 @@ async fn hot_block_ends_on_every_node_and_cold_ones_at_their_owner() {
     assert_eq!(nodes.stats(0).peer_fallbacks, 0);
 }
 
-/// A node whose memory is full of own blocks would evict a cold one before it is read again.
+/// A node that has its memory full of own blocks would evict a cold one before it is read again.
 #[tokio::test(start_paused = true)]
 async fn block_that_its_owner_is_often_asked_for_is_kept_at_once() {
     for (requests, kept) in [(98, false), (99, true)] {
