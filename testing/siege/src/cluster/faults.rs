@@ -267,12 +267,15 @@ async fn restart(
     pause(soak, time).await;
     let begun = Instant::now();
     loop {
-        // Without etcd a node ends at its start, and a supervisor starts it again.
         match node.start().await {
             Err(_) if begun.elapsed() < START => tokio::time::sleep(4 * LOOK).await,
-            done => return done,
+            started => break started?,
         }
     }
+    while !node.joined().await && begun.elapsed() < START && !is_over(soak) {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 /// Repeats a scenario with one node after the other.

@@ -229,6 +229,17 @@ impl Node {
         Ok(())
     }
 
+    /// Returns whether the node is a member. Until then it may be without etcd, and its writes wait longer than those of a member: it
+    /// counts as disturbed.
+    pub(super) async fn joined(&self) -> bool {
+        let joined = self
+            .sample()
+            .await
+            .is_none_or(|stats| stats["state"] == "up");
+        self.disturb();
+        joined
+    }
+
     /// Reads the counters of the process, if it responds in time.
     pub(crate) async fn sample(&self) -> Option<serde_json::Value> {
         let admin = self.addresses.lock().as_ref()?.admin;
