@@ -1,6 +1,6 @@
 //! Clients of a soak: readers and writers through random nodes, with a judge of each result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub(super) struct Soak {
     pub(super) writes: Times,
     /// Number of faults by name.
     pub(super) faults: Mutex<BTreeMap<&'static str, u64>>,
+    /// The latest faults: start, kind, node and length.
+    pub(super) latest_faults: Mutex<VecDeque<String>>,
 }
 
 /// Times of operations that succeeded, in microseconds.
@@ -91,8 +93,16 @@ impl Soak {
     fn violate(&self, text: String) {
         // Relaxed: a figure.
         let ops = self.next.load(Relaxed);
+        let at = self.begun.elapsed();
+        let faults: Vec<String> = self.latest_faults.lock().iter().cloned().collect();
         let mut violation = self.violation.lock();
-        violation.get_or_insert((text, ops));
+        violation.get_or_insert_with(|| {
+            let faults = faults.join("; ");
+            (
+                format!("{text} (at {at:.1?}; latest faults: {faults})"),
+                ops,
+            )
+        });
     }
 
     fn note_internal(&self, text: String) {

@@ -187,13 +187,29 @@ async fn drawn(soak: &Arc<Soak>) -> Result<(), CaseError> {
     Ok(())
 }
 
+/// Counts a fault, and keeps it for the report of a wrong result.
+fn note(soak: &Soak, fault: Fault, node: usize, (time, delay): (Duration, Duration)) {
+    /// Faults that are kept.
+    const KEPT: usize = 16;
+    *soak.faults.lock().entry(fault.name()).or_default() += 1;
+    let begun = soak.begun.elapsed();
+    let mut latest = soak.latest_faults.lock();
+    if latest.len() == KEPT {
+        latest.pop_front();
+    }
+    latest.push_back(format!(
+        "{begun:.1?} {} node {node} for {time:.1?} delay {delay:?}",
+        fault.name()
+    ));
+}
+
 async fn apply(
     soak: &Soak,
     fault: Fault,
     node: usize,
     (time, delay): (Duration, Duration),
 ) -> Result<(), CaseError> {
-    *soak.faults.lock().entry(fault.name()).or_default() += 1;
+    note(soak, fault, node, (time, delay));
     let node = &soak.cluster.nodes[node];
     match fault {
         Fault::Kill => restart(soak, node, Signal::KILL, time).await?,

@@ -152,6 +152,7 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
         reads: Times::default(),
         writes: Times::default(),
         faults: Mutex::default(),
+        latest_faults: Mutex::default(),
     });
     let settled = drive(&soak, &server).await;
     let report = Report::of(&soak, settled.as_ref().ok().copied().flatten()).await;

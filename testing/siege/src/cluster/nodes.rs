@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bywash_support::cluster::{
@@ -58,6 +58,8 @@ pub(crate) struct Node {
     addresses: Mutex<Option<Addresses>>,
     /// When a fault of the process began or ended last.
     disturbed: Mutex<Instant>,
+    /// Whether the process is stopped.
+    stopped: AtomicBool,
     /// Requests of clients in progress.
     pub(crate) in_flight: AtomicUsize,
     /// Held by a fault of the process.
@@ -98,6 +100,7 @@ impl Node {
             process: Mutex::new(None),
             addresses: Mutex::new(None),
             disturbed: Mutex::new(Instant::now()),
+            stopped: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             busy: tokio::sync::Mutex::new(()),
             stats: Mutex::default(),
@@ -179,10 +182,11 @@ impl Node {
         *self.disturbed.lock() = Instant::now();
     }
 
-    /// Returns whether no fault of the process began or ended since `moment`.
+    /// Returns whether no fault of the process began, lasted or ended since `moment`.
     #[must_use]
     pub(crate) fn is_undisturbed_since(&self, moment: Instant) -> bool {
-        *self.disturbed.lock() < moment
+        // Relaxed: each change comes after one of `disturbed` under its lock.
+        !self.stopped.load(Relaxed) && *self.disturbed.lock() < moment
     }
 
     /// Returns the address of its S3 endpoint; `None` while it does not run.
@@ -200,6 +204,11 @@ impl Node {
     /// Sends a signal to the process, if it runs.
     pub(crate) fn signal(&self, signal: Signal) {
         self.disturb();
+        match signal {
+            Signal::STOP => self.stopped.store(true, Relaxed),
+            Signal::CONT => self.stopped.store(false, Relaxed),
+            _ => {}
+        }
         if let Some(process) = &*self.process.lock() {
             // It may have ended by itself, which the end of the soak reports.
             let _ = process.signal(signal);
