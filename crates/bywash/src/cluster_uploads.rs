@@ -30,6 +30,9 @@ pub struct SharedUpload {
     pub initiated: DateTime<Utc>,
     /// Name of the checksum algorithm that was announced at the start.
     pub algorithm: Option<String>,
+    /// Digest of the store that has it ([`crate::Bucket::origin_digest`]): nodes may have different stores under one name. `None` in
+    /// records of earlier versions.
+    pub origin: Option<String>,
 }
 
 /// The record of an open upload.

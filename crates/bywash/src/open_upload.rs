@@ -2,6 +2,7 @@
 
 use object_store::path::Path;
 use object_store::{GetOptions, GetResult, Result};
+use sha2::{Digest as _, Sha256};
 
 use crate::bucket::Bucket;
 use crate::origin::interface::{Capability, ListedParts};
@@ -31,6 +32,16 @@ impl Bucket {
         self.shared().origin.knows_uploads()
     }
 
+    /// Returns a digest of the address of its store, the same in each process and for no other store; it does not show the address.
+    /// `None` for stores without one; see [`crate::Origin::durable_address`].
+    #[must_use]
+    pub fn origin_digest(&self) -> Option<String> {
+        let address = self.shared().origin.durable_address()?;
+        let digest = Sha256::digest(address);
+        let first = digest.iter().take(16);
+        Some(first.map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Requests what the store has at `path` now, without its bytes, whatever version is known here.
     pub async fn stored_now(&self, path: &Path) -> Result<GetResult> {
         let shared = self.shared();
@@ -45,6 +56,7 @@ impl Bucket {
         })
         .await
     }
+
     /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns what it
     /// replaced.
     ///

@@ -42,6 +42,9 @@ struct UploadRecord {
     initiated: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     algorithm: Option<String>,
+    /// Digest of the store that has the upload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attempts: Vec<String>,
     /// When completion was last about to be sent; 0 before.
@@ -72,6 +75,7 @@ impl UploadRecord {
             id: upload.id.clone(),
             initiated: nanos(upload.initiated),
             algorithm: upload.algorithm.clone(),
+            origin: upload.origin.clone(),
             attempts: Vec::new(),
             attempted: 0,
             begun,
@@ -96,6 +100,7 @@ impl UploadRecord {
                 key: self.key,
                 id: self.id,
                 algorithm: self.algorithm,
+                origin: self.origin,
             },
         }
     }

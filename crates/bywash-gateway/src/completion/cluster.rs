@@ -163,7 +163,8 @@ impl ClusterJob {
     async fn record_attempt(&self, doing: OperationContext<'_>) -> S3Result<bool> {
         let shared = &self.cluster.shared;
         let digest = &self.named.digest;
-        match shared.attempt(&self.sealed.record(), digest).await {
+        let record = self.sealed.record(&self.bucket);
+        match shared.attempt(&record, digest).await {
             Ok(RecordedState::Completed(_)) => Ok(false),
             // Its record is the only trace of an upload that such a store has.
             Ok(RecordedState::Open {
@@ -188,7 +189,7 @@ impl ClusterJob {
         parts: Vec<UploadedPart>,
         mode: PutMode,
     ) -> S3Result<Result<PutResult, StoreError>> {
-        let (cluster, record) = (self.cluster.clone(), self.sealed.record());
+        let (cluster, record) = (self.cluster.clone(), self.sealed.record(&self.bucket));
         let (bucket, path) = (self.bucket.clone(), self.path.clone());
         let (origin, digest) = (self.sealed.origin.clone(), self.named.digest.clone());
         let sent = tokio::spawn(async move {

@@ -54,9 +54,9 @@ pub(crate) struct SealedUpload {
 }
 
 impl SealedUpload {
-    /// Returns what is recorded of it.
-    pub(crate) fn record(&self) -> SharedUpload {
-        record(&self.name, &self.upload)
+    /// Returns what is recorded of it at `bucket`.
+    pub(crate) fn record(&self, bucket: &Bucket) -> SharedUpload {
+        record(bucket, &self.name, &self.upload)
     }
 
     pub(crate) fn shared_name(&self) -> SharedUploadName<'_> {
@@ -65,13 +65,14 @@ impl SealedUpload {
     }
 }
 
-fn record(name: &UploadName, upload: &Upload) -> SharedUpload {
+fn record(bucket: &Bucket, name: &UploadName, upload: &Upload) -> SharedUpload {
     SharedUpload {
         bucket: name.bucket.clone(),
         key: name.key.clone(),
         id: name.id.clone(),
         initiated: upload.initiated,
         algorithm: upload.algorithm.map(|found| found.name().to_owned()),
+        origin: bucket.origin_digest(),
     }
 }
 
@@ -138,7 +139,7 @@ impl ClusterUploads {
         let state = serde_json::to_vec(&state).unwrap_or_default();
         let id = self.seal.seal(doing.bucket, doing.key, &state);
         let name = UploadName::of(doing, id);
-        match self.shared.begun(&record(&name, upload)).await {
+        match self.shared.begun(&record(bucket, &name, upload)).await {
             Ok(()) => {}
             Err(error @ SharedUploadsError::Unavailable(_)) if bucket.knows_uploads() => {
                 tracing::warn!(bucket = name.bucket, key = name.key, %error, "a multipart upload is not listed");

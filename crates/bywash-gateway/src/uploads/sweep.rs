@@ -92,10 +92,14 @@ impl Search<'_> {
         names.retain(|name| first.as_ref().is_none_or(|first| name >= first));
         for name in names {
             self.failures = 0;
-            if let Some(bucket) = engine.bucket(&name)
-                && !differs(engine, &name)
-            {
-                self.bucket(&name, &bucket).await?;
+            if let Some(bucket) = engine.bucket(&name) {
+                let bucket = Searched {
+                    origin: bucket.origin_digest(),
+                    differs: differs(engine, &name),
+                    exists: None,
+                    bucket,
+                };
+                self.bucket(&name, bucket).await?;
             }
             if self.is_over() {
                 return Ok(());
@@ -105,8 +109,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    async fn bucket(&mut self, name: &str, bucket: &Bucket) -> Result<(), SharedUploadsError> {
-        let mut exists = None;
+    async fn bucket(&mut self, name: &str, mut bucket: Searched) -> Result<(), SharedUploadsError> {
         loop {
             let shared = Arc::clone(&self.cluster.shared);
             let from = match &self.position {
@@ -119,9 +122,7 @@ impl Search<'_> {
                 if self.is_over() || self.failures >= FAILURES {
                     return Ok(());
                 }
-                if self.is_forgotten(bucket, &record, &mut exists).await
-                    && shared.forget(&record).await?
-                {
+                if self.is_forgotten(&mut bucket, &record).await && shared.forget(&record).await? {
                     self.removed += 1;
                 }
                 self.position = Some(name_of(&record));
@@ -132,17 +133,13 @@ impl Search<'_> {
         }
     }
 
-    /// Returns whether a record is of no use any more. `exists`: whether the bucket is at the origin, once that was asked.
-    async fn is_forgotten(
-        &mut self,
-        bucket: &Bucket,
-        record: &RecordedUpload,
-        exists: &mut Option<bool>,
-    ) -> bool {
+    /// Returns whether a record is of no use any more.
+    async fn is_forgotten(&mut self, searched: &mut Searched, record: &RecordedUpload) -> bool {
         let age = self.now.signed_duration_since(record.changed);
-        if age < CHECKED {
+        if age < CHECKED || !searched.may_judge(record, age) {
             return false;
         }
+        let Searched { bucket, exists, .. } = searched;
         let Ok(sealed) = self.cluster.open(name_of(record)) else {
             return age >= UNKNOWN;
         };
@@ -161,6 +158,31 @@ impl Search<'_> {
                 self.failures += 1;
                 false
             }
+        }
+    }
+}
+
+/// A bucket that is searched.
+struct Searched {
+    bucket: Bucket,
+    /// Digest of its store.
+    origin: Option<String>,
+    /// Whether another node that is a member has other settings of it.
+    differs: bool,
+    /// Whether the bucket is at its store, once that was asked.
+    exists: Option<bool>,
+}
+
+impl Searched {
+    /// Returns whether the store of this node's bucket may know the upload of a record.
+    ///
+    /// That is the store which the record names. Where it names none, or another one for a month, as after a change of its address, the
+    /// upload may be open at the store of a node with other settings, as long as there is one.
+    fn may_judge(&self, record: &RecordedUpload, age: TimeDelta) -> bool {
+        match &record.upload.origin {
+            Some(origin) if self.origin.as_ref() == Some(origin) => true,
+            Some(_) => age >= UNKNOWN && !self.differs,
+            None => !self.differs,
         }
     }
 }

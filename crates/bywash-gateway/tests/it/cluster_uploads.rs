@@ -497,6 +497,7 @@ async fn uploads_past_those_that_a_node_shows_are_missing_and_it_is_stated() {
             key,
             initiated: Default::default(),
             algorithm: None,
+            origin: None,
         };
         cluster.records.begun(&upload).await.unwrap();
     };

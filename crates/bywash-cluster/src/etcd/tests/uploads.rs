@@ -26,6 +26,7 @@ fn upload(bucket: &str, key: &str, id: &str) -> SharedUpload {
         id: id.to_owned(),
         initiated: DateTime::from_timestamp_nanos(1_600_000_000_987_654_321),
         algorithm: Some("CRC32".to_owned()),
+        origin: Some("0123".to_owned()),
     }
 }
 
@@ -220,6 +221,17 @@ async fn record_that_is_not_understood_hides_no_other() {
     let listed = records.list("b", SharedPosition::Key(""), 2).await.unwrap();
     let uploads: Vec<SharedUpload> = listed.into_iter().map(|of| of.upload).collect();
     assert_eq!(uploads, [first, last]);
+}
+
+/// Earlier versions wrote none.
+#[tokio::test]
+async fn record_without_a_store_is_listed_without_one() {
+    let (fake, endpoint) = Fake::start("3.6.16").await;
+    let record = r#"{"bucket":"b","key":"k","id":"1","initiated":7,"begun":true}"#;
+    fake.put("/bywash/demo/uploads/b/k", record);
+    let records = records(&endpoint);
+    let listed = records.list("b", SharedPosition::Key(""), 2).await.unwrap();
+    assert_eq!((listed.len(), &listed[0].upload.origin), (1, &None));
 }
 
 #[tokio::test]

@@ -79,6 +79,14 @@ impl Records {
         tables.age.insert(name.unwrap(), by);
     }
 
+    /// Changes the store that the record of an upload names.
+    pub fn set_origin(&self, id: &str, origin: &str) {
+        let mut tables = self.tables.lock().unwrap();
+        let mut open = tables.open.iter_mut();
+        let found = open.find(|((_, _, of), _)| of == id);
+        found.unwrap().1.0.origin = Some(origin.to_owned());
+    }
+
     /// Number of records at each list so far.
     pub fn lists(&self) -> Vec<usize> {
         self.tables.lock().unwrap().lists.clone()

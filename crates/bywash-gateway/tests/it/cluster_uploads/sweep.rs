@@ -143,6 +143,7 @@ async fn search_ends_at_its_limit_and_the_next_goes_on_from_there() {
             key,
             initiated: Default::default(),
             algorithm: None,
+            origin: None,
         };
         cluster.records.begun(&upload).await.unwrap();
     }
@@ -162,14 +163,15 @@ async fn search_ends_at_its_limit_and_the_next_goes_on_from_there() {
     assert_eq!(of_last, 2, "{lists:?}");
 }
 
-/// Records an upload of which no origin knows.
-async fn record_forgotten(cluster: &Cluster, bucket: &str, key: &str) {
+/// Records an upload of which no origin knows, of the store with the digest `origin`.
+async fn record_forgotten(cluster: &Cluster, bucket: &str, key: &str, origin: Option<&str>) {
     let upload = SharedUpload {
         id: HmacSeal::new([1; 32], []).seal(bucket, key, br#"{"o":"1","t":0}"#),
         bucket: bucket.to_owned(),
         key: key.to_owned(),
         initiated: Default::default(),
         algorithm: None,
+        origin: origin.map(str::to_owned),
     };
     cluster.records.begun(&upload).await.unwrap();
 }
@@ -185,6 +187,18 @@ async fn sweeping_two_buckets(cluster: &Cluster, authority: &Authority) -> Serve
     let node = Server::start_with(engine, tempfile::tempdir().unwrap(), config).await;
     node.get("/cloud?uploads", &[]).await.expect(200);
     node
+}
+
+/// Has the authority show a member with other settings of these buckets.
+fn set_other_settings(authority: &Authority, buckets: &[&str]) {
+    let other = ClusterMember {
+        other_settings: buckets.iter().map(|&name| name.to_owned()).collect(),
+        ..ClusterMember::default()
+    };
+    *authority.status.lock().unwrap() = Some(ClusterStatus {
+        members: vec![other],
+        ..ClusterStatus::default()
+    });
 }
 
 async fn until_removed(node: &Server, count: u64) {
@@ -203,32 +217,63 @@ async fn until_removed(node: &Server, count: u64) {
 async fn bucket_of_which_another_node_has_other_settings_is_not_searched() {
     let cluster = Cluster::s3().await;
     for bucket in ["cloud", "later"] {
-        record_forgotten(&cluster, bucket, "key").await;
+        record_forgotten(&cluster, bucket, "key", None).await;
     }
     let authority = Authority::default();
-    let other = ClusterMember {
-        other_settings: vec!["cloud".to_owned()],
-        ..ClusterMember::default()
-    };
-    *authority.status.lock().unwrap() = Some(ClusterStatus {
-        members: vec![other],
-        ..ClusterStatus::default()
-    });
+    set_other_settings(&authority, &["cloud"]);
     let node = sweeping_two_buckets(&cluster, &authority).await;
     // The bucket that is searched comes after the other one.
     until_removed(&node, 1).await;
     assert_eq!(cluster.records.open(), 1);
-    *authority.status.lock().unwrap() = Some(ClusterStatus::default());
+    set_other_settings(&authority, &[]);
     until_removed(&node, 2).await;
+}
+
+/// The store that a record names is the only one that knows its upload, whatever settings other nodes have and whether they are members.
+#[tokio::test]
+async fn record_is_judged_by_the_store_that_it_names() {
+    let cluster = Cluster::s3().await;
+    let authority = Authority::default();
+    set_other_settings(&authority, &["cloud"]);
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    cluster.mount(&engine);
+    let own = engine.bucket("cloud").unwrap().origin_digest().unwrap();
+    record_forgotten(&cluster, "cloud", "own", Some(&own)).await;
+    record_forgotten(&cluster, "cloud", "other", Some("0123")).await;
+    record_forgotten(&cluster, "later", "key", None).await;
+    let node = sweeping_two_buckets(&cluster, &authority).await;
+    until_removed(&node, 2).await;
+    let [other] = &cluster.records.ids()[..] else {
+        panic!("{:?}", cluster.records.ids());
+    };
+    // It began long ago, and may be open as long as there is a node with another store.
+    cluster.lists(4).await;
+    assert_eq!(cluster.records.open(), 1, "{other}");
+    set_other_settings(&authority, &[]);
+    until_removed(&node, 3).await;
+}
+
+#[tokio::test]
+async fn record_of_another_store_is_judged_by_none_within_a_month() {
+    let cluster = Cluster::s3().await;
+    let id = cluster.begin(TARGET).await;
+    cluster.abort_at_the_origin(&id).await;
+    cluster.records.make_older(&id, OLD);
+    cluster.records.set_origin(&id, "0123");
+    let node = cluster.sweeping().await;
+    cluster.lists(4).await;
+    assert_eq!((cluster.records.open(), removed(&node)), (1, 0));
+    cluster.records.make_older(&id, VERY_OLD);
+    until_removed(&node, 1).await;
 }
 
 #[tokio::test]
 async fn bucket_that_fails_does_not_keep_the_search_from_the_next() {
     let cluster = Cluster::s3().await;
     for key in ["bad/1", "bad/2", "bad/3", "bad/4"] {
-        record_forgotten(&cluster, "cloud", key).await;
+        record_forgotten(&cluster, "cloud", key, None).await;
     }
-    record_forgotten(&cluster, "later", "good").await;
+    record_forgotten(&cluster, "later", "good", None).await;
     for _ in 0..10_000 {
         cluster.store.script("/data/bad/", ServerFault::Refuse(403));
     }
