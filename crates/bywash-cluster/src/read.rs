@@ -54,6 +54,10 @@ impl<V: Clone> Node<V> {
             direct: false,
         };
         self.reads.insert(op, read);
+        if window.is_zero() {
+            // Nothing that is known is believed. A holder would ask for each read, and questions without authority are shared.
+            return self.read_directly(op);
+        }
         if let Some(tenure) = self.tenure(shard) {
             return self.answer_as_holder(Asker::Own(op), &key, window, tenure);
         }

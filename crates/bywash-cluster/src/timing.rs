@@ -36,6 +36,11 @@ pub struct Timing {
     pub settle: Duration,
     /// Shards handed over at once, in each second.
     pub handovers: usize,
+    /// Time between two lists of members and shards. A connection of the watch that died is silent.
+    pub list: Duration,
+    /// Age of its list of members above which a node that is a member does not know for how long the others believe a version. A new
+    /// window is used longer than this after it was published. Two seconds above [`Self::list`], for lists that fail.
+    pub list_age: Duration,
     /// Time after which a transaction without a definite result is sent again.
     pub etcd_pause: Duration,
     /// Time after which a reader that got no frame from the holder asks the origin as well.
@@ -80,6 +85,8 @@ impl Timing {
         word_limit: Duration::from_millis(200),
         settle: Duration::from_secs(2),
         handovers: 64,
+        list: Duration::from_secs(5),
+        list_age: Duration::from_secs(7),
         etcd_pause: Duration::from_millis(100),
         patience: Duration::from_millis(150),
         open_limit: Duration::from_secs(30),
@@ -121,6 +128,13 @@ impl Timing {
         self.longer(self.lease)
     }
 
+    /// Returns the time after a node was first seen to have a window, from which on each other member waits its writes out by it, or is
+    /// no member. A list that is younger was requested later.
+    #[must_use]
+    pub fn seen_by_all(&self) -> Duration {
+        self.longer(self.list_age)
+    }
+
     /// Returns the time after the origin's response at which a write may be acknowledged without the holder. By then each version
     /// that a node uses was asked for after the response, on its own clock.
     #[must_use]
@@ -149,6 +163,7 @@ mod tests {
         assert!(timing.write_limit > timing.longer(timing.read_lease) + timing.drop_limit);
         assert!(timing.renew * 3 < timing.mark);
         assert!(timing.keepalive * 2 < timing.authority);
+        assert!(timing.list_age >= timing.list + Duration::from_secs(2));
     }
 
     #[test]

@@ -53,13 +53,19 @@ impl VersionAuthority for ClusterNode {
     }
 
     fn current(&self, bucket: &str, path: &str) -> Option<CurrentVersion> {
-        let window = self.core.buckets.read().get(bucket)?.window?;
+        let timing = &self.core.timing;
+        let window = self
+            .core
+            .buckets
+            .read()
+            .get(bucket)?
+            .usable_window(timing)?;
         self.core.current(bucket, path, window)
     }
 
     async fn read(&self, bucket: &str, path: &Path) -> Result<CurrentVersion> {
         let view = self.core.buckets.read().attached(bucket)?;
-        let Some(window) = view.window else {
+        let Some(window) = view.usable_window(&self.core.timing) else {
             return view.source().request(path).await;
         };
         let key = Key::new(Arc::clone(&view.name), path.as_ref());

@@ -10,10 +10,12 @@ use bywash::cluster::VersionSource;
 use object_store::{Error, Result};
 use sha2::{Digest, Sha256};
 
+use super::clock::boottime;
 use super::directory::Directory;
 use crate::etcd::{BucketRecord, Record};
-use crate::names::NodeId;
+use crate::names::{Boot, NodeId};
 use crate::placement::Candidate;
+use crate::timing::Timing;
 
 /// Settings of a bucket that must be the same at all nodes. A node that has others is not a member for the bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,10 @@ pub(super) struct BucketView {
     pub(super) drops: Vec<NodeId>,
     /// Other nodes with other settings of it.
     pub(super) differing: Vec<NodeId>,
+    /// This node's registration whose record at etcd has the bucket as it is here, and when that was first seen.
+    pub(super) published: Option<(Boot, Duration)>,
+    /// Shortest window that another member has for it: zero if one does not have the bucket, and may come to have it with any window.
+    shortest: Duration,
 }
 
 /// The buckets of this node by name.
@@ -118,6 +124,8 @@ impl Buckets {
             believed_until: Duration::ZERO,
             drops: Vec::new(),
             differing: Vec::new(),
+            published: None,
+            shortest: Duration::ZERO,
         };
         self.views.insert(bucket.to_owned(), Arc::new(view));
     }
@@ -136,9 +144,13 @@ impl Buckets {
     }
 
     /// Works out anew what the members' records mean for each bucket. Done when one changes, so that no request does it.
-    pub(super) fn review(&mut self, own: NodeId, directory: &Directory) {
+    /// `own`: this node and the number of its process.
+    pub(super) fn review(&mut self, own: (NodeId, u64), directory: &Directory, now: Duration) {
         for view in self.views.values_mut() {
-            *view = Arc::new(view.reviewed(own, directory));
+            let mut reviewed = view.reviewed(own.0, directory);
+            reviewed.published = view.seen_published(own, directory, now);
+            reviewed.shortest = view.shortest_of_others(own.0, directory, now);
+            *view = Arc::new(reviewed);
         }
     }
 
@@ -203,7 +215,51 @@ impl BucketView {
             believed_until,
             drops,
             differing,
+            published: self.published,
+            shortest: self.shortest,
         }
+    }
+
+    /// Returns since when the directory shows this node's record with the bucket as it is here, under one registration.
+    fn seen_published(
+        &self,
+        (own, process): (NodeId, u64),
+        directory: &Directory,
+        now: Duration,
+    ) -> Option<(Boot, Duration)> {
+        let (member, registered) = directory.newest(own)?;
+        let record = registered.record.as_ref()?;
+        let before = self.published.filter(|(boot, _)| *boot == member.boot);
+        let is_shown = record.process == process && self.is_same(Some(record));
+        is_shown.then(|| before.unwrap_or((member.boot, now)))
+    }
+
+    fn shortest_of_others(&self, own: NodeId, directory: &Directory, now: Duration) -> Duration {
+        let members = directory.members();
+        let members = members.map(|(member, of)| (member.node, of.buckets.as_ref()));
+        let fading = directory.fading().filter(|of| now < of.until);
+        let fading = fading.map(|of| (of.node, of.buckets.as_ref()));
+        let others = members.chain(fading).filter(|(node, _)| *node != own);
+        let window = |buckets| self.of(buckets).and_then(BucketRecord::window);
+        let windows = others.map(|(_, buckets)| window(buckets).unwrap_or_default());
+        windows.min().unwrap_or(Duration::MAX)
+    }
+
+    /// Returns the time for which a read that begins now may believe a version; `None` if objects never change.
+    ///
+    /// A write without a holder is acknowledged when the longest window in the members' records has passed. So a window that is longer
+    /// than each other's is not used before all others have seen it, and then for no version that was asked for before.
+    pub(super) fn usable_window(&self, timing: &Timing) -> Option<Duration> {
+        let window = self.window?;
+        let Some((_, since)) = self.published else {
+            return Some(Duration::ZERO);
+        };
+        if self.shortest >= window {
+            return Some(window);
+        }
+        let seen = since + timing.seen_by_all();
+        let later = timing.shorter(boottime().saturating_sub(seen));
+        Some(window.min(later.max(self.shortest)))
     }
 
     /// Returns the bucket among those of a registration.

@@ -225,6 +225,8 @@ struct World {
     network: Arc<Network>,
     origin: Arc<Origin>,
     shards: u16,
+    /// Of the nodes that start from now on.
+    timing: Timing,
     processes: u64,
 }
 
@@ -244,6 +246,7 @@ impl World {
             network: Arc::default(),
             origin: Arc::default(),
             shards: SHARDS,
+            timing: timing(),
             processes: 0,
         }
     }
@@ -257,7 +260,7 @@ impl World {
         let http = reqwest::Client::builder().build().unwrap();
         let etcd = Etcd::new(name, NodeId(node), vec![self.endpoint.clone()], http);
         let mut machine = Settings::new(NodeId(node), self.processes, 10_000);
-        machine.timing = timing();
+        machine.timing = self.timing;
         machine.shards = self.shards;
         let address = format!("node-{node}:{}", self.processes);
         let settings = DriverSettings {
@@ -270,26 +273,31 @@ impl World {
             network: Arc::clone(&self.network),
         };
         let node = ClusterNode::start(etcd, settings, Arc::new(link));
+        let mut nodes = self.network.nodes.lock().unwrap();
+        nodes.insert(address.clone(), node.clone());
+        let process = Process {
+            node,
+            address,
+            forgotten: Arc::default(),
+        };
+        self.attach(&process, window);
+        process
+    }
+
+    /// Attaches the bucket to a node, in place of the one that it has.
+    fn attach(&self, process: &Process, window: Option<Duration>) {
         let bucket = BucketSettings {
             url: "s3://data".to_owned(),
             endpoint: None,
             block_bytes: 1 << 20,
             consistency: format!("{window:?}"),
         };
-        node.describe(BUCKET, &bucket);
-        let forgotten = Arc::default();
+        process.node.describe(BUCKET, &bucket);
         let source = Source {
             origin: Arc::clone(&self.origin),
-            forgotten: Arc::clone(&forgotten),
+            forgotten: Arc::clone(&process.forgotten),
         };
-        node.attach(BUCKET, window, Arc::new(source));
-        let mut nodes = self.network.nodes.lock().unwrap();
-        nodes.insert(address.clone(), node.clone());
-        Process {
-            node,
-            address,
-            forgotten,
-        }
+        process.node.attach(BUCKET, window, Arc::new(source));
     }
 
     /// Starts nodes 1 to `count`, and waits until each holds its shards.

@@ -105,3 +105,112 @@ async fn member_that_joins_during_a_write_counts_at_its_end() {
     let ended = turn.end(WriteEnd::Written).await;
     assert!(is_unconfirmed(&ended), "{ended:?}");
 }
+
+impl Process {
+    /// Whether etcd has been seen to have its bucket as it is.
+    fn is_published(&self) -> bool {
+        let view = self.node.core.buckets.read().get(BUCKET).cloned();
+        view.unwrap().published.is_some()
+    }
+
+    fn usable_window(&self) -> Duration {
+        let view = self.node.core.buckets.read().get(BUCKET).cloned();
+        let window = view.unwrap().usable_window(&self.node.core.timing);
+        window.unwrap()
+    }
+}
+
+/// Two nodes, of which one learns no change from the moment at which the other attaches the bucket with a longer window. That one holds an
+/// object's version, and does not hear of a write of the first. Returns what it returns then.
+async fn read_beside_a_node_that_has_not_seen_the_window(list_age: Duration) -> u64 {
+    let mut world = World::new().await;
+    let (late, late_endpoint) = world.fake.another_endpoint().await;
+    let endpoint = std::mem::replace(&mut world.endpoint, late_endpoint);
+    // It lists nothing meanwhile.
+    world.timing.list = LONG;
+    world.timing.list_age = LONG;
+    let writer = world.start(1, Some(SHORT));
+    world.endpoint = endpoint;
+    world.timing.list_age = list_age;
+    let nodes = vec![writer, world.start(2, Some(SHORT))];
+    world.settled(&nodes).await;
+    let [writer, holder] = &nodes[..] else {
+        unreachable!();
+    };
+    let path = holder.held();
+    world.origin.set(&path, 1);
+    until("no other window counts", || {
+        writer.believed().until <= boottime()
+    })
+    .await;
+    late.set_late();
+    world.attach(holder, Some(LONG));
+    until("it is published", || holder.is_published()).await;
+    // In the control, the window in use is longer from now on.
+    tokio::time::sleep(5 * SHORT).await;
+    assert_eq!(holder.read(&path).await, 1);
+    let mut reached = world.network.nodes.lock().unwrap();
+    reached.remove(&holder.address);
+    drop(reached);
+    writer.write(&world.origin, &path, 2).await.unwrap();
+    assert_eq!(writer.believed().window, SHORT, "it has not seen it");
+    holder.read(&path).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn window_that_another_node_has_not_seen_is_not_used() {
+    // The control: without the wait, the read returns what an acknowledged write has replaced.
+    let (read, control) = tokio::join!(
+        read_beside_a_node_that_has_not_seen_the_window(LONG),
+        read_beside_a_node_that_has_not_seen_the_window(Duration::ZERO),
+    );
+    assert_eq!((read, control), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn window_that_all_have_seen_is_used_and_one_that_none_is_shorter_than_at_once() {
+    let mut world = World::new().await;
+    world.timing.list = ms(50);
+    world.timing.list_age = ms(500);
+    let nodes = world.nodes(2, Some(SHORT)).await;
+    let [other, holder] = &nodes[..] else {
+        unreachable!();
+    };
+    assert_eq!(
+        (holder.usable_window(), other.usable_window()),
+        (SHORT, SHORT)
+    );
+    let published = boottime();
+    world.fake.set_down(true);
+    world.attach(holder, Some(LONG));
+    assert_eq!(holder.usable_window(), Duration::ZERO, "not published");
+    world.fake.set_down(false);
+    until("it is longer", || holder.usable_window() > ms(500)).await;
+    assert!(boottime() >= published + ms(1000));
+    let path = holder.held();
+    world.origin.set(&path, 1);
+    assert_eq!(holder.read(&path).await, 1);
+    tokio::time::sleep(2 * SHORT).await;
+    let asked = world.origin.asked();
+    assert_eq!(holder.current(&path), Some(1));
+    assert_eq!(world.origin.asked(), asked);
+    // The other one has no longer window than this one.
+    world.attach(other, Some(LONG));
+    until("it is published", || other.is_published()).await;
+    assert_eq!(other.usable_window(), LONG);
+}
+
+/// It may have missed a member that joined, or a bucket.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn member_with_an_old_list_knows_no_window_and_one_that_is_no_member_goes_on_with_what_it_knows()
+ {
+    let mut world = World::new().await;
+    world.timing.list = LONG;
+    world.timing.list_age = ms(300);
+    let node = world.nodes(1, Some(SHORT)).await.remove(0);
+    let unknown = |of: &Process| of.believed().window == Duration::MAX;
+    until("its list is old", || unknown(&node)).await;
+    world.fake.set_down(true);
+    until("it is no member", || !unknown(&node)).await;
+    assert_eq!(node.believed().window, SHORT);
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -52,6 +53,8 @@ pub(crate) struct Backup {
 pub(crate) struct Fake {
     keys: Arc<Mutex<Keys>>,
     changes: broadcast::Sender<Value>,
+    /// Whether watches at this endpoint show no change.
+    is_late: Arc<AtomicBool>,
 }
 
 fn decode(value: &Value) -> String {
@@ -128,7 +131,29 @@ impl Fake {
         let fake = Self {
             keys: Arc::new(Mutex::new(keys)),
             changes: broadcast::Sender::new(1024),
+            is_late: Arc::default(),
         };
+        let endpoint = fake.serve().await;
+        (fake, endpoint)
+    }
+
+    /// Serves the same keys at another endpoint. Its watches show no change while it is late.
+    pub(crate) async fn another_endpoint(&self) -> (Self, Url) {
+        let another = Self {
+            is_late: Arc::default(),
+            ..self.clone()
+        };
+        let endpoint = another.serve().await;
+        (another, endpoint)
+    }
+
+    /// Lets watches at this endpoint show no change from now on.
+    pub(crate) fn set_late(&self) {
+        self.is_late.store(true, SeqCst);
+    }
+
+    async fn serve(&self) -> Url {
+        let fake = self.clone();
         let router = Router::new()
             .route("/version", get(version_of))
             .route("/v3/lease/grant", post(grant))
@@ -138,11 +163,11 @@ impl Fake {
             .route("/v3/kv/range", post(range))
             .route("/v3/watch", post(watch))
             .layer(middleware::from_fn_with_state(fake.clone(), answer))
-            .with_state(fake.clone());
+            .with_state(fake);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, router).await });
-        (fake, Url::parse(&format!("http://{address}")).unwrap())
+        Url::parse(&format!("http://{address}")).unwrap()
     }
 
     /// Becomes another cluster, as after a restore.
@@ -385,12 +410,15 @@ async fn watch(State(fake): State<Fake>, body: Bytes) -> Body {
     };
     let line = |value: &Value| Ok::<_, std::io::Error>(Bytes::from(format!("{value}\n")));
     let first: Vec<_> = first.iter().map(line).collect();
-    let later = futures::stream::unfold(changes, move |mut changes| async move {
-        let message = changes.recv().await.ok()?;
+    let later = futures::stream::unfold((changes, fake), move |(mut changes, fake)| async move {
+        let mut message = changes.recv().await.ok()?;
+        while fake.is_late.load(SeqCst) {
+            message = changes.recv().await.ok()?;
+        }
         if message.is_null() {
             return None;
         }
-        Some((line(&message), changes))
+        Some((line(&message), (changes, fake)))
     });
     Body::from_stream(futures::StreamExt::chain(
         futures::stream::iter(first),
