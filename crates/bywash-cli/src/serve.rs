@@ -24,7 +24,7 @@ use bywash::origin::ReadOnly;
 use bywash::{
     BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
 };
-use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, MAX_PEER_READS, PEER_READ_BYTES};
+use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS};
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
@@ -419,21 +419,19 @@ fn s3_config(
 /// Logs the max memory of the process and its sockets, for the limit of a container.
 fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
-    let (peers, peer_reads) = match settings.cluster {
-        Some(_) => (
-            MAX_PEER_CONNECTIONS + MAX_HANDSHAKES,
-            MAX_PEER_READS as u64 * PEER_READ_BYTES,
-        ),
-        None => (0, 0),
+    // The memory of these is charged, that of their sockets in the kernel is not.
+    let peers = match settings.cluster {
+        Some(_) => (MAX_PEER_CONNECTIONS + MAX_HANDSHAKES) as u64,
+        None => 0,
     };
-    let connections = connections.all() + peers;
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS + disk_threads) as u64;
-    let connections = (connections + MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;
+    let clients = connections.all() + MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS;
+    let clients = clients as u64;
     tracing::info!(
-        connections,
-        resident_bytes = max_resident_bytes(memory + peer_reads, threads, connections),
-        socket_bytes = max_socket_bytes(connections),
+        connections = clients + peers,
+        resident_bytes = max_resident_bytes(memory, threads, clients),
+        socket_bytes = max_socket_bytes(clients + peers),
         "max memory, without cached pages of files"
     );
 }

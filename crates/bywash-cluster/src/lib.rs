@@ -63,9 +63,7 @@ mod view;
 mod write;
 
 pub use driver::{BlockSource, BucketSettings, ClusterNode, DriverSettings, Left, node_id};
-pub use limits::{
-    MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, MAX_PEER_READS, OBJECT_BYTES, PEER_READ_BYTES,
-};
+pub use limits::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, OBJECT_BYTES};
 pub use message::{
     Action, Believed, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome,
     PeerRequest, PeerResponse, QuestionId, Source, Token, ViewChange, WriteResult,
@@ -74,7 +72,7 @@ pub use names::{Boot, Epoch, Key, Member, NodeId, Shard};
 pub use node::{Node, Settings, Status};
 pub use placement::{Candidate, SHARDS, STRIPE_BYTES, ranked, shard_of, stripe_hash};
 pub use port::{
-    ClusterKey, ClusterKeys, KeyError, PeerClient, PeerIdentity, PeerPort, PortSettings,
+    ClusterKey, ClusterKeys, KeyError, PeerClient, PeerIdentity, PeerMemory, PeerPort, PortSettings,
 };
 pub use timing::Timing;
 pub use transport::{PeerAddress, PeerError, PeerService, PeerTransport};

@@ -2,16 +2,32 @@
 
 /// Authenticated connections of other nodes. A hundred nodes have ten each; what is beyond them asks the origin.
 pub const MAX_PEER_CONNECTIONS: usize = 1024;
-/// TLS handshakes at once. The oldest one is ended for a new one. One needs some KiB, at most about 100 KiB; a member needs its
-/// place for a few milliseconds.
+/// TLS handshakes at once, with enough memory. The oldest one is ended for a new one; a member needs its place for a few milliseconds.
 pub const MAX_HANDSHAKES: usize = 256;
+/// Least number of handshakes at once, with little memory.
+pub(crate) const MIN_HANDSHAKES: usize = 8;
+/// Handshakes take at most the memory divided by this. All of it is charged at the start: whatever connects may begin one.
+pub(crate) const MAX_HANDSHAKES_MEMORY_DIVISOR: u64 = 32;
+/// Memory of a connection in bytes, of its handshake, and of a call by one: buffers of TLS and of HTTP, the task, and a short message.
+pub(crate) const PEER_CONNECTION_BYTES: u64 = 128 << 10;
+/// Connections of other nodes and their messages take at most the memory divided by this, and so do calls and reads at other nodes.
+pub(crate) const MAX_PEERS_MEMORY_DIVISOR: u64 = 8;
+/// Head of a request, in bytes: the least that the HTTP server takes. One has less than 1 KiB.
+pub(crate) const MAX_PEER_HEAD_BYTES: usize = 8 << 10;
+/// Message in bytes that is not charged beside its connection: a request for one object.
+pub(crate) const MAX_FREE_CALL_BYTES: usize = 2 << 10;
+/// Response in bytes that is not charged beside its call: the version of one object with its metadata.
+pub(crate) const MAX_FREE_RESPONSE_BYTES: usize = 16 << 10;
+/// Memory of each byte of a longer message: the message twice, its requests as records and as the machine has them, what waits for each,
+/// and the responses. A request has at least 40 bytes.
+pub(crate) const CALL_FACTOR: u64 = 16;
 /// Block streams that are served at once; further ones are refused as busy. Each holds pins of at most [`MAX_FRAME_BYTES`] and one
 /// item of the service's stream beside the buffers of its socket.
 pub(crate) const MAX_BLOCK_STREAMS: usize = 256;
 /// Reads of other nodes' blocks in progress; further ones ask the origin. As many as a node serves of such streams.
-pub const MAX_PEER_READS: usize = 256;
+pub(crate) const MAX_PEER_READS: usize = 256;
 /// Memory of such a read outside the pool, in bytes: a frame, and what its connection has received.
-pub const PEER_READ_BYTES: u64 = 512 << 10;
+pub(crate) const PEER_READ_BYTES: u64 = 512 << 10;
 /// Memory of an object that a node keeps state of as its holder, and of a read lease, in bytes: for each a name, headers and some
 /// metadata, a place in the tables, and a timer.
 pub const OBJECT_BYTES: u64 = 2 << 10;

@@ -3,12 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bywash::traffic::{ConnectionEnd, Traffic};
-use bywash::{Engine, Reservation, Share};
+use bywash::{ByteCharge, ByteLimit, Engine};
 use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -35,12 +35,10 @@ enum Phase {
 /// Bits of the phase in [`Connection::state`]; the other bits are its start time.
 const PHASE_BITS: u32 = 3;
 
-/// Bytes of all unfinished heads, with a limit of their own, charged to the engine's budget.
+/// Bytes of all unfinished heads.
 #[derive(Debug)]
 pub(crate) struct HeadBytes {
-    used: AtomicUsize,
-    limit: usize,
-    engine: Engine,
+    bytes: Arc<ByteLimit>,
     /// Counts rejected heads.
     traffic: Option<Arc<Traffic>>,
 }
@@ -48,35 +46,20 @@ pub(crate) struct HeadBytes {
 impl HeadBytes {
     pub(crate) fn new(limit: usize, engine: Engine, traffic: Option<Arc<Traffic>>) -> Arc<Self> {
         Arc::new(Self {
-            used: AtomicUsize::new(0),
-            limit,
-            engine,
+            bytes: ByteLimit::new(engine, limit as u64),
             traffic,
         })
     }
 
     /// Charges `bytes` if they fit the limit and the budget. Never waits.
-    fn try_charge(&self, bytes: usize) -> Option<Reservation> {
-        // Relaxed: only a count; it publishes nothing.
-        let before = self.used.fetch_add(bytes, Relaxed);
-        let charge = if before + bytes <= self.limit {
-            let charge = |share| self.engine.try_reserve(share, bytes as u64);
-            // Waiters for memory of one share do not block heads, which may use the other.
-            charge(Share::Download).or_else(|| charge(Share::Upload))
-        } else {
-            None
-        };
-        if charge.is_none() {
-            self.release(bytes);
-            if let Some(traffic) = &self.traffic {
-                traffic.note_connection(ConnectionEnd::HeadsFull);
-            }
+    fn try_charge(&self, bytes: usize) -> Option<ByteCharge> {
+        let charge = self.bytes.try_charge(bytes as u64);
+        if charge.is_none()
+            && let Some(traffic) = &self.traffic
+        {
+            traffic.note_connection(ConnectionEnd::HeadsFull);
         }
         charge
-    }
-
-    fn release(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Relaxed);
     }
 }
 
@@ -239,9 +222,9 @@ pub(crate) struct HeadGuard<S> {
     idle_time: Duration,
     /// Bytes of the unfinished head.
     head: usize,
-    /// Charged bytes of it, and their reservations.
+    /// Charged bytes of it, and their charges.
     charged: usize,
-    charges: Vec<Reservation>,
+    charges: Vec<ByteCharge>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -267,11 +250,8 @@ impl<S> HeadGuard<S> {
 
     /// Resets the head's state: the head is complete or was cancelled.
     fn head_ends(&mut self) {
-        if self.charged > 0 {
-            self.heads.release(self.charged);
-            self.charged = 0;
-            self.charges.clear();
-        }
+        self.charged = 0;
+        self.charges.clear();
         self.head = 0;
     }
 
@@ -333,12 +313,6 @@ fn reclaimed() -> io::Error {
         io::ErrorKind::ConnectionAborted,
         "closed to let another connection in",
     )
-}
-
-impl<S> Drop for HeadGuard<S> {
-    fn drop(&mut self) {
-        self.head_ends();
-    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for HeadGuard<S> {

@@ -1,6 +1,7 @@
 //! The engine: one memory budget, one block pool, many buckets.
 
 mod builder;
+mod byte_limit;
 mod checks;
 mod disk;
 mod idle;
@@ -37,6 +38,7 @@ use checks::{check_block_size, check_memory};
 use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
+pub use byte_limit::{ByteCharge, ByteLimit};
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
 
 /// Minimum length of an S3 part, except the last of an upload.

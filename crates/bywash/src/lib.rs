@@ -61,7 +61,9 @@ pub use consistency::{Consistency, ParseConsistencyError};
 pub use content_digest::{ContentDigest, RunningDigest};
 pub use cost::Cost;
 pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
-pub use engine::{BucketInfo, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit};
+pub use engine::{
+    BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,
+};
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use origin::{

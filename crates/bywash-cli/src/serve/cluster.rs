@@ -9,8 +9,8 @@ use bywash::{Engine, Origin, Reservation, Share, available_memory};
 use bywash_cluster::etcd::{ClusterName, Etcd, EtcdError, EtcdUploads};
 use bywash_cluster::{
     BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
-    OBJECT_BYTES, PeerClient, PeerError, PeerIdentity, PeerPort, PortSettings,
-    Settings as MachineSettings, node_id,
+    KeyError, OBJECT_BYTES, PeerClient, PeerError, PeerIdentity, PeerMemory, PeerPort,
+    PortSettings, Settings as MachineSettings, node_id,
 };
 use bywash_gateway::{ClusterUploads, GcsTokenKeys, HmacSeal};
 use tokio::net::TcpListener;
@@ -37,7 +37,10 @@ const MIN_OBJECTS: u64 = 1024;
 pub(super) struct ClusterParts {
     node: ClusterNode,
     listener: TcpListener,
-    port: PeerPort,
+    identity: Arc<PeerIdentity>,
+    keys: ClusterKeys,
+    client: Arc<PeerClient>,
+    port: PortSettings,
     /// Memory of the node's tables, in bytes.
     tables: u64,
     uploads: ClusterUploads,
@@ -52,17 +55,17 @@ impl ClusterParts {
             return Ok(None);
         };
         refuse_kept(&data.gcs_accounts())?;
-        let keys = ClusterKeys::read(&cluster.key_file)
-            .map_err(|error| Failure::usage(format!("--cluster-key-file: {error}")))?;
-        let unusable = |error| Failure::usage(format!("--cluster-key-file: {error}"));
+        let keys = ClusterKeys::read(&cluster.key_file).map_err(unusable)?;
         let listener = bind("--peer-addr", cluster.listen).await?;
         let id = node_id(data.path())
             .map_err(|error| Failure::io("cannot keep the node's identity", &error))?;
         let name = ClusterName::new(&cluster.name)
             .ok_or_else(|| Failure::usage(format!("--cluster: {} is no name", cluster.name)))?;
         let identity = Arc::new(PeerIdentity::new(name.clone(), id));
-        let client = PeerClient::new(Arc::clone(&identity), &keys, PortSettings::DEFAULT)
-            .map_err(unusable)?;
+        let memory = settings.memory.bytes(available_memory());
+        let port = PortSettings::for_memory(memory);
+        let client = PeerClient::new(Arc::clone(&identity), &keys, port).map_err(unusable)?;
+        let client = Arc::new(client);
         let etcd =
             Etcd::connect(name, id, cluster.endpoints.clone()).map_err(|error| refused(&error))?;
         let records = Arc::new(etcd.another());
@@ -73,7 +76,6 @@ impl ClusterParts {
             ),
             Err(error) => return Err(refused(&error)),
         }
-        let memory = settings.memory.bytes(available_memory());
         let weight = u32::try_from(memory >> 20).unwrap_or(u32::MAX).max(1);
         let objects = (memory / STATE_DIVISOR / OBJECT_BYTES).max(MIN_OBJECTS);
         let machine = MachineSettings::new(
@@ -88,15 +90,8 @@ impl ClusterParts {
                 address: cluster.advertise.clone(),
                 weight,
             },
-            Arc::new(client),
+            Arc::<PeerClient>::clone(&client),
         );
-        let port = PeerPort::new(
-            identity,
-            &keys,
-            Arc::new(node.clone()),
-            PortSettings::DEFAULT,
-        )
-        .map_err(unusable)?;
         let (secret, older) = keys.derive("uploads");
         let uploads = ClusterUploads {
             seal: Arc::new(HmacSeal::new(secret, older)),
@@ -107,10 +102,13 @@ impl ClusterParts {
         Ok(Some(Self {
             node,
             listener,
+            identity,
+            client,
             port,
             tables: objects * OBJECT_BYTES,
             uploads,
             token_keys: GcsTokenKeys::new(secret, older),
+            keys,
             drain: cluster.drain,
         }))
     }
@@ -132,17 +130,22 @@ impl ClusterParts {
         self.node.describe(&bucket.name, &shared);
     }
 
-    /// Charges the memory of the node's tables, and serves other nodes until the process ends.
+    /// Charges the memory of the node's tables and of its port, and serves other nodes until the process ends.
     pub(super) fn serve(self, engine: &Engine) -> Result<RunningNode, Failure> {
-        let tables = engine.try_reserve(Share::Download, self.tables).ok_or_else(|| {
-            let bytes = self.tables;
+        let bytes = self.tables + self.port.handshake_bytes();
+        let charge = engine.try_reserve(Share::Download, bytes).ok_or_else(|| {
             Failure::usage(format!(
-                "--memory: a node of a cluster needs {bytes} bytes for its tables, which are not free; give it more"
+                "--memory: a node of a cluster needs {bytes} bytes for its tables and its port, which are not free; give it more"
             ))
         })?;
+        let memory = PeerMemory::new(engine);
+        self.client.set_memory(&memory);
+        let service = Arc::new(self.node.clone());
+        let port = PeerPort::new(self.identity, &self.keys, service, &memory, self.port);
+        let port = port.map_err(unusable)?;
         self.node.set_blocks(Arc::new(EngineBlocks(engine.clone())));
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(self.port.serve(self.listener, stop_asked(stopped)));
+        let serving = tokio::spawn(port.serve(self.listener, stop_asked(stopped)));
         Ok(RunningNode {
             node: self.node,
             drain: self.drain,
@@ -151,9 +154,13 @@ impl ClusterParts {
             token_keys: self.token_keys,
             stop,
             serving,
-            _tables: tables,
+            _charge: charge,
         })
     }
+}
+
+fn unusable(error: KeyError) -> Failure {
+    Failure::usage(format!("--cluster-key-file: {error}"))
 }
 
 fn refused(error: &EtcdError) -> Failure {
@@ -169,8 +176,8 @@ pub(super) struct RunningNode {
     token_keys: GcsTokenKeys,
     stop: watch::Sender<bool>,
     serving: JoinHandle<usize>,
-    /// Charge of its tables.
-    _tables: Reservation,
+    /// Charge of its tables and of handshakes at its port.
+    _charge: Reservation,
 }
 
 impl RunningNode {

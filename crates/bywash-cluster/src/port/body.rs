@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash::ByteCharge;
 use bywash::cluster::{CurrentVersion, PeerBody};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
@@ -29,21 +30,25 @@ fn ticks(alive: Duration) -> Interval {
     ticks
 }
 
-/// Frames of the responses to a call.
+/// Frames of the responses to a call. Its charge is released with them.
 pub(super) fn call_frames(
     responses: BoxFuture<'static, Vec<PeerResponse<CurrentVersion>>>,
     alive: Duration,
+    charge: Option<ByteCharge>,
 ) -> impl Stream<Item = Item> + Send {
-    let state = (Some(responses), FrameWriter::new(), ticks(alive));
-    stream::unfold(state, |(responses, mut writer, mut ticks)| async move {
-        let mut pending = responses?;
-        let (frame, responses) = tokio::select! {
-            biased;
-            responses = &mut pending => (response_frame(&mut writer, &responses), None),
-            _ = ticks.tick() => (writer.alive(), Some(pending)),
-        };
-        Some((Ok(Frame::data(frame)), (responses, writer, ticks)))
-    })
+    let state = (Some(responses), FrameWriter::new(), ticks(alive), charge);
+    stream::unfold(
+        state,
+        |(responses, mut writer, mut ticks, charge)| async move {
+            let mut pending = responses?;
+            let (frame, responses) = tokio::select! {
+                biased;
+                responses = &mut pending => (response_frame(&mut writer, &responses), None),
+                _ = ticks.tick() => (writer.alive(), Some(pending)),
+            };
+            Some((Ok(Frame::data(frame)), (responses, writer, ticks, charge)))
+        },
+    )
 }
 
 /// Responses that cannot be encoded, or are too long for a frame, lead to the origin.

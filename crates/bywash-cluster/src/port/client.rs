@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::ByteCharge;
 use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -18,6 +19,7 @@ use super::frame::{Frame, FrameError, FrameReader};
 use super::handler::{BLOCKS, CALL};
 use super::identity::{PeerIdentity, Refusal, is_same_protocol};
 use super::key::{ClusterKeys, KeyError};
+use super::memory::{NoMemory, PeerMemory, RequestedMemory};
 use super::settings::PortSettings;
 use super::tls::client_config;
 use super::wire;
@@ -36,6 +38,7 @@ pub struct PeerClient {
     identity: Arc<PeerIdentity>,
     stall: Duration,
     counters: Arc<Counters>,
+    memory: OnceLock<RequestedMemory>,
 }
 
 /// What went wrong so far.
@@ -80,7 +83,23 @@ impl PeerClient {
             identity,
             stall: settings.stall,
             counters: Arc::default(),
+            memory: OnceLock::new(),
         })
+    }
+
+    /// Charges requests from now on. Before, the node serves no client, and sends none but questions about registrations that have ended.
+    /// Only the first call counts.
+    pub fn set_memory(&self, memory: &PeerMemory) {
+        let _ = self.memory.set(memory.requested.clone());
+    }
+
+    /// Charges memory for a request, if requests are charged yet.
+    fn charge(
+        &self,
+        charge: impl FnOnce(&RequestedMemory) -> Result<ByteCharge, NoMemory>,
+    ) -> Result<Option<ByteCharge>, PeerError> {
+        let charge = self.memory.get().map(charge).transpose();
+        charge.map_err(|NoMemory| PeerError::Busy)
     }
 
     /// Number of frames that did not match their checksum.
@@ -95,7 +114,14 @@ impl PeerClient {
         &self.identity
     }
 
-    async fn send(&self, to: &PeerAddress, path: &str, body: Vec<u8>) -> Result<Frames, PeerError> {
+    /// Sends a request, the memory of which is charged.
+    async fn send(
+        &self,
+        to: &PeerAddress,
+        path: &str,
+        body: Vec<u8>,
+        charge: Option<ByteCharge>,
+    ) -> Result<Frames, PeerError> {
         let url = format!("https://{}{path}", to.address);
         let request = self.http.post(url).headers(self.identity.headers(to));
         let response = request.body(body).send().await;
@@ -113,6 +139,9 @@ impl PeerClient {
             response,
             reader: FrameReader::new(),
             counters: Arc::clone(&self.counters),
+            _charge: charge,
+            memory: None,
+            further: None,
         })
     }
 }
@@ -141,6 +170,11 @@ struct Frames {
     response: reqwest::Response,
     reader: FrameReader,
     counters: Arc<Counters>,
+    /// Of the request, with a short response or a block stream.
+    _charge: Option<ByteCharge>,
+    /// Where a longer response is charged.
+    memory: Option<RequestedMemory>,
+    further: Option<ByteCharge>,
 }
 
 /// Reason why no further frame follows.
@@ -158,6 +192,18 @@ enum StreamError {
     Failed(String),
     #[error("another node sent frames in a wrong order")]
     Order,
+    #[error(transparent)]
+    NoMemory(#[from] NoMemory),
+}
+
+impl StreamError {
+    /// What the caller makes of a call that has failed.
+    fn of_call(&self) -> PeerError {
+        match self {
+            Self::NoMemory(_) => PeerError::Busy,
+            _ => PeerError::Unreachable,
+        }
+    }
 }
 
 impl Frames {
@@ -170,6 +216,9 @@ impl Frames {
             });
             if let Some(frame) = frame? {
                 return Ok(frame);
+            }
+            if let (Some(memory), None) = (&self.memory, &self.further) {
+                self.further = memory.response(self.reader.announced())?;
             }
             match self.response.chunk().await? {
                 Some(bytes) => self.reader.feed(bytes),
@@ -200,14 +249,16 @@ impl PeerTransport for PeerClient {
         requests: Vec<PeerRequest>,
         alive: &(dyn Fn() + Send + Sync),
     ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError> {
-        let unreachable = |_| PeerError::Unreachable;
+        let failed = |error: StreamError| error.of_call();
+        let charge = self.charge(|memory| memory.call(wire::max_len(&requests)))?;
         let body = wire::encode_requests(&requests).map_err(|_| PeerError::Unreachable)?;
-        let mut frames = self.send(to, CALL, body).await?;
+        let mut frames = self.send(to, CALL, body, charge).await?;
+        frames.memory = self.memory.get().cloned();
         loop {
-            match frames.next().await.map_err(unreachable)? {
+            match frames.next().await.map_err(failed)? {
                 Frame::Alive => alive(),
                 Frame::Response(encoded) => {
-                    frames.finish().await.map_err(unreachable)?;
+                    frames.finish().await.map_err(failed)?;
                     let decoded = wire::decode_responses(&encoded).ok();
                     let all = |of: &Vec<_>| of.len() == requests.len();
                     return decoded.filter(all).ok_or(PeerError::Unreachable);
@@ -228,8 +279,9 @@ impl PeerTransport for PeerClient {
         patience: Duration,
     ) -> Result<PeerBody, PeerError> {
         let late = |_| PeerError::Unreachable;
+        let charge = self.charge(RequestedMemory::read)?;
         let body = wire::encode_read(wanted, peek).map_err(|_| PeerError::Unreachable)?;
-        let sent = timeout(patience, self.send(to, BLOCKS, body)).await;
+        let sent = timeout(patience, self.send(to, BLOCKS, body, charge)).await;
         let mut frames = sent.map_err(late)??;
         let mut rate = 0;
         loop {

@@ -139,6 +139,13 @@ impl FrameReader {
         self.input = bytes;
     }
 
+    /// Returns the length of the payload that is being read; 0 between frames.
+    pub(super) fn announced(&self) -> usize {
+        let head = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()).ok();
+        let parsed = head.and_then(|head| parse_head(head).ok());
+        parsed.map_or(0, |(_, length, _)| length)
+    }
+
     /// Whether the body may end here: no frame is incomplete.
     pub(super) fn is_between_frames(&self) -> bool {
         self.input.is_empty() && self.head.is_empty()

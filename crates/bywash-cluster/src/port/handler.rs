@@ -4,18 +4,20 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::ByteCharge;
 use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::body::{block_frames, call_frames};
 use super::identity::{Envelope, PEER_PROTOCOL, PROTOCOL, PeerIdentity, Refusal};
+use super::memory::ServedMemory;
 use super::settings::PortSettings;
 use super::wire;
 use crate::limits::MAX_CALL_BYTES;
@@ -35,6 +37,7 @@ pub(super) struct Handler {
     pub(super) identity: Arc<PeerIdentity>,
     pub(super) service: Arc<dyn PeerService>,
     pub(super) settings: PortSettings,
+    pub(super) memory: ServedMemory,
     pub(super) streams: Arc<Semaphore>,
 }
 
@@ -59,25 +62,43 @@ impl Handler {
         }
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
-            CALL => self.call(envelope, &self.body(request).await?).await?,
-            BLOCKS => self.blocks(envelope, &self.body(request).await?).await?,
+            CALL => self.call(envelope, self.body(request).await?).await?,
+            BLOCKS => self.blocks(envelope, self.body(request).await?).await?,
             _ => return Err(Refusal::UnknownPath),
         };
         Ok(response_of(StatusCode::OK, body))
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refusal> {
-        let limited = Limited::new(request.into_body(), MAX_CALL_BYTES).collect();
-        let collected = timeout(self.settings.body, limited).await;
+    /// Reads a body, with the charge of the memory for it and what is made of it.
+    async fn body(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(Bytes, Option<ByteCharge>), Refusal> {
+        let body = request.into_body();
+        let longest = MAX_CALL_BYTES as u64;
+        let stated = body.size_hint().upper().unwrap_or(longest);
+        let mut limited = Limited::new(body, MAX_CALL_BYTES);
+        let Ok(charge) = self.memory.message(stated.min(longest)) else {
+            // Read to its end, so that its node gets the response, and nothing of it is kept.
+            let discarded = async { while let Some(Ok(_)) = limited.frame().await {} };
+            let _ = timeout(self.settings.body, discarded).await;
+            return Err(Refusal::Busy);
+        };
+        let collected = timeout(self.settings.body, limited.collect()).await;
         match collected.map_err(|_| Refusal::BodyTooSlow)? {
-            Ok(body) => Ok(body.to_bytes()),
+            Ok(body) => Ok((body.to_bytes(), charge)),
             Err(error) if error.is::<LengthLimitError>() => Err(Refusal::BodyTooLong),
             Err(_) => Err(Refusal::Malformed),
         }
     }
 
-    async fn call(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
-        let requests = wire::decode_requests(body).map_err(|_| Refusal::Malformed)?;
+    async fn call(
+        &self,
+        envelope: Envelope,
+        (body, charge): (Bytes, Option<ByteCharge>),
+    ) -> Result<PortBody, Refusal> {
+        let requests = wire::decode_requests(&body).map_err(|_| Refusal::Malformed)?;
+        drop(body);
         // The question for the word of an earlier process names its registration itself; the process that has the node's data
         // folder now answers it.
         let is_question = |request: &PeerRequest| matches!(request, PeerRequest::Released(_));
@@ -86,12 +107,16 @@ impl Handler {
         }
         let service = Arc::clone(&self.service);
         let response = async move { service.respond(envelope.from, requests).await };
-        let frames = call_frames(response.boxed(), self.settings.alive);
+        let frames = call_frames(response.boxed(), self.settings.alive, charge);
         Ok(begun(frames).await)
     }
 
-    async fn blocks(&self, envelope: Envelope, body: &[u8]) -> Result<PortBody, Refusal> {
-        let (wanted, peek) = wire::decode_read(body).map_err(|_| Refusal::Malformed)?;
+    async fn blocks(
+        &self,
+        envelope: Envelope,
+        (body, _charge): (Bytes, Option<ByteCharge>),
+    ) -> Result<PortBody, Refusal> {
+        let (wanted, peek) = wire::decode_read(&body).map_err(|_| Refusal::Malformed)?;
         if !self.service.is_current(envelope.to) {
             return Err(Refusal::OtherRegistration);
         }

@@ -97,7 +97,7 @@ impl fmt::Display for Refusal {
             Self::OtherProtocol => "this node speaks another version of the protocol",
             Self::OtherCluster => "this is another cluster or another node",
             Self::OtherRegistration => "this node has another registration now; read etcd again",
-            Self::Busy => "this node serves as many streams as it may; ask the origin",
+            Self::Busy => "this node has no room for a further request; ask the origin",
         })
     }
 }

@@ -4,9 +4,10 @@
 //! and again after each [`PortSettings::alive`] without another frame, so a slow origin and a dead node look different. Then comes
 //! the response, or bytes with their checksum.
 //!
-//! **Memory.** The server holds for a connection the buffers of its socket and at most 64 KiB of requests, and for a block stream
-//! one item of the engine, which is a pin of the pool; it has limits for connections, handshakes and streams. The client holds for
-//! a stream one frame, at most 1 MiB, and what it read last. Nothing is read ahead at either end: the reader sets the pace.
+//! **Memory.** Each end charges what it holds outside the pool before it takes it (`memory.rs`): connections, calls and reads, and messages
+//! that are longer than those of one object. For a block stream the server holds one item of the engine, which is a pin of the pool, and
+//! the client one frame and what it read last. Nothing is read ahead at either end: the reader sets the pace. There are limits for
+//! connections, handshakes and streams besides. What does not fit is refused at once, and leads to the origin.
 
 mod body;
 mod client;
@@ -14,6 +15,7 @@ mod frame;
 mod handler;
 mod identity;
 mod key;
+mod memory;
 mod server;
 mod settings;
 mod tls;
@@ -29,6 +31,7 @@ mod tests;
 pub use client::PeerClient;
 pub use identity::{PEER_PROTOCOL, PeerIdentity};
 pub use key::{ClusterKey, ClusterKeys, KeyError};
+pub use memory::PeerMemory;
 pub use server::PeerPort;
 pub use settings::PortSettings;
 #[cfg(test)]

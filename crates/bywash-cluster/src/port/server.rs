@@ -19,10 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use super::handler::Handler;
 use super::identity::PeerIdentity;
 use super::key::{ClusterKeys, KeyError};
+use super::memory::PeerMemory;
 use super::settings::PortSettings;
 use super::tls::server_config;
 use super::write_limit::WriteLimit;
-use crate::limits::MAX_CALL_BYTES;
+use crate::limits::MAX_PEER_HEAD_BYTES;
 use crate::transport::PeerService;
 
 /// Pause after a failed accept, which is mostly due to a lack of file descriptors.
@@ -96,7 +97,8 @@ impl Handshakes {
 }
 
 impl PeerPort {
-    /// A server that hands requests for `identity` to `service`.
+    /// A server that hands requests for `identity` to `service`. The caller has charged [`PortSettings::handshake_bytes`]; all else is
+    /// charged to `memory`.
     ///
     /// # Errors
     /// [`KeyError::Unusable`]
@@ -104,6 +106,7 @@ impl PeerPort {
         identity: Arc<PeerIdentity>,
         keys: &ClusterKeys,
         service: Arc<dyn PeerService>,
+        memory: &PeerMemory,
         settings: PortSettings,
     ) -> Result<Self, KeyError> {
         Ok(Self {
@@ -114,6 +117,7 @@ impl PeerPort {
                 identity,
                 service,
                 settings,
+                memory: memory.served.clone(),
                 streams: Arc::new(Semaphore::new(settings.block_streams)),
             }),
         })
@@ -196,17 +200,20 @@ impl Connection {
             _ = taken => return,
             handshake = timeout(settings.handshake, self.tls.accept(socket)) => handshake,
         };
-        drop(_permit);
         let stream = match handshake {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake of a node failed"),
             Err(_) => return tracing::debug!("TLS handshake of a node took too long"),
         };
-        let Ok(_permit) = self.connections.try_acquire_owned() else {
+        let admitted = self.connections.try_acquire_owned();
+        let charged = self.handler.memory.connection();
+        let (Ok(_place), Ok(_charge)) = (admitted, charged) else {
             return tracing::debug!(
-                "a connection beyond the limit of the port for nodes is closed"
+                "a connection beyond the limit of the port for nodes, or without memory, is closed"
             );
         };
+        // Not before the charge of the connection, which takes over what the handshake had.
+        drop(_permit);
         let handler = self.handler;
         let service = service_fn(move |request| Arc::clone(&handler).handle(request));
         let connection = http(settings.idle).serve_connection(TokioIo::new(stream), service);
@@ -220,7 +227,7 @@ fn http(idle: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(idle)
-        .max_buf_size(MAX_CALL_BYTES)
+        .max_buf_size(MAX_PEER_HEAD_BYTES)
         .max_headers(HEADERS);
     http
 }

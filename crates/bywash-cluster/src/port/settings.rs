@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::limits::{MAX_BLOCK_STREAMS, MAX_HANDSHAKES, MAX_PEER_CONNECTIONS};
+use crate::limits::{
+    MAX_BLOCK_STREAMS, MAX_HANDSHAKES, MAX_HANDSHAKES_MEMORY_DIVISOR, MAX_PEER_CONNECTIONS,
+    MIN_HANDSHAKES, PEER_CONNECTION_BYTES,
+};
 
 /// Durations and numbers of the port, the same for both of its ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +49,45 @@ impl PortSettings {
         handshakes: MAX_HANDSHAKES,
         block_streams: MAX_BLOCK_STREAMS,
     };
+
+    /// Returns the settings of the product for a node with so much memory.
+    #[must_use]
+    pub fn for_memory(memory: u64) -> Self {
+        let handshakes = memory / MAX_HANDSHAKES_MEMORY_DIVISOR / PEER_CONNECTION_BYTES;
+        let handshakes = usize::try_from(handshakes).unwrap_or(usize::MAX);
+        Self {
+            handshakes: handshakes.clamp(MIN_HANDSHAKES, MAX_HANDSHAKES),
+            ..Self::DEFAULT
+        }
+    }
+
+    /// Returns the memory of all handshakes at once, in bytes, which the caller charges before the port serves.
+    #[must_use]
+    pub fn handshake_bytes(&self) -> u64 {
+        self.handshakes as u64 * PEER_CONNECTION_BYTES
+    }
 }
 
 impl Default for PortSettings {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_take_a_part_of_the_memory_up_to_their_limit() {
+        for (memory, handshakes) in [(1, 8), (64 << 20, 16), (1 << 30, 256), (1 << 40, 256)] {
+            let settings = PortSettings::for_memory(memory);
+            assert_eq!(settings.handshakes, handshakes, "{memory}");
+        }
+        let some = PortSettings::for_memory(256 << 20);
+        assert_eq!(
+            some.handshake_bytes(),
+            (256 << 20) / MAX_HANDSHAKES_MEMORY_DIVISOR
+        );
     }
 }

@@ -9,7 +9,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::version::VersionRecord;
-use crate::limits::MAX_BATCHED_REQUESTS;
+use crate::limits::{MAX_BATCHED_REQUESTS, MAX_FRAME_BYTES};
 use crate::message::{OpId, PeerRequest, PeerResponse, Token};
 use crate::names::{Boot, Key, NodeId};
 
@@ -228,6 +228,15 @@ pub(crate) fn max_added_len(before: Option<&PeerRequest>, request: &PeerRequest)
     }
 }
 
+/// Returns the most bytes of a message of these requests.
+pub(super) fn max_len(requests: &[PeerRequest]) -> usize {
+    let before = requests.iter().map(Some);
+    let before = std::iter::once(None).chain(before);
+    let added = before.zip(requests);
+    let added = added.map(|(before, request)| max_added_len(before, request));
+    added.fold(2, usize::saturating_add)
+}
+
 pub(super) fn encode_requests(requests: &[PeerRequest]) -> Result<Vec<u8>, Undecodable> {
     let mut records: Vec<RequestRecord> = Vec::new();
     for request in requests {
@@ -260,12 +269,22 @@ pub(super) fn decode_requests(bytes: &[u8]) -> Result<Vec<PeerRequest>, Undecoda
     }
 }
 
-/// An error if a version has something that the protocol has no name for.
+/// An error if a version has something that the protocol has no name for, and as soon as the responses are longer than a frame may be.
 pub(super) fn encode_responses(
     responses: &[PeerResponse<CurrentVersion>],
 ) -> Result<Vec<u8>, Undecodable> {
-    let records: Result<Vec<_>, _> = responses.iter().map(response_record).collect();
-    Ok(serde_json::to_vec(&records?)?)
+    let mut encoded = vec![b'['];
+    for response in responses {
+        if encoded.len() > 1 {
+            encoded.push(b',');
+        }
+        serde_json::to_writer(&mut encoded, &response_record(response)?)?;
+        if encoded.len() >= MAX_FRAME_BYTES {
+            return Err(Undecodable);
+        }
+    }
+    encoded.push(b']');
+    Ok(encoded)
 }
 
 fn response_record(response: &PeerResponse<CurrentVersion>) -> Result<ResponseRecord, Undecodable> {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::*;
 
 /// A service whose calls wait for `go`, and which reports that one has begun.
-fn waiting(go: &Arc<Notify>, begun: &Arc<Notify>) -> Service {
+pub(super) fn waiting(go: &Arc<Notify>, begun: &Arc<Notify>) -> Service {
     let (go, begun) = (Arc::clone(go), Arc::clone(begun));
     Service::responding(move |_| {
         let (go, begun) = (Arc::clone(&go), Arc::clone(&begun));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::Engine;
 use bywash::cluster::{CurrentVersion, PeerBody, PeerRead};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -26,6 +27,7 @@ use crate::transport::{PeerAddress, PeerError, PeerService, PeerTransport as _};
 mod calls;
 mod connections;
 mod encoding;
+mod memory;
 mod refusals;
 mod streams;
 
@@ -159,14 +161,30 @@ fn address(port: u16) -> PeerAddress {
     }
 }
 
+/// An engine in whose budget nothing else is.
+fn engine() -> Engine {
+    Engine::builder().memory(64 << 20).build().unwrap()
+}
+
 async fn start_with(service: Service, keys: &ClusterKeys, settings: PortSettings) -> Running {
+    start_in(&engine(), service, keys, settings).await
+}
+
+/// Starts a port whose memory is charged to this engine.
+async fn start_in(
+    engine: &Engine,
+    service: Service,
+    keys: &ClusterKeys,
+    settings: PortSettings,
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = address(listener.local_addr().unwrap().port());
     let cluster = ClusterName::new("test").unwrap();
     let identity = Arc::new(PeerIdentity::new(cluster, SERVER));
     let service = Arc::new(service);
     let shared: Arc<dyn PeerService> = Arc::<Service>::clone(&service);
-    let port = PeerPort::new(Arc::clone(&identity), keys, shared, settings).unwrap();
+    let memory = PeerMemory::new(engine);
+    let port = PeerPort::new(Arc::clone(&identity), keys, shared, &memory, settings).unwrap();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(port.serve(listener, async {
         let _ = stopped.await;
