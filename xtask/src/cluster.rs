@@ -57,8 +57,8 @@ pub(crate) fn soak(ops: u64, load: &ClusterLoad, seed: u64) -> Result<(), Failur
         .run()
 }
 
-/// Runs the negative controls, of all rules or of these, on a debug build that can leave rules out. It is copied, so that no other run takes it for the
-/// program.
+/// Runs the negative controls, of all rules or of these, on a debug build that can leave rules out. It is moved away, so that nothing takes it for
+/// the program.
 pub(crate) fn controls(seed: u64, rules: &[String]) -> Result<(), Failure> {
     Step::cargo(["build", "--quiet", "-p", "bywash-cli"])
         .args(["--features", "bywash-cluster/rules-left-out"])
@@ -66,10 +66,8 @@ pub(crate) fn controls(seed: u64, rules: &[String]) -> Result<(), Failure> {
     let folder = target().join("controls");
     fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
     let binary = folder.join("bywash");
-    // A running program cannot be overwritten, only replaced.
-    let _ = fs::remove_file(&binary);
-    fs::copy(target().join("debug").join("bywash"), &binary)
-        .map_err(doing(format!("copy to {}", binary.display())))?;
+    fs::rename(target().join("debug").join("bywash"), &binary)
+        .map_err(doing(format!("move to {}", binary.display())))?;
     let rules = rules.iter().map(|rule| format!("--rule={rule}"));
     program(binary, seed)?
         .args(["--controls"])

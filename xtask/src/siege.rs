@@ -38,8 +38,11 @@ pub(crate) fn released_binary() -> Result<PathBuf, Failure> {
     Ok(target().join("release").join("bywash"))
 }
 
+/// Returns cargo's folder of builds, which its configuration may set too: the one that this program was built in.
 pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
+    let own = std::env::current_exe().ok();
+    let built_in = own.as_deref().and_then(|own| own.ancestors().nth(2));
+    built_in.map_or_else(|| root().join("target"), Into::into)
 }
 
 /// Runs the siege of the verb, with the size and duration of its arguments.
