@@ -15,7 +15,7 @@ import urllib.parse
 
 import google_crc32c
 import requests
-from fault_proxy import BUSY, Fault, FaultProxy
+from fault_proxy import Fault, FaultProxy, FaultsInOrder
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
@@ -23,6 +23,8 @@ from harness import MIB, Bywash
 
 BUCKET = "faults"
 CHUNK = 256 * 1024
+# Statuses that the client repeats.
+BUSY = [429, 500, 502, 503]
 # How long the client repeats a request: long enough for a server that starts again, short, or not at all.
 PATIENT = DEFAULT_RETRY.with_deadline(60).with_delay(initial=0.01, multiplier=1.5, maximum=0.2)
 IMPATIENT = DEFAULT_RETRY.with_deadline(0.1).with_delay(initial=0.01, multiplier=1.5, maximum=0.05)
@@ -54,14 +56,15 @@ class Plan:
             self.faults.insert(0, Fault("kill", draw.choice([0, 0, 1]), at))
 
     def fault(self, draw):
-        kind = draw.choice(["cut request", "cut request", "cut response", "cut response", "refuse", "replace", "delay"])
+        kind = draw.choice(["cut request", "cut request", "cut response", "cut response", "respond", "replace", "delay"])
         request = draw.choice([0, 0, 0, 1, 1, 2, 3])
         if kind == "cut request":
             at = draw.choice([1, draw.randrange(HEAD_BYTES), draw.randrange(HEAD_BYTES + len(self.content)), draw.randrange(2 * CHUNK)])
             return Fault(kind, request, at)
         if kind == "cut response":
             return Fault(kind, request, draw.choice([0, 0, draw.randrange(1200)]))
-        return Fault(kind, request, status=draw.choice(list(BUSY)), seconds=draw.choice([0.001, 0.005, 0.02]))
+        status, seconds = draw.choice(BUSY), draw.choice([0.001, 0.005, 0.02])
+        return Fault(kind, request, seconds=seconds) if kind == "delay" else Fault(kind, request, status=status)
 
 
 class FalseSuccess(AssertionError):
@@ -73,7 +76,7 @@ class Soak:
 
     def __init__(self, folder):
         self.server = Bywash(folder, "--anonymous", credentials=False)
-        self.proxy = FaultProxy(self.address(), self.restart)
+        self.proxy = FaultProxy(self.server.gcs, FaultsInOrder(), self.restart)
         options = {"api_endpoint": self.proxy.url}
         self.client = storage.Client(project="p", credentials=AnonymousCredentials(), client_options=options)
         self.direct = requests.Session()
@@ -81,15 +84,11 @@ class Soak:
         self.counts = collections.Counter()
         self.ask("POST", "/storage/v1/b?project=p", json={"name": BUCKET}).raise_for_status()
 
-    def address(self):
-        parts = urllib.parse.urlsplit(self.server.gcs)
-        return parts.hostname, parts.port
-
     def restart(self):
         self.server.kill()
         self.server.start()
         self.kills += 1
-        return self.address()
+        return self.server.gcs
 
     def ask(self, method, target, **options):
         return self.direct.request(method, self.server.gcs + target, timeout=60, **options)
@@ -108,7 +107,7 @@ class Soak:
             options["if_generation_match"] = int(found["generation"]) if found else 0
         # The client begins without a connection, whatever the upload before left.
         self.client._http.close()
-        self.proxy.begin(plan.faults)
+        self.proxy.begin(FaultsInOrder(plan.faults))
         blob = bucket.blob(plan.key, chunk_size=None if plan.way == "string" else plan.chunk)
         try:
             if plan.way == "string":
@@ -122,7 +121,7 @@ class Soak:
             return None, failure
         finally:
             # What the judge asks is not disturbed.
-            self.proxy.begin([])
+            self.proxy.begin(FaultsInOrder())
         return blob, None
 
     def stream(self, writer, content):

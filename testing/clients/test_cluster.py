@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from fault_proxy import FaultProxy, FaultsInOrder
 from google.cloud import storage
 from harness import Azurite, Balancer, Bywash, Etcd, Moto, Process, Versitygw, clean_environment, error, free_port, payload, s3_client, until
 
@@ -122,16 +123,14 @@ class Readers:
         self.pool.shutdown()
 
 
-class ConnectionBalancer:
+class ConnectionBalancer(FaultProxy):
     """Passes each connection to a node that is ready, in turn, as a load balancer does."""
 
     def __init__(self, nodes):
-        self.nodes, self.ready, self.closed = nodes, [], False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.nodes, self.ready, self.turns, self.closed = nodes, [], itertools.count(), False
         self.look()
-        for work in (self._look_again, self._accept):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._look_again, daemon=True).start()
+        super().__init__(None, FaultsInOrder())
 
     def look(self):
         ready = []
@@ -146,36 +145,19 @@ class ConnectionBalancer:
             self.look()
             time.sleep(0.1)
 
-    def _accept(self):
-        for turn in itertools.count():
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            ready = self.ready
-            for step in range(len(ready)):
-                address = urllib.parse.urlsplit(ready[(turn + step) % len(ready)].url)
-                with contextlib.suppress(OSError):
-                    far = socket.create_connection((address.hostname, address.port), 1)
-                    far.settimeout(None)
-                    for pair in ((near, far), (far, near)):
-                        threading.Thread(target=self._carry, args=pair, daemon=True).start()
-                    break
-            else:
-                near.close()
-
-    @staticmethod
-    def _carry(source, sink):
-        with contextlib.suppress(OSError):
-            while piece := source.recv(1 << 16):
-                sink.sendall(piece)
-        for end in (source, sink):
+    def connect(self):
+        ready, turn = self.ready, next(self.turns)
+        for step in range(len(ready)):
+            address = urllib.parse.urlsplit(ready[(turn + step) % len(ready)].url)
             with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                server = socket.create_connection((address.hostname, address.port), 1)
+                server.settimeout(None)
+                return server
+        raise ConnectionError("no node is ready")
 
     def close(self):
         self.closed = True
-        self.listener.close()
+        self.stop()
 
 
 class Load(threading.Thread):

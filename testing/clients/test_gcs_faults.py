@@ -22,7 +22,7 @@ def test_uploads_under_faults_are_exact_or_errors(soak):
     print(soak.report())
     # Most are stored although their connections broke, some could not be, and each fault happened.
     assert soak.counts["exact"] > UPLOADS / 2 and soak.counts["exact"] < UPLOADS
-    for fault in ["cut request", "cut response", "refuse", "replace", "delay", "kill"]:
+    for fault in ["cut request", "cut response", "respond", "replace", "delay", "kill"]:
         assert soak.proxy.seen[fault] > 0, soak.report()
 
 

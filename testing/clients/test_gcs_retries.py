@@ -11,9 +11,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fault_proxy import FaultProxy
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
-from google_faults import FaultProxy
+from google_faults import OrderedFaults
 from harness import MIB, Bywash, payload
 
 # The client waits before it repeats: a second, then two, each by chance. Waits of many calls pass at the same time.
@@ -25,7 +26,7 @@ LARGE = payload(9 * MIB)
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory):
     server = Bywash(tmp_path_factory.mktemp("retries"), "--anonymous", credentials=False)
-    proxy = FaultProxy(server.gcs)
+    proxy = FaultProxy(server.gcs, OrderedFaults())
     yield proxy
     proxy.stop()
     assert server.stop() == 0
@@ -40,7 +41,7 @@ class Call:
         self.bucket = setup.create_bucket(uuid.uuid4().hex)
         self.object = self.bucket.blob("object")
         self.object.upload_from_string(SMALL)
-        self.order = proxy.order(faults)
+        self.order = proxy.faults.order(faults)
         self.client = self.connect()
         self.client._http.headers["x-retry-test-id"] = self.order
 
@@ -229,8 +230,8 @@ def outcome(proxy, method, faults, function, is_conditional):
     except AssertionError:
         raise
     except Exception as error:
-        return error, proxy.unused(call.order)
-    return None, proxy.unused(call.order)
+        return error, proxy.faults.unused(call.order)
+    return None, proxy.faults.unused(call.order)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -16,9 +16,10 @@ from unittest import mock
 
 import pytest
 from adapters import WIDE
+from fault_proxy import FaultProxy
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
-from google_faults import SERVED, FaultProxy
+from google_faults import SERVED, OrderedFaults
 from harness import Bywash
 
 # Of Go's client: the compiled test, and its data, in the folder of the module.
@@ -32,7 +33,7 @@ CONCURRENT = 48
 @pytest.fixture
 def proxy(tmp_path):
     server = Bywash(tmp_path, "--anonymous", credentials=False)
-    proxy = FaultProxy(server.gcs)
+    proxy = FaultProxy(server.gcs, OrderedFaults())
     yield proxy
     proxy.stop()
     assert server.stop() == 0
