@@ -7,7 +7,7 @@
 mod request;
 mod signature;
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use bywash::{Engine, ResidentObject};
 use http::header::{ETAG, HeaderMap, HeaderValue};
@@ -30,8 +30,6 @@ pub(crate) struct FastPath {
     reads: ResidentReads,
     hosts: Hosts,
     keys: SigningKeys,
-    #[cfg(test)]
-    fault: Option<tests::Fault>,
 }
 
 impl FastPath {
@@ -45,8 +43,6 @@ impl FastPath {
             reads: ResidentReads::new(engine, access_log, REQUEST_ID),
             hosts,
             keys: SigningKeys::new(keys),
-            #[cfg(test)]
-            fault: tests::fault(),
         }
     }
 
@@ -58,14 +54,8 @@ impl FastPath {
         peer: Peer,
         ids: &RequestIds,
     ) -> Option<Response<ServedBody>> {
-        let begun = Instant::now();
-        let arrival = Arrival { peer, ids, begun };
-        if !request.body().is_end_stream() {
-            return None;
-        }
+        let arrival = Arrival::now(request, peer, ids)?;
         let hit = self.find(request, arrival)?;
-        #[cfg(test)]
-        tests::note_served();
         Some(hit.respond(request))
     }
 

@@ -3,86 +3,37 @@
 
 mod draw;
 
-use std::cell::Cell;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, Engine};
-use bywash_support::http::{HttpResponse, raw};
+use bywash::Engine;
+use bywash_support::http::raw;
 use bywash_support::settings::seeds;
 use bywash_support::sign::{KEY, SECRET};
-use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectStore, PutOptions};
+use object_store::{Attribute, Attributes};
 use tokio::net::TcpListener;
 
 use self::draw::Drawn;
+use crate::resident::both_ways::{
+    self, Fault, REQUESTS, assert_counted_alike, assert_found, assert_replaced_is_served,
+    both_ways, served,
+};
 use crate::{Credential, S3Config, Scope, serve_s3};
-
-/// An error of the fast path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Wrong signatures are accepted.
-    AnySignature,
-    /// Old and expired signatures are accepted.
-    AnyAge,
-    /// If-Match is ignored.
-    AnyCondition,
-    /// Range is ignored.
-    WholeForRange,
-}
-
-std::thread_local! {
-    /// Fault of the fast paths that are made on this thread.
-    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
-    /// Responses of the fast paths of this thread.
-    static SERVED: Cell<u64> = const { Cell::new(0) };
-}
-
-pub(super) fn fault() -> Option<Fault> {
-    FAULT.get()
-}
-
-pub(super) fn note_served() {
-    SERVED.set(SERVED.get() + 1);
-}
 
 /// A key that reaches only the other bucket.
 const CONFINED: (&str, &str) = ("confined-key", "confined-secret");
-const BUCKET: &str = "bucket";
-/// Sent to a request that must not go the fast way; no response depends on it.
-const DETOUR: &str = "Cookie: detour\r\n";
-const REQUESTS: usize = 500;
+const ID_HEADER: &str = "x-amz-request-id";
+/// An object with metadata that only this endpoint has, and its length.
+const ENCODED: (&str, usize) = ("encoded", 30);
 
 /// Keys and lengths of the objects.
-const OBJECTS: [(&str, usize); 9] = [
-    ("plain", 4096),
-    ("a/b", 5),
-    ("empty", 0),
-    ("a b=c+d", 100),
-    ("\u{fc}", 10),
-    ("blocks", (3 << 20) + 77),
-    ("block", 1 << 20),
-    ("headers", 300),
-    ("encoded", 30),
-];
+fn objects() -> Vec<(&'static str, usize)> {
+    let shared = both_ways::OBJECTS.into_iter();
+    shared.chain([ENCODED]).collect()
+}
 
 /// Serves the objects on a loopback port, as long as the runtime lives.
 async fn start() -> (SocketAddr, Engine) {
-    let engine = Engine::builder().memory(64 << 20).build().unwrap();
-    for name in [BUCKET, "other"] {
-        let store = Arc::new(MemoryStore::new());
-        let bucket = engine.mount(name, store, Consistency::Immutable).unwrap();
-        for (key, length) in OBJECTS {
-            let body = bywash_support::pattern(1, length);
-            let options = PutOptions {
-                attributes: attributes(key),
-                ..PutOptions::default()
-            };
-            let path = Path::parse(key).unwrap();
-            bucket.put_opts(&path, body.into(), options).await.unwrap();
-        }
-    }
+    let engine = both_ways::stored(&objects(), attributes).await;
     let mut confined = Credential::new(CONFINED.0, CONFINED.1);
     confined.scope = Scope {
         buckets: Some(vec!["other".to_owned()]),
@@ -117,23 +68,9 @@ fn attributes(key: &str) -> Attributes {
     }
 }
 
-/// What must be equal in both responses: all but their ids and dates.
-fn comparable(response: &HttpResponse) -> (u16, Vec<(String, String)>, Vec<u8>) {
-    let is_own = |name: &str| name == "date" || name == "x-amz-request-id";
-    let mut headers = response.headers.clone();
-    headers.retain(|(name, _)| !is_own(name));
-    headers.sort();
-    let mut body = response.body.clone();
-    if let (Some(id), true) = (response.header("x-amz-request-id"), response.status >= 400) {
-        let text = String::from_utf8_lossy(&body).replace(id, "ID");
-        body = text.into_bytes();
-    }
-    (response.status, headers, body)
-}
-
 /// Sends drawn requests both ways. Returns descriptions of the different responses, and the number of responses of the
 /// fast path by whether they were presigned, of HEAD, or partial.
-async fn compare(seed: u64, requests: usize) -> (Vec<String>, [u64; 4]) {
+async fn compare(seed: u64) -> (Vec<String>, [u64; 4]) {
     let (address, _engine) = start().await;
     let mut warm = Drawn::warm_up();
     let mut e_tags = Vec::new();
@@ -147,38 +84,25 @@ async fn compare(seed: u64, requests: usize) -> (Vec<String>, [u64; 4]) {
     }
     e_tags.dedup();
     let mut draws = draw::Draws::new(seed, e_tags);
-    let (mut different, mut served) = (Vec::new(), [0; 4]);
-    for _ in 0..requests {
+    let (mut different, mut counts) = (Vec::new(), [0; 4]);
+    for _ in 0..REQUESTS {
         let request = draws.next();
-        let long = raw(address, &request.bytes(DETOUR)).await;
-        let before = SERVED.get();
-        let short = raw(address, &request.bytes("")).await;
-        if SERVED.get() > before {
-            served[0] += 1;
-            served[1] += u64::from(request.is_presigned());
-            served[2] += u64::from(request.method == "HEAD");
-            served[3] += u64::from(short.status == 206);
+        let both = both_ways(address, ID_HEADER, |more| request.bytes(more)).await;
+        if both.is_fast {
+            counts[0] += 1;
+            counts[1] += u64::from(request.is_presigned());
+            counts[2] += u64::from(request.method == "HEAD");
+            counts[3] += u64::from(both.response.status == 206);
         }
-        let (long, short) = (comparable(&long), comparable(&short));
-        if long != short {
-            let heads = |side: &(u16, Vec<(String, String)>, Vec<u8>)| {
-                format!("{} {:?}, {} bytes", side.0, side.1, side.2.len())
-            };
-            different.push(format!(
-                "{}\nlong way: {}\nfast path: {}",
-                String::from_utf8_lossy(&request.bytes("")),
-                heads(&long),
-                heads(&short)
-            ));
-        }
+        different.extend(both.difference);
     }
-    (different, served)
+    (different, counts)
 }
 
 #[tokio::test]
 async fn fast_path_responds_as_the_long_way() {
     for seed in seeds(0..3) {
-        let (different, [all, presigned, heads, partial]) = compare(seed, REQUESTS).await;
+        let (different, [all, presigned, heads, partial]) = compare(seed).await;
         assert!(different.is_empty(), "seed {seed}: {}", different[0]);
         // Enough of each kind went the fast way.
         let enough = (REQUESTS / 50) as u64;
@@ -192,17 +116,13 @@ async fn fast_path_responds_as_the_long_way() {
 
 #[tokio::test]
 async fn wrong_fast_paths_are_found() {
-    for fault in [
+    let faults = [
         Fault::AnySignature,
         Fault::AnyAge,
         Fault::AnyCondition,
         Fault::WholeForRange,
-    ] {
-        FAULT.set(Some(fault));
-        let (different, _) = compare(1, REQUESTS).await;
-        FAULT.set(None);
-        assert!(!different.is_empty(), "{fault:?}");
-    }
+    ];
+    assert_found(&faults, async || compare(1).await.0).await;
 }
 
 #[tokio::test]
@@ -211,33 +131,8 @@ async fn requests_of_both_ways_are_counted_alike() {
     for request in Drawn::warm_up() {
         raw(address, &request.bytes("")).await.expect(200);
     }
-    let counted = |before: Option<&(bywash::BucketStats, u64)>| {
-        let stats = engine.stats().buckets[BUCKET];
-        let requests = engine.traffic().stats().requests;
-        let (stats_before, requests_before) = before.copied().unwrap_or_default();
-        (
-            stats.requests - stats_before.requests,
-            stats.bytes - stats_before.bytes,
-            stats.hits - stats_before.hits,
-            stats.misses - stats_before.misses,
-            requests - requests_before,
-        )
-    };
     for request in Drawn::plain() {
-        let mut ways = Vec::new();
-        for detour in [DETOUR, ""] {
-            let stats = engine.stats().buckets[BUCKET];
-            let before = (stats, engine.traffic().stats().requests);
-            let served = SERVED.get();
-            raw(address, &request.bytes(detour)).await.expect(200);
-            // The record is written when the server drops the body.
-            while engine.traffic().stats().requests == before.1 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(SERVED.get() - served, u64::from(detour.is_empty()));
-            ways.push(counted(Some(&before)));
-        }
-        assert_eq!(ways[0], ways[1], "{}", request.method);
+        assert_counted_alike(&engine, address, |more| request.bytes(more)).await;
     }
     let summary = engine.traffic().operations();
     let names: Vec<_> = summary.iter().map(|row| row.operation.as_str()).collect();
@@ -257,7 +152,7 @@ async fn request_is_in_flight_until_its_client_has_read() {
     while traffic().in_flight > 0 {
         tokio::task::yield_now().await;
     }
-    let (before, served) = (traffic().requests, SERVED.get());
+    let (before, served_before) = (traffic().requests, served());
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut client = socket.connect(address).await.unwrap();
@@ -267,7 +162,7 @@ async fn request_is_in_flight_until_its_client_has_read() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(SERVED.get() - served, 1);
+    assert_eq!(served() - served_before, 1);
     assert_eq!((traffic().in_flight, traffic().requests), (1, before));
     let mut rest = vec![0; 1 << 16];
     while traffic().requests == before {
@@ -279,18 +174,6 @@ async fn request_is_in_flight_until_its_client_has_read() {
 #[tokio::test]
 async fn replaced_object_is_served_at_once() {
     let (address, engine) = start().await;
-    let bucket = engine.bucket(BUCKET).unwrap();
-    let path = Path::from("plain");
     let request = Drawn::get("plain");
-    for round in 0..5_u8 {
-        let body = vec![round; 100 + usize::from(round)];
-        bucket
-            .put_opts(&path, body.clone().into(), PutOptions::default())
-            .await
-            .unwrap();
-        for _ in 0..3 {
-            let response = raw(address, &request.bytes("")).await.expect(200);
-            assert_eq!(response.body, body);
-        }
-    }
+    assert_replaced_is_served(&engine, address, "plain", || request.bytes("")).await;
 }

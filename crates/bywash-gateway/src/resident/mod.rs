@@ -3,6 +3,9 @@
 //! An endpoint parses its requests and checks their signature or token. It then finds the version here, compares conditions with
 //! the head of its response, and reads. Each step refuses what it does not decide, and until the last one nothing is counted.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+pub(crate) mod both_ways;
 mod heads;
 mod slots;
 
@@ -18,6 +21,7 @@ use bywash::traffic::Traffic;
 use bywash::{Bucket, Engine, ResidentObject};
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
 use s3s::dto;
 
 use self::heads::Heads;
@@ -29,11 +33,11 @@ use crate::record::{ObjectName, RequestIds, ResidentRecorder, ResponseMeter};
 pub(crate) use self::heads::Head;
 pub(crate) use self::slots::Slots;
 
-/// Makes a fast path wrong in tests that compare it with the long way: `Fault` is one of the calling module's tests.
+/// Makes a fast path wrong in tests that compare it with the long way.
 macro_rules! faulty {
     ($path:expr, $fault:ident) => {{
         #[cfg(test)]
-        let faulty = $path.fault == Some(tests::Fault::$fault);
+        let faulty = $path.reads.fault == Some(crate::resident::both_ways::Fault::$fault);
         #[cfg(not(test))]
         let faulty = false;
         faulty
@@ -49,6 +53,8 @@ pub(crate) struct ResidentReads {
     access_log: Option<AccessLog>,
     /// The header of a response that has its id.
     id_header: HeaderName,
+    #[cfg(test)]
+    pub(crate) fault: Option<both_ways::Fault>,
 }
 
 /// A version that is known, and the part of it that is read.
@@ -77,6 +83,21 @@ pub(crate) struct Arrival<'a> {
     pub(crate) peer: Peer,
     pub(crate) ids: &'a RequestIds,
     pub(crate) begun: Instant,
+}
+
+impl<'a> Arrival<'a> {
+    /// Returns the arrival of a request now, `None` if it has a body.
+    pub(crate) fn now<B: Body>(
+        request: &Request<B>,
+        peer: Peer,
+        ids: &'a RequestIds,
+    ) -> Option<Self> {
+        let begun = Instant::now();
+        request
+            .body()
+            .is_end_stream()
+            .then_some(Self { peer, ids, begun })
+    }
 }
 
 /// What counters and the access log have of a request.
@@ -114,6 +135,8 @@ impl ResidentReads {
             engine: engine.clone(),
             access_log,
             id_header,
+            #[cfg(test)]
+            fault: both_ways::fault(),
         }
     }
 
@@ -206,6 +229,8 @@ impl ResidentReads {
 impl Hit {
     /// Returns the response, and takes the headers of its request.
     pub(crate) fn respond<B>(self, request: &mut Request<B>) -> Response<ServedBody> {
+        #[cfg(test)]
+        both_ways::note_served();
         // The request's map has room, and the connection uses it again.
         let mut headers = std::mem::take(request.headers_mut());
         headers.clear();

@@ -3,10 +3,10 @@
 use bywash_support::sign::{KEY, SECRET, Signer, date, sha256_hex};
 use chrono::Utc;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::{BUCKET, CONFINED, OBJECTS};
+use super::{CONFINED, objects};
+use crate::resident::both_ways::{self, BUCKETS, encode};
 
 /// How a request is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,18 +45,6 @@ fn canonical(path: &str) -> String {
     encode(path, true)
 }
 
-/// Encodes as a canonical request.
-fn encode(text: &str, is_path: bool) -> String {
-    let byte = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-            char::from(byte).to_string()
-        }
-        b'/' if is_path => "/".to_owned(),
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 fn unchanged(request: String) -> String {
     request
 }
@@ -66,7 +54,7 @@ impl Drawn {
         Self {
             method: "GET",
             host: "127.0.0.1".to_owned(),
-            bucket: BUCKET.to_owned(),
+            bucket: BUCKETS[0].to_owned(),
             key: key.to_owned(),
             path: canonical,
             query: Vec::new(),
@@ -84,9 +72,8 @@ impl Drawn {
 
     /// Reads of all objects.
     pub(super) fn warm_up() -> Vec<Self> {
-        let buckets = [BUCKET, "other"];
-        let all = buckets.iter().flat_map(|bucket| {
-            OBJECTS.map(|(key, _)| Self {
+        let all = BUCKETS.iter().flat_map(|bucket| {
+            objects().into_iter().map(|(key, _)| Self {
                 bucket: (*bucket).to_owned(),
                 ..Self::get(key)
             })
@@ -205,16 +192,16 @@ impl Draws {
     }
 
     fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from.choose(&mut self.random).unwrap().clone()
+        both_ways::pick(&mut self.random, from)
     }
 
     pub(super) fn next(&mut self) -> Drawn {
-        let (key, length) = self.pick(&OBJECTS);
+        let (key, length) = self.pick(&objects());
         let mut drawn = Drawn::get(key);
         drawn.method = self.pick(&["GET", "GET", "HEAD"]);
         drawn.signed = self.pick(&[Signed::Header, Signed::Query]);
         if self.random.random_bool(0.3) {
-            let range = self.range(length);
+            let range = both_ways::range(&mut self.random, length);
             drawn.headers.push(("range", range, true));
         }
         if self.random.random_bool(0.15) {
@@ -239,26 +226,6 @@ impl Draws {
             }
         }
         drawn
-    }
-
-    fn range(&mut self, length: usize) -> String {
-        let first = self.random.random_range(0..=length + length / 8);
-        let last = first + self.random.random_range(0..=length);
-        let forms = [
-            format!("bytes={first}-{last}"),
-            format!("bytes={first}-{last}"),
-            format!("bytes={first}-"),
-            format!("bytes=-{last}"),
-            format!("bytes=0-{}", length.saturating_sub(1)),
-            "bytes=-0".to_owned(),
-            "bytes=5-2".to_owned(),
-            "bytes=0-1,3-4".to_owned(),
-            "bytes=0-99999999999999999999".to_owned(),
-            "lines=0-1".to_owned(),
-            "bytes= 0-1".to_owned(),
-            "bytes=00-01".to_owned(),
-        ];
-        self.pick(&forms)
     }
 
     fn tag(&mut self) -> String {

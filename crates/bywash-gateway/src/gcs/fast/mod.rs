@@ -6,8 +6,6 @@
 
 mod request;
 
-use std::time::Instant;
-
 use bywash::Engine;
 use http::{Request, Response};
 use http_body::Body;
@@ -25,16 +23,12 @@ use crate::resident::{Arrival, Hit, ReadNames, ResidentReads, faulty};
 /// Serves requests from any number of connections.
 pub(crate) struct FastPath {
     reads: ResidentReads,
-    #[cfg(test)]
-    fault: Option<tests::Fault>,
 }
 
 impl FastPath {
     pub(crate) fn new(engine: &Engine, access_log: Option<AccessLog>) -> Self {
         Self {
             reads: ResidentReads::new(engine, access_log, UPLOAD_ID),
-            #[cfg(test)]
-            fault: tests::fault(),
         }
     }
 
@@ -47,14 +41,8 @@ impl FastPath {
         peer: Peer,
         ids: &RequestIds,
     ) -> Option<Response<ServedBody>> {
-        let begun = Instant::now();
-        let arrival = Arrival { peer, ids, begun };
-        if !request.body().is_end_stream() {
-            return None;
-        }
+        let arrival = Arrival::now(request, peer, ids)?;
         let hit = self.find(access, request, arrival)?;
-        #[cfg(test)]
-        tests::note_served();
         Some(hit.respond(request))
     }
 

@@ -1,78 +1,38 @@
 //! Both ways against each other, over real connections: each drawn request is sent twice, once with a header that the
 //! fast path does not know.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, Engine};
+use bywash::Engine;
 use bywash_support::account::{NAME, PEM, der, token};
-use bywash_support::http::{HttpResponse, raw, send};
+use bywash_support::http::{raw, send};
 use bywash_support::settings::seeds;
 use chrono::Utc;
-use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectStore, PutOptions};
+use object_store::{Attribute, Attributes};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
+use crate::resident::both_ways::{
+    self, BUCKETS, Fault, REQUESTS, assert_counted_alike, assert_found, assert_replaced_is_served,
+    both_ways, encode,
+};
 use crate::{GcsAccount, GcsConfig, Scope, serve_gcs};
 
-/// An error of the fast path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Any token is accepted, and none.
-    AnyToken,
-    /// Tokens reach all buckets.
-    AnyBucket,
-    /// The generation that is named is ignored.
-    AnyGeneration,
-    /// Range is ignored.
-    WholeForRange,
-    /// Nothing is decompressed.
-    Compressed,
-}
-
-std::thread_local! {
-    /// Fault of the fast paths that are made on this thread.
-    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
-    /// Responses of the fast paths of this thread.
-    static SERVED: Cell<u64> = const { Cell::new(0) };
-}
-
-pub(super) fn fault() -> Option<Fault> {
-    FAULT.get()
-}
-
-pub(super) fn note_served() {
-    SERVED.set(SERVED.get() + 1);
-}
-
-const BUCKET: &str = "bucket";
 /// An account that reaches only the other bucket.
 const CONFINED: &str = "confined";
 const ENDPOINT: &str = "http://gcs.test";
-/// Sent with a request that must not go the fast way; no response depends on it.
-const DETOUR: &str = "Cookie: detour\r\n";
-const REQUESTS: usize = 500;
+const ID_HEADER: &str = "x-guploader-uploadid";
+/// Objects that only this endpoint has, and their lengths: one that is compressed, one with two digests.
+const OWN: [(&str, usize); 2] = [("gzip", 80), ("hashed", 5)];
 
 /// Keys and lengths of the objects.
-const OBJECTS: [(&str, usize); 10] = [
-    ("plain", 4096),
-    ("a/b", 5),
-    ("empty", 0),
-    ("a b=c+d", 100),
-    ("\u{fc}", 10),
-    ("blocks", (3 << 20) + 77),
-    ("block", 1 << 20),
-    ("headers", 300),
-    ("gzip", 80),
-    ("hashed", 5),
-];
+fn objects() -> Vec<(&'static str, usize)> {
+    let shared = both_ways::OBJECTS.into_iter();
+    shared.chain(OWN).collect()
+}
 
 /// A server of these objects, as long as the runtime lives.
 struct Fixture {
@@ -98,24 +58,6 @@ fn attributes(key: &str) -> Attributes {
         "gzip" => Attributes::from_iter([(Attribute::ContentEncoding, "gzip")]),
         _ => Attributes::new(),
     }
-}
-
-async fn stored() -> Engine {
-    let engine = Engine::builder().memory(64 << 20).build().unwrap();
-    for name in [BUCKET, "other"] {
-        let store = Arc::new(MemoryStore::new());
-        let bucket = engine.mount(name, store, Consistency::Immutable).unwrap();
-        for (key, length) in OBJECTS {
-            let body = bywash_support::pattern(1, length);
-            let options = PutOptions {
-                attributes: attributes(key),
-                ..PutOptions::default()
-            };
-            let path = Path::parse(key).unwrap();
-            bucket.put_opts(&path, body.into(), options).await.unwrap();
-        }
-    }
-    engine
 }
 
 fn keep(account: &str, scope: Scope, folder: &TempDir) {
@@ -152,7 +94,7 @@ impl Fixture {
             accounts: Some(accounts.path().to_owned()),
             ..GcsConfig::anonymous(sessions.path())
         };
-        let engine = stored().await;
+        let engine = both_ways::stored(&objects(), attributes).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = serve_gcs(engine.clone(), listener, config, std::future::pending());
@@ -176,7 +118,8 @@ impl Fixture {
     /// Stores an object with two digests.
     async fn upload_hashed(&self) {
         let bearer = format!("Bearer {}", self.tokens[0]);
-        let target = format!("/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=hashed");
+        let bucket = BUCKETS[0];
+        let target = format!("/upload/storage/v1/b/{bucket}/o?uploadType=media&name=hashed");
         let headers = [("Authorization", bearer.as_str())];
         let stored = send(self.address, "POST", &target, &headers, b"hello").await;
         stored.expect(200);
@@ -184,8 +127,8 @@ impl Fixture {
 
     /// Reads all objects, so that their blocks are in memory and the accounts known.
     async fn warm_up(&mut self) {
-        for bucket in [BUCKET, "other"] {
-            for (key, _) in OBJECTS {
+        for bucket in BUCKETS {
+            for (key, _) in objects() {
                 let mut request = Drawn::media(key, &self.tokens[0]);
                 request.bucket = bucket;
                 request.headers.push(("accept-encoding", "gzip".to_owned()));
@@ -193,7 +136,7 @@ impl Fixture {
                 for _ in 0..2 {
                     let response = raw(self.address, &request.bytes("")).await.expect(200);
                     let generation = response.header("x-goog-generation").unwrap();
-                    if bucket == BUCKET {
+                    if bucket == BUCKETS[0] {
                         self.generations.push((key, generation.to_owned()));
                     }
                 }
@@ -222,23 +165,13 @@ const JSON: [&str; 3] = ["/storage/v1/b/", "/o/", "alt=media"];
 const DOWNLOAD: [&str; 3] = ["/download/storage/v1/b/", "/o/", "alt=media"];
 const XML: [&str; 3] = ["/", "/", ""];
 
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-            char::from(byte).to_string()
-        }
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 impl Drawn {
     fn media(key: &str, token: &str) -> Self {
         Self {
             method: "GET",
             form: JSON,
-            bucket: BUCKET,
-            key: encoded(key),
+            bucket: BUCKETS[0],
+            key: encode(key, false),
             query: Vec::new(),
             headers: vec![("authorization", format!("Bearer {token}"))],
         }
@@ -277,15 +210,15 @@ struct Draws<'a> {
 
 impl Draws<'_> {
     fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from.choose(&mut self.random).unwrap().clone()
+        both_ways::pick(&mut self.random, from)
     }
 
     fn next(&mut self) -> Drawn {
-        let (key, length) = self.pick(&OBJECTS);
+        let (key, length) = self.pick(&objects());
         let mut drawn = Drawn::media(key, &self.fixture.tokens[0]);
         drawn.form = self.pick(&[JSON, JSON, DOWNLOAD, XML, XML]);
         if self.random.random_bool(0.3) {
-            let range = self.range(length);
+            let range = both_ways::range(&mut self.random, length);
             drawn.headers.push(("range", range));
         }
         if self.random.random_bool(0.2) {
@@ -309,24 +242,6 @@ impl Draws<'_> {
             }
         }
         drawn
-    }
-
-    fn range(&mut self, length: usize) -> String {
-        let first = self.random.random_range(0..=length + length / 8);
-        let last = first + self.random.random_range(0..=length);
-        self.pick(&[
-            format!("bytes={first}-{last}"),
-            format!("bytes={first}-{last}"),
-            format!("bytes={first}-"),
-            format!("bytes=-{last}"),
-            format!("bytes=0-{}", length.saturating_sub(1)),
-            "bytes=-0".to_owned(),
-            "bytes=5-2".to_owned(),
-            "bytes=0-1,3-4".to_owned(),
-            "bytes=0-99999999999999999999".to_owned(),
-            "lines=0-1".to_owned(),
-            "bytes=00-01".to_owned(),
-        ])
     }
 
     fn change_token(&mut self, drawn: &mut Drawn) {
@@ -402,15 +317,6 @@ impl Draws<'_> {
     }
 }
 
-/// What must be equal in both responses: all but their ids and dates.
-fn comparable(response: &HttpResponse) -> (u16, Vec<(String, String)>, Vec<u8>) {
-    let is_own = |name: &str| name == "date" || name == "x-guploader-uploadid";
-    let mut headers = response.headers.clone();
-    headers.retain(|(name, _)| !is_own(name));
-    headers.sort();
-    (response.status, headers, response.body.clone())
-}
-
 /// Sends drawn requests both ways. Returns descriptions of the different responses, and the number of responses of the
 /// fast path: all, by the XML API, of a part, and of a named generation.
 async fn compare(seed: u64, anonymous: bool) -> (Vec<String>, [u64; 4]) {
@@ -419,37 +325,24 @@ async fn compare(seed: u64, anonymous: bool) -> (Vec<String>, [u64; 4]) {
         random: StdRng::seed_from_u64(seed),
         fixture: &fixture,
     };
-    let (mut different, mut served) = (Vec::new(), [0; 4]);
+    let (mut different, mut counts) = (Vec::new(), [0; 4]);
     for _ in 0..REQUESTS {
         let mut request = draws.next();
         if request.method == "DELETE" {
             // Only once, or there would be nothing left.
             request.key.push_str("-absent");
         }
-        let long = raw(fixture.address, &request.bytes(DETOUR)).await;
-        let before = SERVED.get();
-        let short = raw(fixture.address, &request.bytes("")).await;
-        if SERVED.get() > before {
+        let both = both_ways(fixture.address, ID_HEADER, |more| request.bytes(more)).await;
+        if both.is_fast {
             let is_named = request.query.iter().any(|pair| pair.starts_with("gen"));
-            served[0] += 1;
-            served[1] += u64::from(request.form == XML);
-            served[2] += u64::from(short.status == 206);
-            served[3] += u64::from(is_named);
+            counts[0] += 1;
+            counts[1] += u64::from(request.form == XML);
+            counts[2] += u64::from(both.response.status == 206);
+            counts[3] += u64::from(is_named);
         }
-        let (long, short) = (comparable(&long), comparable(&short));
-        if long != short {
-            let heads = |side: &(u16, Vec<(String, String)>, Vec<u8>)| {
-                format!("{} {:?}, {} bytes", side.0, side.1, side.2.len())
-            };
-            different.push(format!(
-                "{}\nlong way: {}\nfast path: {}",
-                String::from_utf8_lossy(&request.bytes("")),
-                heads(&long),
-                heads(&short)
-            ));
-        }
+        different.extend(both.difference);
     }
-    (different, served)
+    (different, counts)
 }
 
 #[tokio::test]
@@ -467,51 +360,29 @@ async fn fast_path_responds_as_the_long_way() {
 
 #[tokio::test]
 async fn wrong_fast_paths_are_found() {
-    for fault in [
+    let faults = [
         Fault::AnyToken,
         Fault::AnyBucket,
         Fault::AnyGeneration,
         Fault::WholeForRange,
         Fault::Compressed,
-    ] {
-        FAULT.set(Some(fault));
-        let (different, _) = compare(1, false).await;
-        FAULT.set(None);
-        assert!(!different.is_empty(), "{fault:?}");
-    }
+    ];
+    assert_found(&faults, async || compare(1, false).await.0).await;
 }
 
 #[tokio::test]
 async fn requests_of_both_ways_are_counted_alike_and_have_all_digests() {
     let fixture = Fixture::start(false).await;
     let (engine, address) = (&fixture.engine, fixture.address);
-    let traffic = || engine.traffic().stats();
     for form in [JSON, XML] {
         let mut request = Drawn::media("hashed", &fixture.tokens[0]);
         request.form = form;
-        let mut ways = Vec::new();
-        for detour in [DETOUR, ""] {
-            let (stats, requests) = (engine.stats().buckets[BUCKET], traffic().requests);
-            let served = SERVED.get();
-            let response = raw(address, &request.bytes(detour)).await.expect(200);
+        let responses = assert_counted_alike(engine, address, |more| request.bytes(more)).await;
+        for response in responses {
             let hashes = response.headers.iter();
-            let hashes = hashes.filter(|(name, _)| name == "x-goog-hash").count();
-            // The record is written when the server drops the body.
-            while traffic().requests == requests {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(SERVED.get() - served, u64::from(detour.is_empty()));
-            let now = engine.stats().buckets[BUCKET];
-            ways.push((
-                now.requests - stats.requests,
-                now.bytes - stats.bytes,
-                now.hits - stats.hits,
-                now.misses - stats.misses,
-                hashes,
-            ));
+            let hashes = hashes.filter(|(name, _)| name == "x-goog-hash");
+            assert_eq!(hashes.count(), 2);
         }
-        assert_eq!(ways[0], ways[1]);
-        assert_eq!(ways[0].4, 2);
     }
     let summary = engine.traffic().operations();
     for name in ["storage.objects.get.media", "storage.xml.get"] {
@@ -522,17 +393,7 @@ async fn requests_of_both_ways_are_counted_alike_and_have_all_digests() {
 #[tokio::test]
 async fn replaced_object_is_served_at_once() {
     let fixture = Fixture::start(false).await;
-    let bucket = fixture.engine.bucket(BUCKET).unwrap();
-    let path = Path::from("plain");
     let request = Drawn::media("plain", &fixture.tokens[0]);
-    for round in 0..5_u8 {
-        let body = vec![round; 100 + usize::from(round)];
-        let put = bucket.put_opts(&path, body.clone().into(), PutOptions::default());
-        put.await.unwrap();
-        for _ in 0..3 {
-            let response = raw(fixture.address, &request.bytes("")).await.expect(200);
-            assert_eq!(response.body, body);
-        }
-    }
-    assert!(SERVED.get() > 0);
+    let (engine, address) = (&fixture.engine, fixture.address);
+    assert_replaced_is_served(engine, address, "plain", || request.bytes("")).await;
 }
