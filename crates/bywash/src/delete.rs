@@ -20,6 +20,12 @@ impl Bucket {
     /// # Errors
     /// `Precondition` if the condition fails, `NotImplemented` if the origin has no conditional deletes; otherwise as any request.
     pub async fn delete_if(&self, path: &Path, condition: DeleteCondition) -> Result<()> {
+        if condition.version.is_some() && condition.wanted_e_tag().is_none() {
+            return Err(Error::NotImplemented {
+                operation: "deletes on the condition of a version without its ETag".to_owned(),
+                implementer: "Bywash".to_owned(),
+            });
+        }
         let shared = Arc::clone(self.shared());
         shared.counters.request();
         let deleted = self.write(path, move |path| async move {

@@ -252,6 +252,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "session",
             "object_tags",
             "page",
+            "delete_condition",
             "interface",
             "forward",
             "health",

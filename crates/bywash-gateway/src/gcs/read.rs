@@ -210,3 +210,4 @@ pub(crate) async fn delete(
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
 }
+            version: meta.version,

@@ -58,6 +58,7 @@ fn condition(
     });
     Ok(DeleteCondition {
         e_tag,
+        version: None,
         size: size.transpose()?,
         modified: modified.map(date).transpose()?,
     })

@@ -39,6 +39,32 @@ pub(crate) enum Kind {
     Azure,
 }
 
+/// Mounts a store of this kind as the bucket `cloud`.
+pub(crate) fn mount_store(engine: &Engine, kind: Kind, store: &Store) {
+    let origin: Arc<dyn bywash::Origin> = match kind {
+        Kind::S3 => return mount_cloud(engine, store),
+        Kind::Gcs => {
+            let builder = GoogleCloudStorageBuilder::new()
+                .with_bucket_name("data")
+                .with_base_url(&store.url())
+                .with_skip_signature(true);
+            let origin = GcsStore::from_builder(builder, "data", &Path::default()).unwrap();
+            Arc::new(origin.with_conditional_delete(Some("generation")).unwrap())
+        }
+        Kind::Azure => {
+            let builder = MicrosoftAzureBuilder::new()
+                .with_account("account")
+                .with_access_key("c2VjcmV0")
+                .with_container_name("data")
+                .with_endpoint(format!("{}/account", store.url()));
+            Arc::new(AzureStore::from_builder(builder, "data", &Path::default()).unwrap())
+        }
+    };
+    engine
+        .mount("cloud", origin, Consistency::Immutable)
+        .unwrap();
+}
+
 pub(crate) struct Cluster {
     kind: Kind,
     store: Store,
@@ -65,27 +91,7 @@ impl Cluster {
     }
 
     pub(crate) fn mount(&self, engine: &Engine) {
-        let origin: Arc<dyn bywash::Origin> = match self.kind {
-            Kind::S3 => return mount_cloud(engine, &self.store),
-            Kind::Gcs => {
-                let builder = GoogleCloudStorageBuilder::new()
-                    .with_bucket_name("data")
-                    .with_base_url(&self.store.url())
-                    .with_skip_signature(true);
-                Arc::new(GcsStore::from_builder(builder, "data", &Path::default()).unwrap())
-            }
-            Kind::Azure => {
-                let builder = MicrosoftAzureBuilder::new()
-                    .with_account("account")
-                    .with_access_key("c2VjcmV0")
-                    .with_container_name("data")
-                    .with_endpoint(format!("{}/account", self.store.url()));
-                Arc::new(AzureStore::from_builder(builder, "data", &Path::default()).unwrap())
-            }
-        };
-        engine
-            .mount("cloud", origin, Consistency::Immutable)
-            .unwrap();
+        mount_store(engine, self.kind, &self.store);
     }
 
     /// Starts a node with the cluster's key.

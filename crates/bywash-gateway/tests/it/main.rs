@@ -20,6 +20,7 @@ mod gcs;
 mod gcs_access;
 mod gcs_batch;
 mod gcs_cluster;
+mod gcs_deletes;
 mod gcs_gunzip;
 mod gcs_lists;
 mod gcs_patch;

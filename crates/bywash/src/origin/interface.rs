@@ -8,10 +8,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    Attributes, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult,
-    Result, TagSet, UpdateVersion,
+    Attributes, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result,
+    TagSet, UpdateVersion,
 };
 
+pub use super::delete_condition::DeleteCondition;
 use super::object_tags::ObjectTags;
 use super::page::{self, Level, ListPage};
 use super::session::{
@@ -115,31 +116,6 @@ pub struct PartCopy {
     pub e_tag: String,
     /// Its bytes in the version; not empty.
     pub range: Range<u64>,
-}
-
-/// Condition of a delete; the default has none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeleteCondition {
-    /// ETag of the version to delete, without quotes; `*`: any version.
-    pub e_tag: Option<String>,
-    /// Its bytes.
-    pub size: Option<u64>,
-    /// Its modification time, to the second.
-    pub modified: Option<DateTime<Utc>>,
-}
-
-impl DeleteCondition {
-    /// Returns whether it always holds.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Returns whether size and time allow the deletion of this version.
-    pub(crate) fn allows(&self, meta: &ObjectMeta) -> bool {
-        let same_time = |time: DateTime<Utc>| time.timestamp() == meta.last_modified.timestamp();
-        self.size.is_none_or(|size| size == meta.size) && self.modified.is_none_or(same_time)
-    }
 }
 
 /// Capability that some origins lack; requests that need it are refused before they are sent.

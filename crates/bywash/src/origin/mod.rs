@@ -6,6 +6,7 @@
 pub mod azure;
 pub(crate) mod client_etag;
 mod cloud;
+mod delete_condition;
 pub mod folder;
 mod forward;
 pub mod gcs;

@@ -294,7 +294,10 @@ fn bad_response(object: &str, detail: String) -> HttpError {
 
 /// Google decompresses stored gzip for clients that request identity, and serves no ranges of it.
 fn is_google(request: &HttpRequest) -> bool {
-    let host = request.uri().host().unwrap_or_default();
+    is_google_host(request.uri().host().unwrap_or_default())
+}
+
+pub(crate) fn is_google_host(host: &str) -> bool {
     host == "googleapis.com" || host.ends_with(".googleapis.com")
 }
 

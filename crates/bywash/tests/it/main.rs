@@ -5,6 +5,7 @@
 mod cache_contents;
 mod cached_reads;
 mod cluster;
+mod conditional_deletes;
 mod conformance;
 mod disk_tier;
 mod far_origin;

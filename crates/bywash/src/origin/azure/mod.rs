@@ -7,6 +7,7 @@
 mod address;
 mod client;
 mod connection;
+mod delete;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod names;
@@ -32,7 +33,7 @@ use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
-    CompleteOptions, ListedParts, Origin, PartBody, UploadedPart, invalid_part,
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, invalid_part,
 };
 use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
@@ -327,6 +328,10 @@ impl Origin for AzureStore {
     /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         BlockUpload::parse(path, upload).map(|_| ())
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_matching(path, condition).await
     }
 
     async fn open_session(

@@ -1,6 +1,7 @@
 //! The `gs://` origin: object_store's client, which uses Google's XML API, plus that API's multipart uploads.
 
 mod client;
+mod delete;
 mod put;
 mod session;
 #[cfg(any(test, fuzzing))]
@@ -24,7 +25,9 @@ use url::Url;
 use self::put::CheckedPuts;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{CompleteOptions, ListedParts, Origin, PartBody, UploadedPart};
+use super::interface::{
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+};
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
 };
@@ -54,6 +57,8 @@ pub struct GcsClient {
     endpoint: String,
     /// No credentials are used.
     anonymous: bool,
+    /// The server heeds conditions of a DELETE.
+    conditional_delete: bool,
 }
 
 impl GcsStore {
@@ -70,7 +75,9 @@ impl GcsStore {
                 .with_base_url(&emulator(&host))
                 .with_skip_signature(true);
         }
-        Self::from_builder(builder, bucket, prefix)
+        let conditional_delete = std::env::var(delete::VARIABLE).ok();
+        Self::from_builder(builder, bucket, prefix)?
+            .with_conditional_delete(conditional_delete.as_deref())
     }
 
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
@@ -81,11 +88,13 @@ impl GcsStore {
         if options.is_empty() {
             return Self::from_env(bucket, prefix);
         }
+        let (conditional_delete, options) = options.split_off(&delete::SETTING);
         let mut builder = GoogleCloudStorageBuilder::new();
         for (key, value) in options.keys("gcs")? {
             builder = builder.with_config(key, value);
         }
-        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
+        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?
+            .with_conditional_delete(conditional_delete.as_deref())
     }
 
     /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
@@ -116,6 +125,7 @@ impl GcsStore {
             objects,
             http,
             bucket: bucket.to_owned(),
+            conditional_delete: delete::is_google(&endpoint),
             endpoint: endpoint.clone(),
             anonymous,
         };
@@ -276,6 +286,10 @@ impl Origin for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_matching(path, condition).await
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

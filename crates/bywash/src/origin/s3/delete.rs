@@ -13,6 +13,7 @@ use url::Url;
 use super::S3Store;
 use super::client::STORE;
 use super::tags::{is_unknown, outcome_of};
+use crate::origin::delete_condition::is_heeded;
 use crate::origin::interface::{DeleteCondition, lacks};
 
 /// Names of the setting, among those of `object_store`.
@@ -30,18 +31,12 @@ impl S3Store {
     /// # Errors
     /// If the setting has another value.
     pub fn with_conditional_delete(mut self, setting: Option<&str>) -> Result<Self> {
-        match setting {
-            None => {}
-            Some("etag") => self.client.conditional_delete = true,
-            Some("disabled") => self.client.conditional_delete = false,
-            Some(other) => {
-                return Err(Error::Generic {
-                    store: STORE,
-                    source: format!("aws_conditional_delete is etag or disabled, not {other:?}")
-                        .into(),
-                });
-            }
-        }
+        let known = self.client.conditional_delete;
+        let heeded = is_heeded(setting, ("aws_conditional_delete", "etag"), known);
+        self.client.conditional_delete = heeded.map_err(|text| Error::Generic {
+            store: STORE,
+            source: text.into(),
+        })?;
         Ok(self)
     }
 

@@ -37,7 +37,8 @@ pub(crate) fn client(server: &Server) -> GcsStore {
         .with_base_url(&server.url())
         .with_credentials(token("TOKEN"))
         .with_signing_credentials(Arc::new(StaticCredentialProvider::new(signing())));
-    GcsStore::from_builder(builder, "data", &Path::from("p")).unwrap()
+    let store = GcsStore::from_builder(builder, "data", &Path::from("p")).unwrap();
+    store.with_conditional_delete(Some("generation")).unwrap()
 }
 
 fn token(bearer: &str) -> Arc<StaticCredentialProvider<GcpCredential>> {
