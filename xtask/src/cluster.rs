@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::run::{Failure, Step, doing};
-use crate::siege::{released_binary, target};
+use crate::run::{Failure, Step, doing, target};
+use crate::siege::{self, released_binary};
 use crate::tools;
 
 /// Returns etcd's program, built if it is missing; `None` where it cannot be built.
@@ -18,9 +18,7 @@ fn program(binary: PathBuf, seed: u64) -> Result<Step, Failure> {
         let remedy = "install Go, or name a built one by BYWASH_ETCD";
         Failure::Missing(format!("etcd is missing: {remedy}"))
     })?;
-    Step::cargo(["build", "--quiet", "-p", "bywash-siege"]).run()?;
-    let program = target().join("debug").join("bywash-cluster-soak");
-    Ok(Step::new(program)
+    Ok(Step::new(siege::program("bywash-cluster-soak")?)
         .args(["--binary".as_ref(), binary.as_os_str()])
         .args(["--etcd".as_ref(), etcd.as_os_str()])
         .args([format!("--seed={seed}")]))

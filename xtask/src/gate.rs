@@ -1,13 +1,15 @@
 //! The gate: its stages, in order, each timed; it stops at the first that fails.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
 use crate::counts::Counts;
+use crate::disk;
 use crate::proofs;
-use crate::run::{Failure, Step, root};
+use crate::run::{Failure, Step, root, target};
 use crate::siege;
 use crate::tools;
 use crate::wide;
@@ -71,6 +73,19 @@ impl Stage {
         }
     }
 
+    /// Whether the stage runs tests that write into the temporary folder.
+    pub(crate) fn runs_tests(&self) -> bool {
+        matches!(self, Self::Unit | Self::Clients | Self::Siege)
+    }
+
+    /// Removes what the stage has built for itself alone.
+    fn remove_target(self) {
+        if matches!(self, Self::Loom | Self::Shuttle) {
+            // What cannot be removed only takes space.
+            let _ = fs::remove_dir_all(target().join(self.name()));
+        }
+    }
+
     /// Whether the stage uses what [`Stage::Tools`] installs.
     fn needs_tools(self) -> bool {
         !matches!(self, Self::Fmt | Self::Tidy | Self::Clippy | Self::Doc)
@@ -78,7 +93,7 @@ impl Stage {
 
     fn run(self, counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
         match self {
-            Self::Tools => tools::ensure().map(drop),
+            Self::Tools => tools::ensure().map(|_| tools::remove_go_caches()),
             Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
             Self::Tidy => Step::cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts),
             Self::Deny => deny(),
@@ -154,7 +169,8 @@ impl Ended {
 }
 
 /// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, the counts of all, and
-/// what this machine could not run, which fails a run that must be `complete`.
+/// what this machine could not run, which fails a run that must be `complete`. Such a run is of a fresh clone: what a stage has built for itself is
+/// removed after it.
 pub(crate) fn run(
     only: &[Stage],
     skip: &[Stage],
@@ -167,6 +183,7 @@ pub(crate) fn run(
         .copied()
         .filter(|stage| (only.is_empty() || only.contains(stage)) && !skip.contains(stage))
         .collect();
+    disk::check(&chosen)?;
     let mut tools = None;
     if chosen.contains(&Stage::Tools) {
         chosen.retain(|stage| *stage != Stage::Tools);
@@ -180,7 +197,11 @@ pub(crate) fn run(
         if ended.iter().any(|ended| ended.outcome.is_err()) {
             break;
         }
-        ended.push(Ended::of(stage, pytest));
+        let stage = Ended::of(stage, pytest);
+        if complete && stage.outcome.is_ok() {
+            stage.stage.remove_target();
+        }
+        ended.push(stage);
     }
     ended.extend(tools.and_then(|tools| tools.join().ok()));
     report(ended, start.elapsed(), complete)
@@ -232,7 +253,8 @@ fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Fail
 fn loom(counts: &mut Counts) -> Result<(), Failure> {
     let models = |package: &str| {
         Step::cargo(["test", "--quiet", "--release", "-p", package])
-            .args(["--target-dir", "target/loom", "--lib"])
+            .args(["--lib"])
+            .target("loom")
             .env("RUSTFLAGS", "--cfg loom")
     };
     models("bywash-mem").run_counted(counts)?;

@@ -4,6 +4,7 @@
 mod charts;
 mod cluster;
 mod counts;
+mod disk;
 mod fuzz;
 mod gate;
 mod install;

@@ -97,8 +97,8 @@ pub(crate) fn run(args: &SoakArgs) -> Result<(), Failure> {
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
 fn core_tests(before: &[&str], folder: &str) -> Step {
     Step::cargo(before)
-        .args(["-p", "bywash-mem", "--lib", "--target-dir"])
-        .args([format!("target/{folder}")])
+        .args(["-p", "bywash-mem", "--lib"])
+        .target(folder)
 }
 
 /// Stress tests on shuttle's schedules: this many of each kind from a seed, or as many as the gate runs.
@@ -144,7 +144,8 @@ fn soak_uploads(
     let seeds = format!("{first}..{}", first.saturating_add(uploads));
     println!("seeds {seeds}: {uploads} uploads");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
-        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args(["--test", "it"])
+        .target("soak")
         .args([
             "upload_servers::seeded::seeded_uploads",
             "--",
@@ -154,7 +155,8 @@ fn soak_uploads(
         .run()?;
     println!("seed {first}: {kills} kills of a server and of a copy, over each store");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-cli"])
-        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args(["--test", "it"])
+        .target("soak")
         .args(["killed", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
@@ -164,7 +166,8 @@ fn soak_uploads(
     }
     println!("seed {first}: {objects} objects on {scale} of the free disk");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
-        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args(["--test", "it"])
+        .target("soak")
         .args(["load_of_the_given_seed", "--", "--ignored", "--nocapture"])
         .env("BYWASH_LOAD_OBJECTS", objects.to_string())
         .env("BYWASH_LOAD_SCALE", scale.to_string())
@@ -178,14 +181,15 @@ fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> 
     let seeds = format!("{first}..{}", first.saturating_add(runs));
     println!("seeds {seeds}: {runs} runs of files compared with a sorted map");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
-        .args(["-p", "bywash-series", "--lib", "--target-dir"])
-        .args(["target/soak", "files_match_a_sorted_map"])
+        .args(["-p", "bywash-series", "--lib", "files_match_a_sorted_map"])
+        .target("soak")
         .env("BYWASH_SEEDS", seeds)
         .run()?;
     println!("seed {first}: {kills} kills of a process");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
         .args(["-p", "bywash-series-proofs", "--test", "it"])
-        .args(["--target-dir", "target/soak", "kills", "--", "--nocapture"])
+        .target("soak")
+        .args(["kills", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
         .run()
@@ -197,8 +201,8 @@ fn soak_series_churn(names: u64, seed: Option<u64>) -> Result<(), Failure> {
     println!("seed {seed}: {names} names of series, 100,000 live");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
         .args(["-p", "bywash-series-proofs", "--test", "it"])
-        .args(["--target-dir", "target/soak", "memory_stays_flat"])
-        .args(["--", "--nocapture"])
+        .target("soak")
+        .args(["memory_stays_flat", "--", "--nocapture"])
         .env("BYWASH_CHURN_NAMES", names.to_string())
         .env("BYWASH_CHURN_LIVE", "100000")
         .env("BYWASH_SEED", seed.to_string())
@@ -210,7 +214,8 @@ fn soak_disk(kills: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {kills} kills of a process");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-disk"])
-        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args(["--test", "it"])
+        .target("soak")
         .args(["killed_processes", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", seed.to_string())
@@ -223,9 +228,9 @@ fn soak_cluster_rules(runs: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seeds = format!("{first}..{}", first.saturating_add(runs));
     println!("seeds {seeds}: {runs} runs of a cluster of three nodes");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
-        .args(["-p", "bywash-cluster", "--lib", "--target-dir"])
-        .args(["target/soak", "simulation::no_read_is_stale"])
-        .args(["--", "--nocapture"])
+        .args(["-p", "bywash-cluster", "--lib"])
+        .target("soak")
+        .args(["simulation::no_read_is_stale", "--", "--nocapture"])
         .env("BYWASH_SEEDS", seeds)
         .run()
 }
@@ -265,7 +270,7 @@ pub(crate) fn miri(filter: Option<&str>) -> Result<(), Failure> {
     need(works, "Miri")?;
     nightly()
         .args(["miri", "test", "-p", "bywash-mem", "--lib"])
-        .args(["--target-dir", "target/miri"])
+        .target("miri")
         .args(filter)
         // Deadlines read the clock; isolation would only refuse that.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
@@ -288,14 +293,8 @@ pub(crate) fn tsan(package: &str, filter: Option<&str>) -> Result<(), Failure> {
         "a nightly toolchain with the standard library's source, for ThreadSanitizer",
     )?;
     nightly()
-        .args([
-            "test",
-            "-p",
-            package,
-            "--lib",
-            "--target-dir",
-            "target/tsan",
-        ])
+        .args(["test", "-p", package, "--lib"])
+        .target("tsan")
         .args(["-Zbuild-std", "--target", TSAN_TARGET])
         .args(filter)
         .env("RUSTFLAGS", "-Zsanitizer=thread")

@@ -74,10 +74,14 @@ impl Install {
     }
 }
 
-const INSTALLS: [Install; 19] = [
+const INSTALLS: [Install; 20] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
+    },
+    Install {
+        name: "chdb of today",
+        run: |wide| python(wide, "python-chdb", "requirements-chdb.txt"),
     },
     Install {
         name: "Python libraries of 2024",

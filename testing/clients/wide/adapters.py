@@ -395,7 +395,7 @@ class OldLance(Lance):
 
 
 class ClickHouse(Script):
-    path = WIDE / "python/bin/python"
+    path = WIDE / "python-chdb/bin/python"
     script = "clickhouse_tables.py"
 
 
