@@ -3,11 +3,15 @@
 //! Source: "Checking object integrity", Amazon S3 user guide. Values are base64 of big-endian digests. A composite
 //! checksum is the digest of the parts' digests, followed by `-PARTS`.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use crc_fast::CrcAlgorithm;
 use http::{HeaderMap, HeaderValue};
 use md5::Digest as _;
+use md5::digest::common::hazmat::{SerializableState, SerializedState};
+use serde::{Deserialize, Serialize};
 
 /// A checksum algorithm of the S3 protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +143,45 @@ impl Hasher {
             Self::Sha256(digest) => digest.finalize().to_vec(),
             Self::Md5(digest) => digest.finalize().to_vec(),
         }
+    }
+}
+
+/// An MD5 in progress, whose state is kept as text in base64 between requests.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct ResumableMd5(md5::Md5);
+
+impl ResumableMd5 {
+    pub(crate) fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// Returns the digest of the bytes so far.
+    pub(crate) fn digest(&self) -> [u8; 16] {
+        self.0.clone().finalize().into()
+    }
+}
+
+impl fmt::Debug for ResumableMd5 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResumableMd5")
+    }
+}
+
+impl From<ResumableMd5> for String {
+    fn from(md5: ResumableMd5) -> Self {
+        BASE64_STANDARD.encode(md5.0.serialize())
+    }
+}
+
+impl TryFrom<String> for ResumableMd5 {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let damaged = "the state of an MD5 is damaged";
+        let state = BASE64_STANDARD.decode(text).map_err(|_| damaged)?;
+        let state = SerializedState::<md5::Md5>::try_from(&*state).map_err(|_| damaged)?;
+        md5::Md5::deserialize(&state).map(Self).map_err(|_| damaged)
     }
 }
 

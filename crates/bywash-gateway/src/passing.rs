@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::Error as StoreError;
 use parking_lot::Mutex;
 
-use crate::digest::{Algorithm, Checksum, Hasher, hex};
+use crate::digest::{Algorithm, Checksum, Hasher, from_hex, hex};
 
 type Body = BoxStream<'static, Result<Bytes, StoreError>>;
 
@@ -30,6 +30,14 @@ pub(crate) struct PassedDigests {
     /// In hexadecimal digits.
     pub(crate) md5: Option<String>,
     pub(crate) checksum: Option<Checksum>,
+}
+
+impl PassedDigests {
+    /// Returns the MD5 in base64.
+    pub(crate) fn md5_hash(&self) -> Option<String> {
+        let md5 = from_hex(self.md5.as_deref()?)?;
+        Some(BASE64_STANDARD.encode(md5))
+    }
 }
 
 impl PassingDigests {

@@ -104,8 +104,6 @@ class Gcloud(Program):
             "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE": str(key_file(server)),
             # It exchanges assertions at Google, whatever `token_uri` the key file has.
             "CLOUDSDK_AUTH_TOKEN_HOST": f"{server.gcs}/token",
-            # It compares MD5s alone, and objects of resumable sessions have none here.
-            "CLOUDSDK_STORAGE_CHECK_HASHES": "never",
             "CLOUDSDK_CORE_PROJECT": "p",
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
             "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",

@@ -73,3 +73,24 @@ fn composite_checksum_is_the_digest_of_digests() {
     );
     assert_eq!(combine(&[], false), None);
 }
+
+#[test]
+fn md5_continues_from_its_state_as_text() {
+    let body: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    for middle in [0, 1, 63, 64, 65, 999, 1000] {
+        let mut md5 = ResumableMd5::default();
+        md5.update(&body[..middle]);
+        let text = serde_json::to_string(&md5).unwrap();
+        let mut md5: ResumableMd5 = serde_json::from_str(&text).unwrap();
+        md5.update(&body[middle..]);
+        assert_eq!(md5.digest(), <[u8; 16]>::from(md5::Md5::digest(&body)));
+    }
+    let long = BASE64_STANDARD.encode([255; 88]);
+    for damaged in ["", "x", "AAAA", &*long] {
+        let state = serde_json::Value::from(damaged);
+        assert!(
+            serde_json::from_value::<ResumableMd5>(state).is_err(),
+            "{damaged}"
+        );
+    }
+}

@@ -57,7 +57,7 @@ pub(crate) struct CheckedBody {
 }
 
 impl CheckedBody {
-    /// Wraps a body. `md5`: whether the MD5 becomes the ETag.
+    /// Wraps a body. `md5`: whether the MD5 is computed, also if the client states none.
     pub(crate) fn new(
         body: BodyStream,
         given: &GivenMetadata,
@@ -125,7 +125,7 @@ impl CheckedBody {
 }
 
 /// Converts an MD5 from base64 to hexadecimal digits.
-fn md5_digits(text: &str) -> GcsResult<String> {
+pub(crate) fn md5_digits(text: &str) -> GcsResult<String> {
     let digest = BASE64_STANDARD.decode(text).ok();
     let digest = digest.filter(|digest| digest.len() == 16);
     let invalid = || GcsError::invalid(format!("md5Hash is 16 bytes in base64, not {text:?}."));

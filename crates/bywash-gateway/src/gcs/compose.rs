@@ -158,7 +158,7 @@ pub(crate) async fn compose(
     let url = endpoint.url(&request.parts);
     let resource = ObjectResource::read(bucket, doing.key, &found, &url);
     let resource = resource.with_names(&names);
-    resource::document(&resource.with_crc32c(crc32c.as_deref()))
+    resource::document(&resource.with_hashes(crc32c, None))
 }
 
 struct Composing<'a> {

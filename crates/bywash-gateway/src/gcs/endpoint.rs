@@ -137,9 +137,14 @@ impl Endpoint {
         Ok((self.bucket(bucket)?, path_of(object)?))
     }
 
+    /// Returns whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.
+    pub(crate) fn computes_md5(&self) -> bool {
+        self.etag == ETagStyle::Md5
+    }
+
     /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
-        self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
+        self.computes_md5() && bucket.takes_late_attributes()
     }
 
     /// Returns the uploads in parts, which the S3 endpoint has too.

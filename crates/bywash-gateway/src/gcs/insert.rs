@@ -17,9 +17,11 @@ use super::multipart::boundary;
 use super::read::head_written;
 use super::related;
 use super::resource::{self, ObjectResource};
+use super::route::Operation;
 use crate::errors::OperationContext;
 use crate::limits::MAX_JSON_BYTES;
 use crate::meta::{encode_metadata_for, refuse_text_for, text};
+use crate::passing::PassedDigests;
 
 /// Takes the body out of a request.
 pub(crate) fn body_of(request: &mut GcsRequest) -> BodyStream {
@@ -27,7 +29,7 @@ pub(crate) fn body_of(request: &mut GcsRequest) -> BodyStream {
 }
 
 /// The digests of an `x-goog-hash` header, which may come several times.
-pub(crate) fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str, &str)> {
+fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str, &str)> {
     let values = request.parts.headers.get_all("x-goog-hash").iter();
     let texts = values.filter_map(|value| value.to_str().ok());
     texts
@@ -35,15 +37,33 @@ pub(crate) fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str,
         .filter_map(|pair| pair.trim().split_once('='))
 }
 
+/// Digests of a whole object, in base64.
+#[derive(Debug, Default)]
+pub(crate) struct StatedHashes {
+    pub(crate) crc32c: Option<String>,
+    pub(crate) md5: Option<String>,
+}
+
+impl StatedHashes {
+    /// Returns those that the headers of a request state.
+    pub(crate) fn of(request: &GcsRequest) -> Self {
+        let mut stated = Self::default();
+        for (algorithm, value) in stated_hashes(request) {
+            match algorithm {
+                "crc32c" => stated.crc32c = Some(value.to_owned()),
+                "md5" => stated.md5 = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        stated
+    }
+}
+
 /// Takes the digests of a body that the headers of its request state.
 pub(crate) fn take_stated_hashes(request: &GcsRequest, given: &mut GivenMetadata) {
-    for (algorithm, value) in stated_hashes(request) {
-        match algorithm {
-            "crc32c" => given.crc32c = Some(value.to_owned()),
-            "md5" => given.md5 = Some(value.to_owned()),
-            _ => {}
-        }
-    }
+    let stated = StatedHashes::of(request);
+    given.crc32c = stated.crc32c.or(given.crc32c.take());
+    given.md5 = stated.md5.or(given.md5.take());
 }
 
 pub(crate) async fn object(
@@ -113,6 +133,8 @@ pub(crate) struct Written {
     pub(crate) bucket: Bucket,
     pub(crate) found: GetResult,
     pub(crate) crc32c: Option<String>,
+    /// In base64.
+    pub(crate) md5: Option<String>,
 }
 
 async fn write(
@@ -128,7 +150,7 @@ async fn write(
     let key = &request.route.object;
     let resource = ObjectResource::read(&written.bucket, key, &written.found, &url);
     let resource = resource.with_names(&names);
-    resource::document(&resource.with_crc32c(written.crc32c.as_deref()))
+    resource::document(&resource.with_hashes(written.crc32c, written.md5))
 }
 
 /// Writes an object under the conditions of the request.
@@ -147,22 +169,28 @@ pub(crate) async fn store(
     encode_metadata_for(&bucket, &mut given.attributes)?;
     let conditions = Conditions::of(&request.query)?;
     let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
-    let md5 = endpoint.wants_md5(&bucket);
-    let checked = CheckedBody::new(body, &given, md5, &request.context)?;
+    let computes_md5 = match request.route.operation {
+        // Its responses have those that are kept.
+        Operation::Xml(_) => endpoint.wants_md5(&bucket),
+        _ => endpoint.computes_md5(),
+    };
+    let checked = CheckedBody::new(body, &given, computes_md5, &request.context)?;
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes: given.attributes,
         tags: TagSet::default(),
-        late_attributes: Some(checked.late(md5)),
+        late_attributes: Some(checked.late(endpoint.wants_md5(&bucket))),
         length,
     };
     let passed = checked.passed();
     let written = bucket.put_stream(&path, options, checked.body).await;
     let written = written.map_err(|error| condition.error(doing, &error))?;
     let found = head_written(&bucket, &path, written.e_tag.as_deref(), doing).await?;
-    let checksum = passed.get().and_then(|passed| passed.checksum.as_ref());
+    let passed = passed.get();
+    let checksum = passed.and_then(|passed| passed.checksum.as_ref());
     Ok(Written {
         crc32c: checksum.map(|checksum| checksum.value.clone()),
+        md5: passed.and_then(PassedDigests::md5_hash),
         bucket,
         found,
     })

@@ -115,11 +115,12 @@ impl ObjectResource {
         (self.self_link.len() + self.media_link.len()) as u64
     }
 
-    /// Adds the CRC32C of the bytes that were written, where the origin does not keep it.
-    pub(crate) fn with_crc32c(mut self, crc32c: Option<&str>) -> Self {
-        if let (Some(read), Some(crc32c)) = (&mut self.of_read, crc32c) {
-            read.crc32c.get_or_insert_with(|| crc32c.to_owned());
+    /// Adds the digests of the bytes that were written, where the origin does not keep them.
+    pub(crate) fn with_hashes(mut self, crc32c: Option<String>, md5: Option<String>) -> Self {
+        if let Some(read) = &mut self.of_read {
+            read.crc32c = read.crc32c.take().or(crc32c);
         }
+        self.md5_hash = self.md5_hash.or(md5);
         self
     }
 

@@ -75,10 +75,13 @@ impl GcsServer {
 
     /// Replaces the server by another one with a new engine over the same folders. Connections of the old one are cut.
     pub async fn restart(&mut self) {
+        self.restart_with(GcsConfig::anonymous("")).await;
+    }
+
+    pub async fn restart_with(&mut self, config: GcsConfig) {
         self.task.abort();
         let _ = (&mut self.task).await;
         self.engine = Server::engine(256 << 20, &self.root);
-        let config = GcsConfig::anonymous("");
         (self.address, self.task) = Self::serve(&self.engine, &self.sessions, config).await;
     }
 

@@ -26,6 +26,7 @@ mod gcs_lists;
 mod gcs_patch;
 mod gcs_public;
 mod gcs_server;
+mod gcs_session_md5;
 mod gcs_sessions;
 mod gcs_xml;
 mod heads;

@@ -118,6 +118,9 @@ mod tests {
             key: "key".to_owned(),
             crc32c: String::new(),
             expected_crc32c: None,
+            md5: None,
+            expected_md5: None,
+            keeps_md5: false,
             conditional: false,
         };
         let id = "0".repeat(SESSION_ID_BYTES);

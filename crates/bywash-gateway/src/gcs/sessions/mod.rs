@@ -43,15 +43,15 @@ use self::range::ContentRange;
 use self::record::{FileState, Header, SessionFiles};
 use self::run::Addition;
 use self::session_locks::SessionLocks;
-use super::body::document;
+use super::body::{document, md5_digits};
 use super::condition::WriteCondition;
 use super::endpoint::{Endpoint, GcsRequest, UPLOAD_ID};
 use super::error::{GcsError, GcsResult};
 use super::generation::Conditions;
-use super::insert::{body_of, name_object, stated_hashes};
+use super::insert::{StatedHashes, body_of, name_object, take_stated_hashes};
 use super::metadata::GivenMetadata;
 use super::resource::{encoded, json};
-use crate::digest::{Algorithm, Checksum, hex};
+use crate::digest::{Algorithm, Checksum, ResumableMd5, hex};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{
     MAX_FINISHED_SESSIONS, MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS,
@@ -186,11 +186,9 @@ pub(crate) async fn begin(
     mut given: GivenMetadata,
 ) -> GcsResult<Response<Body>> {
     name_object(request, &given)?;
-    given.crc32c = stated_crc32c(request)?.or(given.crc32c);
-    if given.md5.is_some() {
-        return Err(GcsError::not_served(
-            "The MD5 of a resumable upload is not computed here; state its crc32c.",
-        ));
+    take_stated_hashes(request, &mut given);
+    if let Some(md5) = &given.md5 {
+        md5_digits(md5)?;
     }
     let headers = &request.parts.headers;
     if given.attributes.get(&Attribute::ContentType).is_none()
@@ -211,6 +209,7 @@ pub(crate) async fn begin(
             "The metadata leaves no room for the mark of a conditional upload; shorten it.",
         ));
     }
+    let computes_md5 = endpoint.computes_md5() || given.md5.is_some();
     let options = UploadOptions {
         mode: condition.mode,
         attributes: given.attributes,
@@ -223,6 +222,9 @@ pub(crate) async fn begin(
         key: doing.key.to_owned(),
         crc32c: String::new(),
         expected_crc32c: given.crc32c,
+        md5: computes_md5.then(ResumableMd5::default),
+        expected_md5: given.md5,
+        keeps_md5: endpoint.wants_md5(&bucket),
         conditional: !conditions.is_empty(),
     };
     endpoint.sessions.sweep();
@@ -266,11 +268,10 @@ pub(crate) async fn serve(
         return Ok(cancelled.map_or_else(|| status(499), json));
     }
     let range = ContentRange::of(&request.parts.headers)?;
-    let hash = stated_crc32c(request)?;
     let addition = Addition {
         id,
         range,
-        hash,
+        stated: StatedHashes::of(request),
         body: body_of(request),
         url: endpoint.url(&request.parts),
     };
@@ -288,27 +289,6 @@ pub(crate) async fn serve(
             )
         }
     })
-}
-
-/// Returns the CRC32C of the whole object that the headers state.
-///
-/// # Errors
-/// If they state its MD5, which would have to be computed over all chunks.
-fn stated_crc32c(request: &GcsRequest) -> GcsResult<Option<String>> {
-    let mut crc32c = None;
-    for (algorithm, value) in stated_hashes(request) {
-        match algorithm {
-            "crc32c" => crc32c = Some(value.to_owned()),
-            "md5" => {
-                return Err(GcsError::invalid(
-                    "The MD5 of a resumable upload is not computed here, so x-goog-hash with md5 is refused; state its \
-                     crc32c.",
-                ));
-            }
-            _ => {}
-        }
-    }
-    Ok(crc32c)
 }
 
 /// Returns the response about an open session: the bytes that it has. Some clients take a 308 for a redirect.

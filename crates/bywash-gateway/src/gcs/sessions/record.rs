@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{GcsError, GcsResult};
 use super::finished::FinishedSessions;
+use crate::digest::ResumableMd5;
 use crate::limits::SESSION_ID_BYTES;
 
 pub(super) const OPEN: &str = "open";
@@ -33,6 +34,15 @@ pub(crate) struct Header {
     /// That of all bytes, if the start of the session stated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected_crc32c: Option<String>,
+    /// MD5 of the bytes so far; none if it is not computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) md5: Option<ResumableMd5>,
+    /// That of all bytes in base64, if the start of the session stated it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expected_md5: Option<String>,
+    /// Whether the MD5 becomes the ETag of the object.
+    #[serde(default)]
+    pub(crate) keeps_md5: bool,
     /// Whether its object carries the session's mark.
     pub(crate) conditional: bool,
 }

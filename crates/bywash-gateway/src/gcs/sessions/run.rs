@@ -9,6 +9,7 @@ use http::StatusCode;
 
 use super::super::body::BodyStream;
 use super::super::error::{GcsError, GcsResult};
+use super::super::insert::StatedHashes;
 use super::range::ContentRange;
 use super::record::Header;
 use super::session_locks::SessionLock;
@@ -27,8 +28,7 @@ const MIN_CHUNK_BYTES: u64 = 256 << 10;
 pub(crate) struct Addition {
     pub(crate) id: String,
     pub(crate) range: ContentRange,
-    /// CRC32C of the whole object, as the client states it.
-    pub(crate) hash: Option<String>,
+    pub(crate) stated: StatedHashes,
     pub(crate) body: BodyStream,
     pub(crate) url: String,
 }
@@ -267,7 +267,10 @@ async fn read(
             continue;
         }
         digest.update(&piece);
-        let header = &session.header;
+        let header = &mut session.header;
+        if let Some(md5) = &mut header.md5 {
+            md5.update(&piece);
+        }
         let doing = OperationContext::new("write a chunk of", &header.bucket, &header.key);
         let written = session.upload.write(piece).await;
         written.map_err(|error| failed(doing, &error))?;
