@@ -7,6 +7,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use bywash::ContentDigest;
 use crc_fast::CrcAlgorithm;
 use http::{HeaderMap, HeaderValue};
 use md5::Digest as _;
@@ -105,6 +106,21 @@ pub(crate) struct Checksum {
 }
 
 impl Checksum {
+    /// Converts the digest that a store states; `None` if S3 has no such checksum.
+    pub(crate) fn of_content(digest: &ContentDigest) -> Option<Self> {
+        let (algorithm, bytes) = match digest {
+            ContentDigest::Crc32(crc) => (Algorithm::Crc32, crc.to_be_bytes().to_vec()),
+            ContentDigest::Crc32c(crc) => (Algorithm::Crc32c, crc.to_be_bytes().to_vec()),
+            ContentDigest::Crc64Nvme(crc) => (Algorithm::Crc64Nvme, crc.to_be_bytes().to_vec()),
+            ContentDigest::Sha256(digest) => (Algorithm::Sha256, digest.to_vec()),
+            _ => return None,
+        };
+        Some(Self {
+            algorithm,
+            value: BASE64_STANDARD.encode(bytes),
+        })
+    }
+
     /// Returns its type: over the checksums of the parts, or over the bytes.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value.contains('-') {

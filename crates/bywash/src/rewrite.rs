@@ -10,12 +10,13 @@ use object_store::path::Path;
 use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result, UpdateVersion};
 
 use crate::bucket::Bucket;
+use crate::content_digest::ContentDigest;
 use crate::error::{EngineError, source_of};
 use crate::origin::WriteConflict;
 use crate::origin::interface::{
     AttributeRewrite, Capability, CompleteOptions, PartCopy, UploadedPart,
 };
-use crate::retry::{is_refusal, with_retries};
+use crate::retry::{is_refusal, once, with_retries};
 
 /// Bytes of a part, unless an object would have too many of them. A store copies some hundred MiB a second, and sends nothing until
 /// a part is done.
@@ -24,6 +25,40 @@ const PART_BYTES: u64 = 512 << 20;
 const COPIES_IN_FLIGHT: usize = 4;
 
 impl Bucket {
+    /// Returns whether [`Self::rewrite_attributes`] has the store copy an object of this size.
+    #[must_use]
+    pub fn rewrites_by_copy(&self, size: u64) -> bool {
+        let min = self.shared().origin.min_rewritten_bytes();
+        min.is_some_and(|min| size > min)
+    }
+
+    /// Requests the digest that the store states of the content of a version; `None` if it states none, or has another version. A
+    /// copy that the store makes has none of its own.
+    ///
+    /// # Errors
+    /// As any request. Not retried: it is for a digest that may be missing.
+    pub async fn stated_digest(
+        &self,
+        path: &Path,
+        version: &UpdateVersion,
+    ) -> Result<Option<ContentDigest>> {
+        let shared = self.shared();
+        shared.counters.origin_request();
+        let sent = shared.origin.content_digest(path);
+        let found = once(
+            shared.engine.retry.stall,
+            "look for the digest of",
+            path,
+            sent,
+        )
+        .await?;
+        let bare = |e_tag: &str| e_tag.trim_matches('"').to_owned();
+        let wanted = version.e_tag.as_deref().map(bare);
+        Ok(found
+            .filter(|(e_tag, _)| Some(bare(e_tag)) == wanted)
+            .map(|(_, digest)| digest))
+    }
+
     /// Replaces the attributes and the tags of an object, if it is still this version, by a copy that its store makes. Returns `None`,
     /// and has changed nothing, if the bytes of an object of this size have to be sent for it, or the store makes no copies.
     ///
@@ -37,8 +72,7 @@ impl Bucket {
         path: &Path,
         rewrite: AttributeRewrite,
     ) -> Result<Option<PutResult>> {
-        let min = self.shared().origin.min_rewritten_bytes();
-        if min.is_none_or(|min| rewrite.size <= min) {
+        if !self.rewrites_by_copy(rewrite.size) {
             return Ok(None);
         }
         self.shared().counters.request();

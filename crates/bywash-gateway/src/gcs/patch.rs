@@ -21,10 +21,12 @@ use super::insert::body_of;
 use super::metadata::{CONTENT, GivenMetadata};
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
+use crate::digest::Checksum;
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
 use crate::meta::{
-    encode_metadata_for, keep_e_tag, keep_metageneration, refuse_text_for, user_metadata_of,
+    encode_metadata_for, keep_checksum, keep_e_tag, keep_metageneration, kept_checksum,
+    refuse_text_for, user_metadata_of,
 };
 use crate::tags::Tags;
 
@@ -113,7 +115,7 @@ impl Changing<'_> {
             .extensions
             .get::<ReadInfo>()
             .map_or(0, |info| info.tags);
-        let rewrite = AttributeRewrite {
+        let mut rewrite = AttributeRewrite {
             version: UpdateVersion {
                 e_tag: found.meta.e_tag.clone(),
                 version: found.meta.version.clone(),
@@ -122,6 +124,7 @@ impl Changing<'_> {
             tags: self.tags(stated, &mut attributes).await?,
             attributes,
         };
+        self.keep_stated_checksum(&mut rewrite).await;
         match bucket.rewrite_attributes(path, rewrite.clone()).await {
             Ok(None) => self.write_with_bytes(rewrite).await,
             Ok(written) => Ok(written),
@@ -172,6 +175,24 @@ impl Changing<'_> {
             keep_e_tag(&mut attributes, known.to_owned());
         }
         Ok(attributes)
+    }
+
+    /// Adds the checksum that the store states of a version to the metadata of a copy that it makes, of which it states none.
+    async fn keep_stated_checksum(&self, rewrite: &mut AttributeRewrite) {
+        let Self { bucket, path, .. } = self;
+        let is_kept = kept_checksum(&rewrite.attributes).is_some();
+        if is_kept || !bucket.rewrites_by_copy(rewrite.size) {
+            return;
+        }
+        match bucket.stated_digest(path, &rewrite.version).await {
+            Ok(stated) => {
+                if let Some(checksum) = stated.as_ref().and_then(Checksum::of_content) {
+                    keep_checksum(&mut rewrite.attributes, &checksum);
+                }
+            }
+            // The copy is as good without.
+            Err(error) => tracing::debug!(%path, %error, "no checksum for a copy"),
+        }
     }
 
     /// Returns the tags that the origin keeps beside the object, of which it states `stated`.
