@@ -1,9 +1,9 @@
 //! Questions to the origin: by a holder, and by a node without authority.
 //!
 //! A node without authority does not see the writes of others, so a read must not use a response that the origin made before the
-//! read began. It joins only a question that is yet to be sent: the next one, which is sent when the one in progress ends, or a
-//! little later at most. So reads of a key cost one request in the time of one, however many they are, and two beside each other
-//! while the origin is slow.
+//! read began. It joins only a question that is yet to be sent: the next one. That is sent when the one in progress ends, or a moment
+//! after that one was sent, but never as the third: then it waits for the end of one of the two. So reads of a key cost two requests in
+//! the time of one, however many they are and however slow the origin is.
 
 use std::time::Duration;
 
@@ -33,10 +33,23 @@ pub(crate) enum Purpose {
 /// Questions without authority about one key.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    /// The newest in progress.
-    newest: Option<QuestionId>,
+    /// Those in progress, oldest first, each with the time at which it was sent.
+    sent: Vec<(QuestionId, Duration)>,
     /// Reads that wait for the next one.
     next: Vec<OpId>,
+}
+
+impl Direct {
+    /// Questions of one node about one key that are in progress at once. With one, a read that comes after it was sent would wait for
+    /// the whole of it.
+    pub(crate) const AT_ONCE: usize = 2;
+
+    /// Returns whether the next question may be sent at `now`: if none is in progress, or beside fewer than `at_once` of which the
+    /// newest has taken as long as `patience`.
+    fn may_ask(&self, now: Duration, patience: Duration, at_once: usize) -> bool {
+        let newest = self.sent.last();
+        newest.is_none_or(|(_, sent)| self.sent.len() < at_once && now >= *sent + patience)
+    }
 }
 
 impl<V: Clone> Node<V> {
@@ -49,36 +62,44 @@ impl<V: Clone> Node<V> {
         let key = read.key.clone();
         let joins_any = !self.rules.holds(Rule::JoinUnsent);
         let direct = self.direct.entry(key.clone()).or_default();
-        match direct.newest {
-            Some(newest) if joins_any => {
-                if let Some(question) = self.questions.get_mut(&newest)
-                    && let Purpose::Direct(reads) = &mut question.purpose
-                {
-                    reads.push(op);
-                }
-            }
-            Some(_) => direct.next.push(op),
-            None => {
-                direct.next.push(op);
-                self.ask_next(&key);
-            }
+        if joins_any
+            && let Some((newest, _)) = direct.sent.last()
+            && let Some(question) = self.questions.get_mut(newest)
+            && let Purpose::Direct(reads) = &mut question.purpose
+        {
+            return reads.push(op);
         }
+        direct.next.push(op);
+        self.ask_next(&key);
     }
 
-    /// Asks for all reads that wait.
-    fn ask_next(&mut self, key: &Key) {
-        let id = QuestionId(self.next_id());
+    /// Asks for all reads that wait, if the next question may be sent. It is called when a read comes, when a question ends, and
+    /// when the newest has lasted for the patience.
+    pub(crate) fn ask_next(&mut self, key: &Key) {
+        let patience = self.settings.timing.patience;
+        let at_once = if self.rules.holds(Rule::TwoQuestions) {
+            Direct::AT_ONCE
+        } else {
+            usize::MAX
+        };
         let Some(direct) = self.direct.get_mut(key) else {
             return;
         };
+        // The holder has responded late to some.
+        direct.next.retain(|op| self.reads.contains_key(op));
         if direct.next.is_empty() {
-            if direct.newest.is_none() {
+            if direct.sent.is_empty() {
                 self.direct.remove(key);
             }
             return;
         }
+        if !direct.may_ask(self.now, patience, at_once) {
+            return;
+        }
         let reads = std::mem::take(&mut direct.next);
-        direct.newest = Some(id);
+        self.ids += 1;
+        let id = QuestionId(self.ids);
+        direct.sent.push((id, self.now));
         let question = Question {
             key: key.clone(),
             sent: self.now,
@@ -86,23 +107,8 @@ impl<V: Clone> Node<V> {
         };
         self.questions.insert(id, question);
         self.out.push(Action::AskOrigin(id, key.clone()));
-        let again = self.now + self.settings.timing.patience;
-        self.timers.set(again, Timer::AskAgain(key.clone(), id));
-    }
-
-    /// The question has taken long: reads that came since wait no longer for its end.
-    pub(crate) fn ask_again(&mut self, key: &Key, question: QuestionId) {
-        let direct = self.direct.get(key);
-        if direct.is_none_or(|direct| direct.newest != Some(question)) {
-            return;
-        }
-        if direct.is_some_and(|direct| direct.next.is_empty()) {
-            let again = self.now + self.settings.timing.patience;
-            self.timers
-                .set(again, Timer::AskAgain(key.clone(), question));
-        } else {
-            self.ask_next(key);
-        }
+        self.timers
+            .set(self.now + patience, Timer::AskNext(key.clone()));
     }
 
     /// The origin has responded to a question.
@@ -122,10 +128,8 @@ impl<V: Clone> Node<V> {
             };
             self.finish_read(op, outcome);
         }
-        if let Some(direct) = self.direct.get_mut(&key)
-            && direct.newest == Some(id)
-        {
-            direct.newest = None;
+        if let Some(direct) = self.direct.get_mut(&key) {
+            direct.sent.retain(|(sent, _)| *sent != id);
             self.ask_next(&key);
         }
     }

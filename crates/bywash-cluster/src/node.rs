@@ -223,7 +223,7 @@ impl<V: Clone> Node<V> {
             Timer::Drained(shard, epoch) => self.hand(shard, epoch),
             Timer::Sweep(key, serial) => self.sweep(key, serial),
             Timer::LeaseOver(revocation, node) => self.lease_over(revocation, node),
-            Timer::AskAgain(key, question) => self.ask_again(&key, question),
+            Timer::AskNext(key) => self.ask_next(&key),
             Timer::BeginLimit(op) => self.begun(op),
             Timer::Renew(op) => self.renew(op),
             Timer::EndRetry(op) => self.try_end(op),

@@ -39,6 +39,8 @@ pub(crate) enum Rule {
     JoinWindow,
     /// A node without authority joins no question that was asked before the read.
     JoinUnsent,
+    /// A node without authority has at most two questions about a key in progress. Of the origin's load, not of what is read.
+    TwoQuestions,
     /// Authority counts from the sending of a keepalive.
     KeepaliveSent,
 }

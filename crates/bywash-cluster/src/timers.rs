@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::message::{OpId, QuestionId};
+use crate::message::OpId;
 use crate::names::{Boot, Epoch, Key, NodeId, Shard};
 
 /// What is due.
@@ -19,8 +19,8 @@ pub(crate) enum Timer {
     Sweep(Key, u64),
     /// A read lease that was not dropped has ended.
     LeaseOver(u64, NodeId),
-    /// The next question without authority is sent beside this one.
-    AskAgain(Key, QuestionId),
+    /// The next question without authority may be sent beside one in progress.
+    AskNext(Key),
     BeginLimit(OpId),
     Renew(OpId),
     EndRetry(OpId),

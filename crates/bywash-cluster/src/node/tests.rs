@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod direct;
+
 use super::*;
 use crate::message::{Believed, ClaimGuard, EtcdRequest, Source, Token, WriteResult};
 
@@ -137,25 +139,6 @@ fn readers_of_a_slow_origin_join_no_question_older_than_the_window() {
     // The older response comes later and replaces nothing.
     holder.send(Event::Version(slow, Some(8)));
     assert_eq!(holder.read(3), [version(3, 9, Source::Holder)]);
-}
-
-#[test]
-fn reads_without_authority_share_the_next_question_only() {
-    let mut node = Lone::with_holder(ME);
-    node.alive = false;
-    node.pass(ms(5000));
-    let first = question(&node.read(1));
-    assert_eq!((node.read(2), node.read(3)), (vec![], vec![]));
-    let actions = node.send(Event::Version(first, Some(1)));
-    assert_eq!(actions[0], version(1, 1, Source::Origin));
-    let second = question(&actions[1..]);
-    let ended = node.send(Event::Version(second, Some(2)));
-    assert_eq!(ended, [2, 3].map(|op| version(op, 2, Source::Origin)));
-    // While the origin is slow, the next question waits for a moment only.
-    question(&node.read(4));
-    assert_eq!(node.read(5), []);
-    let again = node.pass(node.node.settings.timing.patience);
-    question(&again);
 }
 
 #[test]

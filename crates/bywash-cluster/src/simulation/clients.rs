@@ -5,7 +5,10 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::world::{DRIFT, Happening, MS, Operation, Run, World};
+use crate::direct::{Purpose, Question};
 use crate::message::{Believed, Event, OpId, Outcome, Source, WriteResult};
+use crate::names::Key;
+use crate::node::Node;
 
 impl World {
     pub(super) fn client(&mut self, run: Run, reads: bool) {
@@ -114,4 +117,10 @@ impl World {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// Returns how many questions about `key` a node has in progress without authority.
+pub(super) fn direct_questions(node: &Node<u64>, key: &Key) -> usize {
+    let is_direct = |of: &&Question| of.key == *key && matches!(of.purpose, Purpose::Direct(_));
+    node.questions.values().filter(is_direct).count()
 }

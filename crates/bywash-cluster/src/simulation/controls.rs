@@ -70,6 +70,19 @@ fn question_older_than_the_window_gives_an_old_version() {
     assert_eq!(first_wrong(20, slow), None);
 }
 
+/// The origin's load, not what is read: without the rule a slow origin gets one question more each 150 ms.
+#[test]
+fn questions_without_their_bound_pile_up() {
+    let plans: Vec<Plan> = (0..4)
+        .map(|seed| Plan::new(seed).without(Rule::TwoQuestions))
+        .collect();
+    let most = run_all(&plans, |world| world.counts.direct)
+        .into_iter()
+        .max();
+    println!("{most:?} questions beside each other");
+    assert!(most > Some(2));
+}
+
 #[test]
 fn claim_without_its_guard_gives_a_wrong_read() {
     let unguarded = |seed| Plan {

@@ -8,6 +8,11 @@ use super::world::{FIRST_FAULT, Happening, MS, NODES, Run, SECOND, World};
 use crate::message::{Action, CallId, EtcdReply, EtcdRequest, Event, PeerRequest, ViewChange};
 use crate::names::{Key, NodeId};
 
+/// Longest delay of a message in a run without faults: two of them are within the limit of a keepalive, and of a begin with the read lease
+/// that it waits for. Longer ones are a fault: they end a holder's authority for a moment, and a write that comes then goes to the origin
+/// while read leases last, as beside a change of the holder.
+const CALM_DELAY: u64 = 300 * MS;
+
 impl World {
     /// Sends what changed at etcd to all nodes, each in order and after a delay of its own.
     pub(super) fn watch(&mut self) {
@@ -159,7 +164,11 @@ impl World {
 
     pub(super) fn network(&mut self) -> u64 {
         if self.chance(3.0) {
-            self.exponential(300 * MS)
+            let delay = self.exponential(300 * MS);
+            match self.plan.calm {
+                true => delay.min(CALM_DELAY),
+                false => delay,
+            }
         } else {
             self.pick(&[200, 500, MS, MS, 3 * MS])
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::clients::direct_questions;
 use super::etcd::Etcd;
 use super::oracle::{Floor, Oracle};
 use super::plan::Plan;
@@ -90,6 +91,8 @@ pub(super) struct Counts {
     pub(super) holder: u64,
     pub(super) peers: u64,
     pub(super) questions: u64,
+    /// The most questions without authority that a node had in progress about a key.
+    pub(super) direct: usize,
     pub(super) acknowledged: u64,
     pub(super) waited: u64,
     pub(super) stale: u64,
@@ -143,8 +146,8 @@ impl World {
         let keys = 1 + plan.seed as usize % 2;
         let mut etcd = Etcd::new(plan.timing.lease.as_micros() as u64);
         etcd.claims_are_guarded = !plan.unguarded;
-        // Until views agree on the first holders, a write may go to the origin without a begin.
-        let oracle = || Oracle::new(10 * SECOND);
+        // Until views agree on the first holders, a write may go to the origin without a begin, and the origin may take 4 s for it.
+        let oracle = || Oracle::new(14 * SECOND);
         let mut world = Self {
             rng,
             now: 0,
@@ -345,6 +348,11 @@ impl World {
             return;
         };
         let actions = handle(node, clock, event);
+        for action in &actions {
+            if let Action::AskOrigin(_, key) = action {
+                self.counts.direct = self.counts.direct.max(direct_questions(node, key));
+            }
+        }
         self.schedule_tick(run);
         for action in actions {
             // The process may be stopped after it looked at its clock.

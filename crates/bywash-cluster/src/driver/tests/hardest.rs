@@ -1,6 +1,8 @@
 //! The hardest cases by name: etcd with a history that is gone or another one, processes in each other's place, slow origins.
 
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 
 use super::*;
 
@@ -154,4 +156,31 @@ async fn case_18_etcd_that_comes_back_causes_no_storm() {
     // Registrations are as they were, and no shard moves.
     let transactions = world.fake.transactions() - transactions;
     assert!(transactions < 30, "{transactions} transactions");
+}
+
+/// Without etcd a node has no authority. A hundred reads of one object meet an origin that takes longer than all of them together, while
+/// another program changes the object before each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_15_slow_origin_without_authority_has_two_questions_and_returns_nothing_old() {
+    let mut world = World::new().await;
+    world.fake.set_down(true);
+    let node = world.start(1, Some(WINDOW));
+    *world.origin.delay.lock().unwrap() = 2 * timing().patience;
+    let (mut reads, mut ended) = (FuturesUnordered::new(), Vec::new());
+    for begun in 1..=100 {
+        world.origin.set("a", begun);
+        let node = &node;
+        reads.push(async move { (begun, node.read("a").await) });
+        // Begins the read, without waiting for it.
+        if let Ok(Some(read)) = tokio::time::timeout(ms(5), reads.next()).await {
+            ended.push(read);
+        }
+    }
+    ended.extend(reads.collect::<Vec<_>>().await);
+    assert_eq!(ended.len(), 100);
+    for (begun, version) in ended {
+        assert!(version >= begun, "{version} instead of {begun}");
+    }
+    let (asked, most) = (world.origin.asked(), world.origin.at_once.lock().unwrap().1);
+    assert!(most <= 2, "{most} questions beside each other of {asked}");
 }

@@ -60,6 +60,8 @@ fn timing() -> Timing {
 struct Origin {
     objects: Mutex<HashMap<Path, u64>>,
     asked: AtomicUsize,
+    /// Questions in progress, and the most that were.
+    at_once: Mutex<(usize, usize)>,
     failing: Mutex<bool>,
     /// Time after which it responds.
     delay: Mutex<Duration>,
@@ -76,6 +78,22 @@ impl Origin {
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
+
+    fn begin(&self) -> Question<'_> {
+        let mut at_once = self.at_once.lock().unwrap();
+        at_once.0 += 1;
+        at_once.1 = at_once.1.max(at_once.0);
+        Question(self)
+    }
+}
+
+/// A question in progress.
+struct Question<'a>(&'a Origin);
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        self.0.at_once.lock().unwrap().0 -= 1;
+    }
 }
 
 /// The origin as one node has it.
@@ -89,6 +107,7 @@ struct Source {
 impl VersionSource for Source {
     async fn request(&self, path: &Path) -> Result<CurrentVersion> {
         self.origin.asked.fetch_add(1, Ordering::SeqCst);
+        let _question = self.origin.begin();
         let delay = *self.origin.delay.lock().unwrap();
         tokio::time::sleep(delay).await;
         if *self.origin.failing.lock().unwrap() {
