@@ -85,15 +85,15 @@ impl<V: Clone> Node<V> {
         let Some(direct) = self.direct.get_mut(key) else {
             return;
         };
+        if !direct.may_ask(self.now, patience, at_once) {
+            return;
+        }
         // The holder has responded late to some.
         direct.next.retain(|op| self.reads.contains_key(op));
         if direct.next.is_empty() {
             if direct.sent.is_empty() {
                 self.direct.remove(key);
             }
-            return;
-        }
-        if !direct.may_ask(self.now, patience, at_once) {
             return;
         }
         let reads = std::mem::take(&mut direct.next);
