@@ -201,6 +201,7 @@ pub(crate) async fn delete(
         }
         let condition = DeleteCondition {
             e_tag,
+            version: meta.version,
             ..DeleteCondition::default()
         };
         bucket.delete_if(&path, condition).await
@@ -210,4 +211,3 @@ pub(crate) async fn delete(
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
 }
-            version: meta.version,
