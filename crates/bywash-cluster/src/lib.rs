@@ -32,7 +32,7 @@
 //! - From the origin: by a request sent after the read began, so it has the write.
 //!
 //! Without `end`, the write is acknowledged after the longest window in the records of the members: what any node still uses was asked
-//! after the origin had the write. A node uses a longer window than each other's only when all of them have seen it in its record.
+//! after the origin had the write. A node uses a longer window than each other's only when all of them have had the time to list its record.
 
 #![forbid(unsafe_code)]
 

@@ -38,8 +38,8 @@ pub struct Timing {
     pub handovers: usize,
     /// Time between two lists of members and shards. A connection of the watch that died is silent.
     pub list: Duration,
-    /// Age of its list of members above which a node that is a member does not know for how long the others believe a version. A new
-    /// window is used longer than this after it was published. Two seconds above [`Self::list`], for lists that fail.
+    /// Maximum age of the list of a node to which etcd responds. A window that is longer than the others' is used longer than this after it
+    /// was published. Two seconds above [`Self::list`], for lists that fail.
     pub list_age: Duration,
     /// Time after which a transaction without a definite result is sent again.
     pub etcd_pause: Duration,
@@ -128,8 +128,8 @@ impl Timing {
         self.longer(self.lease)
     }
 
-    /// Returns the time after a node was first seen to have a window, from which on each other member waits its writes out by it, or is
-    /// no member. A list that is younger was requested later.
+    /// Returns the time after a node was first seen to have a window, from which on each other one to which etcd responds waits its writes
+    /// out by it: its list is younger.
     #[must_use]
     pub fn seen_by_all(&self) -> Duration {
         self.longer(self.list_age)

@@ -248,7 +248,7 @@ impl BucketView {
     /// Returns the time for which a read that begins now may believe a version; `None` if objects never change.
     ///
     /// A write without a holder is acknowledged when the longest window in the members' records has passed. So a window that is longer
-    /// than each other's is not used before all others have seen it, and then for no version that was asked for before.
+    /// than each other's is not used before all others have had the time to list it, and then for no version that was asked for before.
     pub(super) fn usable_window(&self, timing: &Timing) -> Option<Duration> {
         let window = self.window?;
         let Some((_, since)) = self.published else {

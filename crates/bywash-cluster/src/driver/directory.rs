@@ -33,8 +33,6 @@ pub(super) struct Directory {
     first_own: Option<u64>,
     /// When a node that takes stripes came or went.
     pub(super) changed: Option<Duration>,
-    /// When the last list of all members was requested.
-    pub(super) listed: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +74,6 @@ impl Directory {
             left: Vec::new(),
             first_own: None,
             changed: None,
-            listed: None,
         }
     }
 

@@ -62,7 +62,6 @@ impl Core {
     /// Lists all keys, and watches them until it is time to list them again, or the watch ends.
     async fn list_and_watch(self: &Arc<Self>, revision: &mut u64) -> Result<(), EtcdError> {
         let generation = *self.generation.lock();
-        let sent = boottime();
         let listed = self.etcd.list().await?;
         if listed.revision < *revision {
             return Err(self.etcd.went_back());
@@ -70,7 +69,7 @@ impl Core {
         *revision = listed.revision;
         self.note_etcd(Ok(()));
         let until = Instant::now() + jittered(self.timing.list);
-        if !self.listed(generation, sent, &listed) {
+        if !self.listed(generation, &listed) {
             return Ok(());
         }
         let mut watch = self.etcd.watch(listed.revision + 1).await?;
@@ -88,17 +87,15 @@ impl Core {
         }
     }
 
-    /// Takes in a list that was requested at `sent`. Returns whether it is of the current etcd.
-    fn listed(self: &Arc<Self>, generation: u64, sent: Duration, listed: &Listed) -> bool {
+    /// Takes a list in. Returns whether it is of the current etcd.
+    fn listed(self: &Arc<Self>, generation: u64, listed: &Listed) -> bool {
         let current = self.generation.lock();
         if *current != generation {
             return false;
         }
-        {
-            let mut directory = self.directory.lock();
-            directory.list(&listed.members, self.process, boottime());
-            directory.listed = Some(sent);
-        }
+        self.directory
+            .lock()
+            .list(&listed.members, self.process, boottime());
         for seen in &listed.members {
             self.note_own(seen);
         }
@@ -144,7 +141,7 @@ impl Core {
         // So that the view is of the list of which `listed` states when it was read.
         let _current = self.generation.lock();
         let view = self.buckets.read().get(bucket).cloned()?;
-        let Some(listed) = self.start.listed().filter(|_| !self.has_old_list()) else {
+        let Some(listed) = self.start.listed() else {
             // A member that is not known may have any window.
             let window = Duration::MAX;
             let until = Duration::ZERO;
@@ -157,14 +154,6 @@ impl Core {
             window => window.unwrap_or_default(),
         };
         Some((view, Some(Believed { window, until })))
-    }
-
-    /// Returns whether this node is a member, and has not listed the others for so long that one of them may use a window that it does
-    /// not know. One that is no member, as while etcd does not respond, goes on with the windows that it knows.
-    fn has_old_list(&self) -> bool {
-        let now = boottime();
-        let listed = self.directory.lock().listed.unwrap_or_default();
-        now.saturating_sub(listed) > self.timing.list_age && self.look(|node| node.in_time_at(now))
     }
 
     /// Works out anew what the members mean for each bucket.
