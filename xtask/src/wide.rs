@@ -29,6 +29,8 @@ const DEBIAN: [&str; 8] = [
 ];
 /// Google's storage library for Python, with its tests: the release that the suite of clients has.
 const GOOGLE_PYTHON: &str = "google-cloud-storage==3.17.1";
+/// What the tests of its media library decode bodies with.
+const BROTLI: &str = "brotli==1.2.1";
 /// Modules of a Go program: with the library of today, and with an old one.
 const TODAY: (&str, &str) = ("", "go.mod");
 const OLD: (&str, &str) = ("-old", "go.old.mod");
@@ -327,17 +329,20 @@ fn google_go_tests(wide: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Unpacks the source distribution of Google's library for Python, which has its tests.
+/// Unpacks the source distribution of Google's library for Python, which has its tests, and installs a module that they need.
 fn google_python_tests(wide: &Path) -> Result<(), Failure> {
     let folder = wide.join("python-gcs-tests");
     let script = "set -e; \"$PYTHON\" -m pip download -q --no-deps --no-binary \"${PACKAGE%%==*}\" \"$PACKAGE\"; \
-         tar xzf *.tar.gz --strip-components=1; rm *.tar.gz";
+         tar xzf *.tar.gz --strip-components=1; rm *.tar.gz; \
+         \"$PYTHON\" -m pip install -q --no-deps --target modules \"$BROTLI\"";
     let python = tools::clients_python(wide.parent().unwrap_or(wide))?;
-    install::make_once(&folder, GOOGLE_PYTHON, || {
+    let wanted = format!("{GOOGLE_PYTHON} {BROTLI}");
+    install::make_once(&folder, &wanted, || {
         Step::new("sh")
             .args(["-c", script])
             .env("PYTHON", &python)
             .env("PACKAGE", GOOGLE_PYTHON)
+            .env("BROTLI", BROTLI)
             .folder(&folder)
             .run()
     })

@@ -77,12 +77,14 @@ impl CheckedBody {
         let passed = Arc::new(OnceLock::new());
         let end = {
             let (passed, context) = (Arc::clone(&passed), Arc::clone(context));
-            let crc32c = given.crc32c.clone();
+            let (crc32c, stated_md5) = (given.crc32c.clone(), given.md5.clone());
             async move {
                 let found = digests.finish();
-                let differs = |what: &str| {
+                let differs = |name: &str, stated: Option<String>, found: Option<String>| {
                     let message = format!(
-                        "The bytes do not have the {what} that the request states; nothing was stored."
+                        "The bytes have the {name} {}, not {}, which the request states; nothing was stored.",
+                        found.unwrap_or_default(),
+                        stated.unwrap_or_default(),
                     );
                     let error = context.note(S3ErrorCode::BadDigest, message);
                     object_store::Error::Generic {
@@ -92,10 +94,10 @@ impl CheckedBody {
                 };
                 let found_crc = found.checksum.as_ref().map(|checksum| &checksum.value);
                 if crc32c.is_some() && crc32c.as_ref() != found_crc {
-                    return Err(differs("crc32c"));
+                    return Err(differs("CRC32C", crc32c, found_crc.cloned()));
                 }
                 if expected.is_some() && expected != found.md5 {
-                    return Err(differs("md5Hash"));
+                    return Err(differs("MD5", stated_md5, found.md5_hash()));
                 }
                 // Set once: the end of the body is polled once.
                 let _ = passed.set(found);

@@ -205,7 +205,7 @@ impl Endpoint {
             true => ClientBody::new(incoming, self.silent_body, Arc::clone(&context)).boxed(),
             false => futures::stream::empty().boxed(),
         };
-        let is_xml = matches!(&route, Ok(route) if matches!(route.operation, Operation::Xml(_)));
+        let operation = route.as_ref().ok().map(|route| route.operation);
         let served = match route {
             _ if is_exchange(&parts) => {
                 exchange(&self.access, &self.documents, body, self.silent_body).await
@@ -218,9 +218,10 @@ impl Endpoint {
         };
         let mut response = served.unwrap_or_else(|error| {
             let error = context.fault().map(GcsError::from).unwrap_or(error);
-            match is_xml {
-                true => xml::error(error),
-                false => error.response(),
+            match operation {
+                Some(Operation::Xml(_)) => xml::error(error),
+                Some(Operation::ReadObject) => error.into_plain_text().response(),
+                _ => error.response(),
             }
         });
         let headers = response.headers_mut();

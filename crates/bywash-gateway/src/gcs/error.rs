@@ -76,16 +76,36 @@ impl GcsError {
         Self::new(StatusCode::GONE, "backendError", message)
     }
 
+    /// An object that does not exist, in words by which gcsfs and Google's own tests know it.
+    pub(crate) fn no_such_object(object: &str) -> Self {
+        Self::not_found(format!("No such object: {object}"))
+    }
+
+    /// Returns it as plain text, as errors of the bytes of objects are: clients print the body.
+    pub(crate) fn into_plain_text(self) -> Self {
+        Self {
+            is_plain: true,
+            ..self
+        }
+    }
+
+    /// A chunk of `length` bytes of a session, shorter than `granule` and not the last, in the words of Google's server.
+    pub(crate) fn short_chunk(length: u64, granule: u64) -> Self {
+        let message = format!(
+            "Invalid request.  The number of bytes uploaded is required to be equal or greater than {granule}, except for the \
+             final request (it's recommended to be the exact multiple of {granule}).  The received request contained \
+             {length} bytes, which does not meet this requirement."
+        );
+        Self::invalid(message).into_plain_text()
+    }
+
     /// Bytes of a session that begin after those it has. Clients know the response by its text and its type.
     pub(crate) fn gap(first: u64, length: u64) -> Self {
         let message = format!(
             "Invalid request.  According to the Content-Range header, the upload offset is {first} byte(s), which exceeds \
              already uploaded size of {length} byte(s)."
         );
-        Self {
-            is_plain: true,
-            ..Self::unavailable(message)
-        }
+        Self::unavailable(message).into_plain_text()
     }
 
     /// A request without a token on a server that is not anonymous.
@@ -187,6 +207,7 @@ impl From<S3Error> for GcsError {
         let message = match error.code() {
             // gcsfs knows the absence of an object by these words of Google's.
             S3ErrorCode::NoSuchKey => format!("No such object: {message}"),
+            S3ErrorCode::InvalidRange => format!("Request range not satisfiable: {message}"),
             _ => message.to_owned(),
         };
         Self {

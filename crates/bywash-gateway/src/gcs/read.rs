@@ -1,13 +1,15 @@
 //! Objects: metadata, bytes, deletion.
 
-use bywash::{Bucket, DeleteCondition, PieceByPiece, ReadInfo, Share};
+use bywash::{Bucket, DeleteCondition, EngineError, PieceByPiece, ReadInfo, Share};
 use futures::TryStreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, RANGE, VARY, WARNING};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt};
+use object_store::{
+    Error as StoreError, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt,
+};
 use s3s::Body;
 use s3s::dto::Range;
 
@@ -17,7 +19,7 @@ use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::gunzip::{self, GUNZIP_BYTES, is_due};
 use super::resource::{self, ObjectResource, media_headers};
-use crate::errors::{OperationContext, from_engine, from_store, invalid_range, no_such_key};
+use crate::errors::{OperationContext, from_engine, from_store, invalid_range};
 use crate::meta::{bare, text};
 use crate::range::{content_range, normalize_range};
 
@@ -32,7 +34,17 @@ pub(crate) async fn head(
         ..GetOptions::default()
     };
     let found = bucket.get_opts(path, options).await;
-    found.map_err(|error| from_store(doing, &error).into())
+    found.map_err(|error| failed(doing, &error))
+}
+
+/// Converts an error of an object's version.
+fn failed(doing: OperationContext<'_>, error: &StoreError) -> GcsError {
+    match error {
+        StoreError::NotFound { .. } if EngineError::find(error).is_none() => {
+            GcsError::no_such_object(&named(doing))
+        }
+        _ => from_store(doing, error).into(),
+    }
 }
 
 /// Reads the metadata of an object that was just written, whose ETag is `e_tag`. Fails if it was replaced since then: the client would
@@ -91,7 +103,7 @@ pub(crate) async fn media(
     if !conditions.is_empty() {
         // First against the known version, so that a 304 fetches no data; then against the version read.
         let (found, numbers) = current(&bucket, &path, doing).await?;
-        found.ok_or_else(|| no_such_key(doing))?;
+        found.ok_or_else(|| GcsError::no_such_object(&named(doing)))?;
         conditions.check_read(numbers, &named(doing))?;
     }
     let range = text(&request.parts.headers, RANGE.as_str());
@@ -107,13 +119,13 @@ pub(crate) async fn media(
     // The connection drops each piece once the socket has accepted it.
     options.extensions.insert(PieceByPiece);
     let read = bucket.get_opts(&path, options.clone()).await;
-    let mut read = read.map_err(|error| from_store(doing, &error))?;
+    let mut read = read.map_err(|error| failed(doing, &error))?;
     let is_gunzipped = read.meta.size > 0 && is_due(&read.attributes, &request.parts.headers);
     if is_gunzipped && range.take().is_some() {
         // Decompressed bytes have no ranges.
         options.range = None;
         let whole = bucket.get_opts(&path, options).await;
-        read = whole.map_err(|error| from_store(doing, &error))?;
+        read = whole.map_err(|error| failed(doing, &error))?;
     }
     request.admission.check(&read.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &read), &named(doing))?;
@@ -187,7 +199,7 @@ pub(crate) async fn delete(
     let conditions = Conditions::of(&request.query)?;
     conditions.refuse_unbound(&bucket)?;
     let (found, numbers) = current(&bucket, &path, doing).await?;
-    let meta = found.ok_or_else(|| no_such_key(doing))?;
+    let meta = found.ok_or_else(|| GcsError::no_such_object(&named(doing)))?;
     let deleted = if conditions.is_empty() {
         bucket.delete(&path).await
     } else {
@@ -206,7 +218,7 @@ pub(crate) async fn delete(
         };
         bucket.delete_if(&path, condition).await
     };
-    deleted.map_err(|error| from_store(doing, &error))?;
+    deleted.map_err(|error| failed(doing, &error))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -16,10 +16,19 @@ pub(crate) fn document(response: &crate::http::HttpResponse) -> Value {
         .unwrap_or_else(|_| panic!("no JSON: {}", response.text()))
 }
 
-/// Checks an error of Google's shape.
+/// Whether an error is plain text, as those of reads of bytes are.
+pub(crate) fn is_plain(response: &crate::http::HttpResponse) -> bool {
+    response.header("content-type") == Some("text/plain; charset=utf-8")
+}
+
+/// Checks an error of Google's shape, or of that of reads of bytes.
 #[track_caller]
 pub(crate) fn refused(response: crate::http::HttpResponse, status: u16, reason: &str) {
     assert_eq!(response.status, status, "{}", response.text());
+    if is_plain(&response) {
+        assert!(!response.text().is_empty());
+        return;
+    }
     let error = document(&response);
     assert_eq!(error["error"]["code"], status);
     assert_eq!(error["error"]["errors"][0]["reason"], reason);
@@ -157,6 +166,63 @@ async fn object_is_written_described_read_and_deleted() {
         server.delete(&object).await.expect(204);
         refused(server.get(&object).await, 404, "notFound");
         refused(server.delete(&object).await, 404, "notFound");
+    }
+}
+
+/// Google's own tests compare these texts.
+#[tokio::test]
+async fn errors_of_reads_of_bytes_are_plain_text() {
+    let server = GcsServer::start().await;
+    server.put_object("folder", "a/key", b"body").await;
+    let object = "/storage/v1/b/folder/o/a%2Fkey";
+    let absent = "/storage/v1/b/folder/o/absent";
+    let range = [("Range", "bytes=4-")];
+    for (target, headers, status, text) in [
+        (absent, &[][..], 404, "No such object: folder/absent"),
+        (object, &range[..], 416, "Request range not satisfiable"),
+        ("/storage/v1/b/none/o/key", &[], 404, ""),
+    ] {
+        for target in [
+            format!("{target}?alt=media"),
+            format!("/download{target}?alt=media"),
+        ] {
+            let response = server.send("GET", &target, headers, b"").await;
+            assert_eq!(response.status, status, "{target}");
+            assert!(is_plain(&response), "{:?}", response.headers);
+            assert!(response.text().starts_with(text), "{}", response.text());
+        }
+    }
+    let described = server.get(absent).await;
+    let message = document(&described)["error"]["message"].clone();
+    assert!(!is_plain(&described) && message == "No such object: folder/absent");
+    let unchanged = format!("{object}?alt=media&ifGenerationNotMatch=");
+    let found = document(&server.get(object).await.expect(200));
+    let unchanged = unchanged + found["generation"].as_str().unwrap();
+    let unchanged = server.get(&unchanged).await.expect(304);
+    assert!(unchanged.body.is_empty() && !is_plain(&unchanged));
+}
+
+/// Google's own tests look for the name of the checksum and for the one that they stated.
+#[tokio::test]
+async fn error_of_another_checksum_names_both() {
+    let server = GcsServer::start().await;
+    let target = "/upload/storage/v1/b/folder/o?uploadType=media&name=key";
+    for (stated, name, wrong, found) in [
+        ("crc32c=AAAAAA==", "CRC32C", "AAAAAA==", CRC32C_OF_DIGITS),
+        (
+            "md5=AAAAAAAAAAAAAAAAAAAAAA==",
+            "MD5",
+            "AAAAAAAAAAAAAAAAAAAAAA==",
+            MD5_OF_DIGITS,
+        ),
+    ] {
+        let hash = [("x-goog-hash", stated)];
+        let response = server.post(target, &hash, b"123456789").await;
+        let text = response.text();
+        for part in [name, wrong, found] {
+            assert!(text.contains(part), "{text}");
+        }
+        refused(response, 400, "invalid");
     }
 }
 

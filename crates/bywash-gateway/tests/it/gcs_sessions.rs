@@ -3,7 +3,7 @@
 use bywash_gateway::{GcsConfig, Limits};
 use serde_json::Value;
 
-use crate::gcs::{document, refused};
+use crate::gcs::{document, is_plain, refused};
 use crate::gcs_server::GcsServer;
 use crate::http::{HttpResponse, pattern};
 use crate::server::BUCKETS;
@@ -231,11 +231,20 @@ async fn resent_bytes_are_taken_once() {
 async fn short_chunks_that_are_not_the_last_are_refused() {
     let server = GcsServer::start().await;
     let session = Session::start(&server, "folder", "key", "", b"").await;
-    refused(
-        session.put("bytes 0-99999/*", &pattern(100_000)).await,
-        400,
-        "invalid",
+    let short = session.put("bytes 0-99999/*", &pattern(100_000)).await;
+    // Google's own tests compare its words.
+    assert!(
+        is_plain(&short)
+            && short
+                .text()
+                .starts_with("Invalid request.  The number of bytes")
     );
+    assert!(
+        short
+            .text()
+            .contains("  The received request contained 100000 bytes,")
+    );
+    refused(short, 400, "invalid");
     refused(
         session.put("bytes 0-99999/200000", &pattern(100_000)).await,
         400,

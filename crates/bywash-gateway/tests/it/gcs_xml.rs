@@ -479,6 +479,22 @@ async fn hash_of_a_part_is_compared() {
         let headers = [("x-goog-hash", hash)];
         let stored = server.send("PUT", &part, &headers, b"123456789").await;
         assert_eq!(stored.status, status, "{hash}: {}", stored.text());
+        let (_, value) = hash.split_once('=').unwrap();
+        match status {
+            // What Google's Python client reads of an error of a part.
+            400 => {
+                assert_eq!(stored.tag("Code").as_deref(), Some("BadDigest"));
+                assert!(stored.tag("Details").unwrap().contains(value));
+            }
+            _ => {
+                let hashes = stored
+                    .headers
+                    .iter()
+                    .filter(|(name, _)| name == "x-goog-hash");
+                let hashes: Vec<_> = hashes.map(|(_, hash)| hash.as_str()).collect();
+                assert_eq!(hashes, [hash, "md5=JfnnlDI7RTiF9RgfG2JNCw=="]);
+            }
+        }
     }
 }
 

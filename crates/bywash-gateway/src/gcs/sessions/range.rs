@@ -84,13 +84,7 @@ impl ContentRange {
         }
         let is_last = total == Some(end);
         if !is_last && end - first < GRANULE_BYTES && end % GRANULE_BYTES != 0 {
-            // The wording of Google's server, which clients show.
-            return Err(GcsError::invalid(format!(
-                "The number of bytes uploaded is required to be equal or greater than {GRANULE_BYTES}, except for the \
-                 final request (it's recommended to be the exact multiple of {GRANULE_BYTES}). The received request was \
-                 {} bytes.",
-                end - first
-            )));
+            return Err(GcsError::short_chunk(end - first, GRANULE_BYTES));
         }
         Ok(())
     }

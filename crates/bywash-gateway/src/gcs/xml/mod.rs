@@ -76,7 +76,8 @@ pub(crate) fn error(error: GcsError) -> Response<Body> {
         .chars()
         .filter(|character| crate::xml::fits(*character))
         .collect();
-    let inner = code + &element("Message", &text);
+    // Google's Python client needs both.
+    let inner = code + &element("Message", &text) + &element("Details", &text);
     let mut response = error.response();
     // A 304 has no body, and neither has the response to a HEAD request, of which HTTP takes it away.
     if response.status() != http::StatusCode::NOT_MODIFIED {

@@ -32,6 +32,7 @@ use crate::digest::{self, Algorithm};
 use crate::errors::{OperationContext, from_store, no_such_upload};
 use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
 use crate::meta::{bare, encode_metadata_for, refuse_text_for};
+use crate::passing::PassedDigests;
 use crate::uploads::{NewUpload, Part, UploadName, Uploads, choose, part_number};
 
 /// Names the upload of a request.
@@ -109,18 +110,28 @@ pub(super) async fn put(
         modified: Utc::now(),
     };
     let e_tag = format!("\"{}\"", part.client_e_tag());
-    // Google's Python client requires it.
-    let checksum = part.checksum.as_ref();
-    let hash = checksum.map(|checksum| format!("crc32c={}", checksum.value));
+    let hashes = hashes(passed);
     uploads.keep_part(target, number, part).await?;
     let mut response = Response::new(Body::empty());
-    if let Some(Ok(hash)) = hash.map(HeaderValue::try_from) {
-        response.headers_mut().insert("x-goog-hash", hash);
+    for hash in hashes {
+        response.headers_mut().append("x-goog-hash", hash);
     }
     if let Ok(e_tag) = HeaderValue::try_from(e_tag) {
         response.headers_mut().insert(ETAG, e_tag);
     }
     Ok(response)
+}
+
+/// Returns the digests of a part as headers, which Google's Python client compares.
+fn hashes(passed: Option<&PassedDigests>) -> Vec<HeaderValue> {
+    let crc32c = passed.and_then(|passed| passed.checksum.as_ref());
+    let crc32c = crc32c.map(|checksum| format!("crc32c={}", checksum.value));
+    let md5 = passed.and_then(PassedDigests::md5_hash);
+    let md5 = md5.map(|md5| format!("md5={md5}"));
+    let hashes = [crc32c, md5].into_iter().flatten();
+    hashes
+        .filter_map(|hash| HeaderValue::try_from(hash).ok())
+        .collect()
 }
 
 /// The document of a completion.
