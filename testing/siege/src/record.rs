@@ -192,6 +192,12 @@ impl Record {
         self.0.lock().disk_excesses.add(text);
     }
 
+    /// Returns the number of probes that have ended.
+    #[must_use]
+    pub fn probes(&self) -> u64 {
+        self.0.lock().probes
+    }
+
     /// Records a probe's wait of `elapsed`, of which `counted` is the server's.
     pub fn probe(&self, counted: Duration, elapsed: Duration, error: Option<String>) {
         let mut facts = self.0.lock();

@@ -218,10 +218,12 @@ async fn lying_origin(context: &mut CaseContext) -> Result<(), CaseError> {
             let (client, record) = (context.well_behaved(), Arc::clone(&context.record));
             let turns = Arc::clone(&turns);
             async move {
-                let _turn = turns.acquire().await;
+                let turn = turns.acquire().await;
                 let mut client = origin.attack(address, client, &record).await;
-                // Lets the consistency window of a lie expire.
+                // Lets the consistency window of a lie expire, while other origins lie.
+                drop(turn);
                 tokio::time::sleep(Duration::from_millis(1500)).await;
+                let _turn = turns.acquire().await;
                 client.get(&origin.path(), &origin.object).await;
             }
         })

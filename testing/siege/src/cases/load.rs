@@ -1,9 +1,11 @@
 //! Many concurrent, slow or stalled clients: readers, listings, request bodies, heads, connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::hold::Hold;
 use super::raw::{closed_within, head_of, open, read_slowly, send_available, unsigned_payload};
 use super::{Case, case};
 use crate::CaseError;
@@ -25,10 +27,10 @@ pub(super) const CASES: &[Case] = &[
     case!("access-keys", access_keys),
 ];
 
-/// Time for which attackers hold their requests.
-const HOLD: Duration = Duration::from_secs(6);
 /// Number of readers of `slow-readers`, each of an object of 4 MiB.
 const SLOW_READERS: u64 = 500;
+/// Number of silent connections of `connections`: ten times as many as the server accepts.
+const SILENT: u64 = 10_240;
 /// Source address of attackers in cases on the limit of connections by address.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
@@ -43,22 +45,22 @@ async fn hold_requests(
     request: impl Fn(u64) -> Vec<u8>,
 ) {
     let address = context.address();
-    let record = std::sync::Arc::clone(&context.record);
-    let held = context
-        .run_concurrently(count, |number| {
-            let bytes = request(number);
-            async move {
-                let Ok(mut socket) = open(address, from).await else {
-                    return false;
-                };
-                send_available(&mut socket, &bytes).await;
-                read_slowly(&mut socket, HOLD).await;
-                true
-            }
-        })
-        .await;
+    let hold = Hold::new(count);
+    let attack = context.run_concurrently(count, |number| {
+        let (bytes, hold) = (request(number), Arc::clone(&hold));
+        async move {
+            let Ok(mut socket) = open(address, from).await else {
+                hold.during(async {}).await;
+                return false;
+            };
+            send_available(&mut socket, &bytes).await;
+            hold.during(read_slowly(&mut socket)).await;
+            true
+        }
+    });
+    let (held, ()) = tokio::join!(attack, hold.end(context));
     let held = held.into_iter().filter(|held| *held).count();
-    record.figure("held", held);
+    context.record.figure("held", held);
 }
 
 /// Starts a well-behaved client that reads an object repeatedly during the attack.
@@ -199,39 +201,40 @@ async fn slow_clients(context: &mut CaseContext) -> Result<(), CaseError> {
         ("POST", "/data/parts", "uploadId=none", Some(100_000)),
         ("GET", "/", "", None),
     ];
-    context
-        .run_concurrently(40 * (operations.len() as u64 + 1), |number| {
-            let which = number as usize % (operations.len() + 1);
-            async move {
-                let (address, request) = match operations.get(which) {
-                    Some(&(method, path, query, length)) => {
-                        (s3, unsigned_payload((method, path, query), length))
-                    }
-                    None => (
-                        admin,
-                        b"GET /stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_vec(),
-                    ),
-                };
-                let Ok(mut socket) = open(address, LOCAL).await else {
-                    return;
-                };
-                // Even numbers send their head slowly, odd ones read the response slowly.
-                if number % 2 == 0 {
-                    let end = tokio::time::Instant::now() + HOLD;
+    let count = 40 * (operations.len() as u64 + 1);
+    let hold = Hold::new(count);
+    let attack = context.run_concurrently(count, |number| {
+        let which = number as usize % (operations.len() + 1);
+        let hold = Arc::clone(&hold);
+        async move {
+            let (address, request) = match operations.get(which) {
+                Some(&(method, path, query, length)) => {
+                    (s3, unsigned_payload((method, path, query), length))
+                }
+                None => (
+                    admin,
+                    b"GET /stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_vec(),
+                ),
+            };
+            let Ok(mut socket) = open(address, LOCAL).await else {
+                return hold.during(async {}).await;
+            };
+            // Even numbers send their head slowly, odd ones read the response slowly.
+            if number % 2 == 0 {
+                let slowly = async {
                     for piece in request.chunks(16) {
                         send_available(&mut socket, piece).await;
                         tokio::time::sleep(Duration::from_millis(200)).await;
-                        if tokio::time::Instant::now() > end {
-                            break;
-                        }
                     }
-                } else {
-                    send_available(&mut socket, &request).await;
-                    read_slowly(&mut socket, HOLD).await;
-                }
+                };
+                hold.during(slowly).await;
+            } else {
+                send_available(&mut socket, &request).await;
+                hold.during(read_slowly(&mut socket)).await;
             }
-        })
-        .await;
+        }
+    });
+    tokio::join!(attack, hold.end(context));
     background.abort();
     Ok(())
 }
@@ -288,13 +291,16 @@ async fn connections(context: &mut CaseContext) -> Result<(), CaseError> {
         read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
     let address = context.address();
     // Connections in the backlog of the listener count as well.
-    let opened = context
-        .run_concurrently(10_240, |_| async move {
+    let hold = Hold::new(SILENT);
+    let attack = context.run_concurrently(SILENT, |_| {
+        let hold = Arc::clone(&hold);
+        async move {
             let socket = open(address, ATTACKER).await;
-            tokio::time::sleep(HOLD).await;
+            hold.during(std::future::pending::<()>()).await;
             socket.is_ok()
-        })
-        .await;
+        }
+    });
+    let (opened, ()) = tokio::join!(attack, hold.end(context));
     background.abort();
     let opened = opened.into_iter().filter(|opened| *opened).count();
     context.record.figure("opened", opened);

@@ -3,6 +3,7 @@
 mod chaos;
 mod cluster;
 mod disk;
+mod hold;
 mod hostile;
 mod lies;
 mod load;

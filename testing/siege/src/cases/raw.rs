@@ -43,15 +43,12 @@ pub(super) fn head_of(
     signed_head(&signer, request, &[], "UNSIGNED-PAYLOAD", length)
 }
 
-/// Reads at most 64 bytes each 500 ms, for this time.
-pub(super) async fn read_slowly(socket: &mut TcpStream, time: Duration) {
-    let reading = async {
-        let mut byte = [0; 64];
-        while let Ok(1..) = socket.read(&mut byte).await {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    };
-    let _ = tokio::time::timeout(time, reading).await;
+/// Reads at most 64 bytes each 500 ms, to the end.
+pub(super) async fn read_slowly(socket: &mut TcpStream) {
+    let mut byte = [0; 64];
+    while let Ok(1..) = socket.read(&mut byte).await {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Returns the time until the server closes the connection; `None` after `max`.

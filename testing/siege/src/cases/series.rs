@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_support::http;
 use bywash_support::sign::{KEY, SECRET};
 
+use super::hold::Hold;
 use super::raw::admin;
 use super::{Case, case};
 use crate::CaseError;
@@ -92,18 +94,18 @@ async fn series_queries(context: &mut CaseContext) -> Result<(), CaseError> {
     let address = context.admin();
     let token = format!("Token {KEY}:{SECRET}");
     let request = http::head("GET", &query("*", "*"), &[("Authorization", &token)]);
-    context
-        .run_concurrently(400, |_| {
-            let request = request.clone();
-            async move {
-                let Ok(mut socket) = super::raw::open(address, [127, 0, 0, 1]).await else {
-                    return;
-                };
-                super::raw::send_available(&mut socket, request.as_bytes()).await;
-                super::raw::read_slowly(&mut socket, Duration::from_secs(5)).await;
-            }
-        })
-        .await;
+    let hold = Hold::new(400);
+    let attack = context.run_concurrently(400, |_| {
+        let (request, hold) = (request.clone(), Arc::clone(&hold));
+        async move {
+            let Ok(mut socket) = super::raw::open(address, [127, 0, 0, 1]).await else {
+                return hold.during(async {}).await;
+            };
+            super::raw::send_available(&mut socket, request.as_bytes()).await;
+            hold.during(super::raw::read_slowly(&mut socket)).await;
+        }
+    });
+    tokio::join!(attack, hold.end(context));
     let request = ("GET", &*one_query());
     admin(context, Class::WellBehaved, request, b"", &[200]).await;
     Ok(())
