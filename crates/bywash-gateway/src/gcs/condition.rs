@@ -61,7 +61,7 @@ impl WriteCondition {
         conditions.refuse_unbound(bucket)?;
         let (found, numbers) = current(bucket, path, doing).await?;
         conditions.check_write(numbers, &named(doing))?;
-        let bound = conditions.matching.is_none();
+        let bound = !conditions.names_version();
         let Some(meta) = found else {
             let mode = PutMode::Create;
             return Ok(Self { mode, bound });
@@ -81,14 +81,23 @@ impl WriteCondition {
 
     /// Converts an error of the origin.
     pub(crate) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> GcsError {
-        if self.bound && is_unmet(error) && EngineError::find(error).is_none() {
-            return GcsError::unavailable(format!(
-                "{}: another request changed the object meanwhile; try again.",
-                named(doing)
-            ));
+        if self.bound {
+            return bound_error(doing, error);
         }
         from_store(doing, error).into()
     }
+}
+
+/// Converts an error of a request that is bound to the version that was found, where the client's condition names none: if another
+/// replaced that one, the condition may hold still.
+pub(crate) fn bound_error(doing: OperationContext<'_>, error: &StoreError) -> GcsError {
+    if is_unmet(error) && EngineError::find(error).is_none() {
+        return GcsError::unavailable(format!(
+            "{}: another request changed the object meanwhile; try again.",
+            named(doing)
+        ));
+    }
+    from_store(doing, error).into()
 }
 
 /// Whether the origin refused a write because its condition does not hold.

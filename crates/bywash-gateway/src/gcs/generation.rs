@@ -105,6 +105,11 @@ impl Conditions {
         *self == Self::default()
     }
 
+    /// Whether they hold for one version alone, or for none.
+    pub(crate) fn names_version(&self) -> bool {
+        self.named.or(self.matching).is_some()
+    }
+
     /// Refuses conditions on metadata for a write at an origin whose ETags are those of the bytes: it would not notice a change of
     /// metadata in between.
     pub(crate) fn refuse_unbound(&self, bucket: &Bucket) -> GcsResult<()> {

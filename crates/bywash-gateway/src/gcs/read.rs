@@ -13,7 +13,7 @@ use object_store::{
 use s3s::Body;
 use s3s::dto::Range;
 
-use super::condition::{current, named};
+use super::condition::{bound_error, current, is_unmet, named};
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
@@ -218,7 +218,12 @@ pub(crate) async fn delete(
         };
         bucket.delete_if(&path, condition).await
     };
-    deleted.map_err(|error| failed(doing, &error))?;
+    deleted.map_err(
+        |error| match is_unmet(&error) && !conditions.names_version() {
+            true => bound_error(doing, &error),
+            false => failed(doing, &error),
+        },
+    )?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -210,3 +210,26 @@ async fn delete_on_a_condition_is_not_sent_to_a_server_with_googles_protocol_tha
     let unknown = open(&server, "gs", Some("yes")).unwrap_err().to_string();
     assert!(unknown.contains("generation or disabled"), "{unknown}");
 }
+
+/// A store with Azure's protocol in which another program holds a lease on each blob.
+struct Leased(Arc<dyn Protocol>);
+
+impl Protocol for Leased {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        if request.method == Method::DELETE {
+            return HttpResponse::status(412).with("x-ms-error-code", "LeaseIdMissing");
+        }
+        self.0.respond(request)
+    }
+}
+
+#[tokio::test]
+async fn lease_of_another_program_is_not_the_condition_of_a_delete() {
+    let (_server, origin) = start("az", Arc::new(Leased(store("az")))).await;
+    let put = origin.put(&path(), "body".into()).await.unwrap();
+    let refused = origin.delete_if(&path(), &by_e_tag(put.e_tag)).await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Error::NotSupported { .. }), "{refused:?}");
+    let text = refused.to_string();
+    assert!(text.contains("LeaseIdMissing"), "{text}");
+}

@@ -177,6 +177,10 @@ impl AzureClient {
                 let text = format!("{operation} {object}: {code}");
                 self.http.generic(text)
             }
+            // Not the caller's condition: another program holds a lease.
+            (code, Error::Precondition { source, .. }) if code.starts_with("Lease") => {
+                Error::NotSupported { source }
+            }
             (_, Error::Precondition { path, source }) if is_create => {
                 Error::AlreadyExists { path, source }
             }
