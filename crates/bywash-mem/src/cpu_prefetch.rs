@@ -31,11 +31,12 @@ pub fn prefetch_line_for_write(address: usize) {
     let _ = address;
 }
 
-/// Prefetches all cache lines of a value for a write: see [`prefetch_line_for_write`].
+/// Prefetches a value of which only the first cache line is written: that one for a write, the others to be read.
 #[inline(always)]
-pub fn prefetch_value_for_write<T>(value: &T) {
+pub fn prefetch_written_first<T>(value: &T) {
     let start = std::ptr::from_ref(value).addr();
-    for line in (start / LINE * LINE..start + size_of::<T>()).step_by(LINE) {
-        prefetch_line_for_write(line);
+    prefetch_line_for_write(start);
+    for line in (start + LINE..start + size_of::<T>()).step_by(LINE) {
+        prefetch_line(line);
     }
 }

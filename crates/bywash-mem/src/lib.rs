@@ -50,7 +50,7 @@ pub use buffer::{
     BlockSlice, FreezeError, Overlap, Segments, TailReader, WriteAtBuffer, WriteAtError,
     WriteAtOptions, WriteClaim,
 };
-pub use cpu_prefetch::{prefetch_line_for_write, prefetch_value_for_write};
+pub use cpu_prefetch::{prefetch_line_for_write, prefetch_written_first};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
 pub use frames::{
     Budget, Frame, FrameVec, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait,

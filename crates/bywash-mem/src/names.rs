@@ -120,9 +120,12 @@ fn side_len(max: usize) -> usize {
 #[repr(align(64))]
 struct EntrySlot<V>(OnceLock<Entry<V>>);
 
+/// The value starts with the entry's cache line, so that a type can place its fields by lines. What a lookup reads, the name and the
+/// state of the slot, follows.
+#[repr(C)]
 struct Entry<V> {
-    name: StoredName,
     value: V,
+    name: StoredName,
 }
 
 /// The two parts of a name.
@@ -255,7 +258,7 @@ impl<V> Names<V> {
         let table = self.tables.newest();
         let likely = table.first_match(hash);
         if let Some(slot) = likely.and_then(|id| table.side().slot(id)) {
-            prefetch_line(std::ptr::from_ref(slot).addr());
+            prefetch_line(std::ptr::from_ref(slot).addr() + size_of::<V>());
         }
         NameLookup { hash, likely }
     }
@@ -315,8 +318,8 @@ impl<V> Names<V> {
         }
         assert!(self.by_id(id).is_none(), "the id is there");
         let entry = Entry {
-            name: StoredName::new((first, second)),
             value,
+            name: StoredName::new((first, second)),
         };
         let entry = self.put(hash, id, entry, &mut inserting);
         &entry.value
@@ -452,8 +455,8 @@ impl<V> Names<V> {
         let id = self.writer.len.load(Ordering::Relaxed);
         assert!(id < u32::MAX, "at most u32::MAX names");
         let entry = Entry {
-            name: StoredName::new(pair),
             value: init(id),
+            name: StoredName::new(pair),
         };
         let entry = self.put(hash, id, entry, &mut inserting);
         drop(inserting);

@@ -265,6 +265,15 @@ fn names_are_inserted_at_ids_with_gaps() {
     }
 }
 
+#[test]
+fn values_start_with_a_cache_line() {
+    let names = Names::new();
+    for id in 0..300_u64 {
+        let value = names.get_or_insert_with(&format!("{id}"), || [id; 3]);
+        assert_eq!(std::ptr::from_ref(value).addr() % 64, 0, "{id}");
+    }
+}
+
 /// Counts of what was allocated, from the sizes of its parts.
 #[test]
 fn bytes_are_those_of_tables_chunks_and_long_names() {

@@ -7,18 +7,20 @@ use std::sync::atomic::{AtomicI64, Ordering};
 ///
 /// Written under the series' lock. A concurrent reader may load the two from before and after a write. Each alone was
 /// valid when loaded, so `has` decides only what one of them proves.
-#[derive(Debug)]
-pub(super) struct Bounds {
-    earliest: AtomicI64,
-    latest: AtomicI64,
+///
+/// The two lie apart: nearly each write changes the latest, and few the earliest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    earliest: &'a AtomicI64,
+    latest: &'a AtomicI64,
 }
 
-impl Bounds {
-    pub(super) const fn none() -> Self {
-        Self {
-            earliest: AtomicI64::new(i64::MAX),
-            latest: AtomicI64::new(i64::MIN),
-        }
+impl<'a> Bounds<'a> {
+    /// `earliest` and `latest` of a series without rows.
+    pub(super) const NONE: (i64, i64) = (i64::MAX, i64::MIN);
+
+    pub(super) const fn of(earliest: &'a AtomicI64, latest: &'a AtomicI64) -> Self {
+        Self { earliest, latest }
     }
 
     pub(super) fn get(&self) -> (i64, i64) {
@@ -30,8 +32,11 @@ impl Bounds {
     }
 
     pub(super) fn set(&self, (earliest, latest): (i64, i64)) {
-        // Relaxed: as in `get`.
-        self.earliest.store(earliest, Ordering::Relaxed);
+        // Relaxed: as in `get`. A store of the same value would take the line from the other cores.
+        if self.earliest.load(Ordering::Relaxed) != earliest {
+            // Relaxed: as in `get`.
+            self.earliest.store(earliest, Ordering::Relaxed);
+        }
         // Relaxed: as in `get`.
         self.latest.store(latest, Ordering::Relaxed);
     }
@@ -39,7 +44,7 @@ impl Bounds {
     /// Whether a row lies in this range; `None` if only the rows can decide.
     pub(super) fn has(&self, range: &RangeInclusive<i64>) -> Option<bool> {
         match self.get() {
-            (i64::MAX, i64::MIN) => Some(false),
+            Self::NONE => Some(false),
             // Loaded from before and after the first write.
             (earliest, latest) if earliest > latest => None,
             (earliest, latest) if range.contains(&earliest) || range.contains(&latest) => {
@@ -57,7 +62,8 @@ mod tests {
 
     #[test]
     fn has_is_decided_by_bounds_where_possible() {
-        let bounds = Bounds::none();
+        let (earliest, latest) = (AtomicI64::new(i64::MAX), AtomicI64::new(i64::MIN));
+        let bounds = Bounds::of(&earliest, &latest);
         let all = i64::MIN..=i64::MAX;
         assert_eq!(bounds.has(&all), Some(false));
         for extreme in [i64::MIN, i64::MAX] {

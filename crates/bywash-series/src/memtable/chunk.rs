@@ -50,18 +50,21 @@ pub(crate) type Block = Arc<FrameVec<Point>>;
 /// Rows in the order of their writes. As long as they ascend, a row that is late by little is put in its place, and a
 /// reader takes them as they are. Otherwise a reader sorts its copy, so that a late row costs a writer no more than
 /// another: concurrent writers of one series, of which one is ahead, write late rows only.
+///
+/// What each write changes comes first, for `Series`, which places it in one cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct MemtableChunk {
+    /// The block being filled. The first one grows on the heap; later ones lie in frames.
+    tail: FrameVec<Point>,
+    /// Latest timestamp of the rows.
+    last: i64,
     /// Generation of the rows; 0 for the chunk that accepts none.
     pub(super) generation: u64,
     /// Last timestamp of the partition.
     pub(super) to: i64,
-    /// Latest timestamp of the rows.
-    last: i64,
     /// Whether the timestamps of the rows ascend, without duplicates.
     ascending: bool,
-    /// The block being filled. The first one grows on the heap; later ones lie in frames.
-    tail: FrameVec<Point>,
     /// Boxed, for most small chunks have none.
     full: Option<Box<FullBlocks>>,
 }
@@ -78,14 +81,18 @@ pub(super) struct UnsortedChunk {
 }
 
 impl MemtableChunk {
+    /// Bytes from its start that each write changes.
+    #[cfg(test)]
+    pub(super) const CHANGED_BYTES: usize = std::mem::offset_of!(Self, last) + size_of::<i64>();
+
     /// A chunk that accepts no row.
     pub(super) const fn none() -> Self {
         Self {
+            tail: FrameVec::new(),
+            last: i64::MAX,
             generation: 0,
             to: i64::MIN,
-            last: i64::MAX,
             ascending: true,
-            tail: FrameVec::new(),
             full: None,
         }
     }
@@ -106,6 +113,12 @@ impl MemtableChunk {
 
     pub(super) fn is(&self, generation: u64, to: i64) -> bool {
         self.generation == generation && self.to == to
+    }
+
+    /// Whether the timestamps of the rows ascend, without duplicates.
+    #[inline(always)]
+    pub(super) fn is_ascending(&self) -> bool {
+        self.ascending
     }
 
     fn full(&self) -> &[Block] {
@@ -211,12 +224,50 @@ impl MemtableChunk {
         if !self.has_room(memory) {
             return false;
         }
-        self.ascending &= is_last;
         if is_last {
             self.last = point.timestamp;
+        } else if self.ascending {
+            // A store of the same value would take its line from the other cores.
+            self.ascending = false;
         }
         self.tail.push(point);
         true
+    }
+
+    /// Appends the leading rows of the chunk's partition, in whatever order, at most to the end of the block being filled: for a
+    /// chunk whose rows do not ascend, to which the first of them must belong. Returns their number, 0 if there is no memory, and
+    /// their earliest and latest timestamp.
+    #[inline]
+    pub(super) fn push_unordered(
+        &mut self,
+        rows: &[impl AsPoint],
+        width: PartitionWidth,
+        memory: &MemoryReservation,
+    ) -> (usize, (i64, i64)) {
+        debug_assert!(
+            !self.ascending,
+            "a late row may have a place among the last"
+        );
+        if rows.is_empty() || !self.has_room(memory) {
+            return (0, (self.last, self.last));
+        }
+        let free = (self.tail.capacity() - self.tail.len()).min(rows.len());
+        let first = rows[0].point().timestamp;
+        let (mut earliest, mut latest) = (first, first);
+        let mut count = 1;
+        for row in &rows[1..free] {
+            let timestamp = row.point().timestamp;
+            if !self.accepts(self.generation, timestamp, width) {
+                break;
+            }
+            earliest = earliest.min(timestamp);
+            latest = latest.max(timestamp);
+            count += 1;
+        }
+        let points = rows[..count].iter().map(AsPoint::point);
+        self.tail.extend_within_capacity(points);
+        self.last = self.last.max(latest);
+        (count, (earliest, latest))
     }
 
     /// Returns the position of a late row that has its place among the last of the block being filled.

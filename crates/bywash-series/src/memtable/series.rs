@@ -1,8 +1,8 @@
 //! Rows of one series in memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use bywash_mem::{prefetch_line_for_write, prefetch_value_for_write};
+use bywash_mem::{prefetch_line_for_write, prefetch_written_first};
 use parking_lot::Mutex;
 
 use super::PartitionKey;
@@ -16,40 +16,44 @@ use crate::partition::PartitionWidth;
 const NOT_IDLE: u32 = u32::MAX;
 
 /// A series. Lives as long as its catalog.
+///
+/// What each write changes is one cache line, its first ([`bywash_mem::Names`] places values so), and the others are only read:
+/// a writer waits for each line that another core changed, for as long as ten rows take if the cores share no cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Series {
+    /// Latest timestamp of all rows in memory, see [`Bounds`].
+    latest: AtomicI64,
+    /// Address of the next row as of the last write. Only prefetched; never accessed without the lock.
+    next: AtomicUsize,
+    points: Mutex<Points>,
+    /// Earliest timestamp of all rows in memory.
+    earliest: AtomicI64,
     /// Its id, and the epoch in which it got that: handles of earlier lookups are of another series.
     pub(crate) handle: SeriesHandle,
     /// Interned names of source and metric.
     pub(crate) source: u32,
     pub(crate) metric: u32,
-    /// Range of all rows in memory.
-    bounds: Bounds,
-    points: Mutex<Points>,
-    /// Address of the next row as of the last write. Only prefetched; never accessed without the lock.
-    next: AtomicUsize,
+    /// Up to the end of the line, so that a lookup reads the name in one line.
+    _rest_of_line: [u64; 3],
 }
 
-/// State under the lock of a series, held for one run of rows at a time.
+/// State under the lock of a series, held for one run of rows at a time. What each write changes comes first.
 #[derive(Debug)]
+#[repr(C)]
 struct Points {
+    /// Sequence number of the next write in an even and in an odd generation: at most two accept writers. Frames of concurrent
+    /// writers may be logged in another order, which replay corrects by these numbers.
+    write_seqs: [u32; 2],
     /// Chunk of the last row written.
     current: MemtableChunk,
+    /// Generations of `write_seqs`.
+    seq_generations: [u64; 2],
     /// Chunks of other partitions and generations, until they are flushed.
     others: Vec<MemtableChunk>,
-    /// For even and for odd generations: at most two accept writers.
-    write_seqs: [WriteSeq; 2],
     /// Seconds since the database was opened at the first sweep that found no rows; no rows were dropped since. Else
     /// [`NOT_IDLE`].
     idle_since: u32,
-}
-
-/// Sequence number of writes to a series in one generation. Frames of concurrent writers may be logged in another
-/// order, which replay corrects by these numbers.
-#[derive(Debug, Clone, Copy, Default)]
-struct WriteSeq {
-    generation: u64,
-    next: u32,
 }
 
 /// Sorted copy of the rows of one partition and generation of a series.
@@ -67,33 +71,42 @@ pub(crate) struct ChunkSnapshot {
 /// Exclusive access of one writer to a series, to write a run of rows.
 pub(crate) struct SeriesGuard<'a> {
     points: parking_lot::MutexGuard<'a, Points>,
-    bounds: &'a Bounds,
+    bounds: Bounds<'a>,
     next: &'a AtomicUsize,
     generation: u64,
 }
 
 impl Series {
     pub(crate) fn new(handle: SeriesHandle, source: u32, metric: u32) -> Self {
+        let (earliest, latest) = Bounds::NONE;
         Self {
+            latest: AtomicI64::new(latest),
+            next: AtomicUsize::new(0),
+            points: Mutex::new(Points {
+                write_seqs: [0; 2],
+                current: MemtableChunk::none(),
+                seq_generations: [0; 2],
+                others: Vec::new(),
+                idle_since: NOT_IDLE,
+            }),
+            earliest: AtomicI64::new(earliest),
             handle,
             source,
             metric,
-            bounds: Bounds::none(),
-            points: Mutex::new(Points {
-                current: MemtableChunk::none(),
-                others: Vec::new(),
-                write_seqs: Default::default(),
-                idle_since: NOT_IDLE,
-            }),
-            next: AtomicUsize::new(0),
+            _rest_of_line: [0; 3],
         }
     }
 
-    /// Prefetches the cache lines a writer will change next. Otherwise each write waits for both misses: taking a lock
-    /// orders it after earlier writes.
+    /// Range of all rows in memory.
+    fn bounds(&self) -> Bounds<'_> {
+        Bounds::of(&self.earliest, &self.latest)
+    }
+
+    /// Prefetches the cache line a writer will change next, and those it will read. Otherwise each write waits for its misses:
+    /// taking a lock orders it after earlier writes.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch_value_for_write(self);
+        prefetch_written_first(self);
     }
 
     /// Prefetches the place of the next row: once [`Self::prefetch`] has had time to load its address.
@@ -108,7 +121,7 @@ impl Series {
     pub(crate) fn lock(&self, generation: u64) -> SeriesGuard<'_> {
         SeriesGuard {
             points: self.points.lock(),
-            bounds: &self.bounds,
+            bounds: self.bounds(),
             next: &self.next,
             generation,
         }
@@ -164,7 +177,7 @@ impl Series {
     #[inline]
     pub(crate) fn has(&self, range: &std::ops::RangeInclusive<i64>) -> bool {
         let of_rows = || self.points.lock().runs().any(|run| run.has(range));
-        self.bounds.has(range).unwrap_or_else(of_rows)
+        self.bounds().has(range).unwrap_or_else(of_rows)
     }
 
     /// Drops the chunk of this partition and generation. Returns the memory charged for it.
@@ -177,7 +190,7 @@ impl Series {
                 let at = points.others.iter().position(|run| run.is(generation, to));
                 at.map_or_else(MemtableChunk::none, |at| points.others.swap_remove(at))
             };
-            self.bounds.set(points.bounds());
+            self.bounds().set(points.bounds());
             points.idle_since = NOT_IDLE;
             run
         };
@@ -225,7 +238,7 @@ impl Series {
         next_points.others.extend(runs);
         // The copy began with the same time ([`Self::copy_idle_since`]). A touch of either has set NOT_IDLE, the max.
         next_points.idle_since = next_points.idle_since.max(points.idle_since);
-        next.bounds.set(next_points.bounds());
+        next.bounds().set(next_points.bounds());
     }
 }
 
@@ -238,10 +251,11 @@ impl Points {
 
     /// Recomputes the [`Bounds`].
     fn bounds(&self) -> (i64, i64) {
-        let none = (i64::MAX, i64::MIN);
         self.runs()
             .map(MemtableChunk::bounds)
-            .fold(none, |all, run| (all.0.min(run.0), all.1.max(run.1)))
+            .fold(Bounds::NONE, |all, run| {
+                (all.0.min(run.0), all.1.max(run.1))
+            })
     }
 
     /// Makes the chunk of this generation and timestamp the current one.
@@ -267,9 +281,9 @@ impl SeriesGuard<'_> {
     /// Sequence number of this write: counts from 0 in each generation, without gaps.
     #[inline]
     pub(crate) fn write_seq(&self) -> u32 {
-        let write_seqs = &self.points.write_seqs[(self.generation % 2) as usize];
-        if write_seqs.generation == self.generation {
-            write_seqs.next
+        let at = (self.generation % 2) as usize;
+        if self.points.seq_generations[at] == self.generation {
+            self.points.write_seqs[at]
         } else {
             0
         }
@@ -279,10 +293,12 @@ impl SeriesGuard<'_> {
     #[inline]
     pub(crate) fn advance_write_seq(&mut self) {
         let next = self.write_seq() + 1;
-        self.points.write_seqs[(self.generation % 2) as usize] = WriteSeq {
-            generation: self.generation,
-            next,
-        };
+        let at = (self.generation % 2) as usize;
+        self.points.write_seqs[at] = next;
+        // A store of the same value would take its line from the other cores.
+        if self.points.seq_generations[at] != self.generation {
+            self.points.seq_generations[at] = self.generation;
+        }
     }
 
     /// Writes rows until `rows` ends or memory is exhausted. Returns the number written.
@@ -297,8 +313,11 @@ impl SeriesGuard<'_> {
         let mut written = 0;
         let (mut earliest, mut latest) = self.bounds.get();
         while let Some(first) = rows.get(written).map(AsPoint::point) {
-            let stored = if points.current.is_next(self.generation, first.timestamp) {
-                points.current.push_ascending(&rows[written..], memory)
+            let (stored, bounds) = if points.current.is_next(self.generation, first.timestamp) {
+                let stored = points.current.push_ascending(&rows[written..], memory);
+                let last = rows[..written + stored].last();
+                let last = last.map_or(first.timestamp, |row| row.point().timestamp);
+                (stored, (first.timestamp, last))
             } else {
                 if !points
                     .current
@@ -306,20 +325,45 @@ impl SeriesGuard<'_> {
                 {
                     points.select_chunk(self.generation, first.timestamp, width);
                 }
-                usize::from(points.current.push(first, memory))
+                if points.current.is_ascending() {
+                    let stored = usize::from(points.current.push(first, memory));
+                    (stored, (first.timestamp, first.timestamp))
+                } else {
+                    let rows = &rows[written..];
+                    points.current.push_unordered(rows, width, memory)
+                }
             };
             if stored == 0 {
                 break;
             }
             written += stored;
-            // Rows of one step ascend.
-            earliest = earliest.min(first.timestamp);
-            latest = latest.max(rows[written - 1].point().timestamp);
+            earliest = earliest.min(bounds.0);
+            latest = latest.max(bounds.1);
         }
         self.bounds.set((earliest, latest));
         // Relaxed: a hint.
         self.next
             .store(points.current.next_address(), Ordering::Relaxed);
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    const LINE: usize = 64;
+
+    #[test]
+    fn what_each_write_changes_is_one_cache_line() {
+        let state = offset_of!(Series, points) + size_of::<Mutex<Points>>() - size_of::<Points>();
+        let current = state + offset_of!(Points, current);
+        assert!(current + MemtableChunk::CHANGED_BYTES <= LINE);
+        assert!(state + offset_of!(Points, write_seqs) + 8 <= LINE);
+        assert!(offset_of!(Series, latest) + 8 <= LINE && offset_of!(Series, next) + 8 <= LINE);
+        // The name follows, in a line of its own.
+        assert_eq!(size_of::<Series>() % LINE, 0);
     }
 }

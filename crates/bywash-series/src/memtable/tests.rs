@@ -136,6 +136,52 @@ fn late_rows_of_any_distance_match_a_sorted_map() {
 }
 
 #[test]
+fn late_runs_over_blocks_and_partitions_match_a_sorted_map() {
+    const WIDTH: i64 = 10 * SECOND;
+    // The last one ends before its width does.
+    for start in [-WIDTH, i64::MAX - WIDTH / 2] {
+        for len in [1, 3, 127, 300] {
+            let memtable = memtable(8 << 20);
+            let mut random = StdRng::seed_from_u64(len as u64);
+            let mut maps: BTreeMap<i64, BTreeMap<i64, f64>> = BTreeMap::new();
+            let (mut bounds, catalog) = ((i64::MAX, i64::MIN), memtable.directory.current());
+            for n in 0..40_i64 {
+                // Of two writers one is ahead; runs descend now and then.
+                let late = n % 2 * random.random_range(0..WIDTH / 4);
+                let first = start + n * WIDTH / 100 - late;
+                let mut rows: Vec<_> = (0..len)
+                    .map(|at| first.saturating_add(at as i64 * WIDTH / 200))
+                    .zip((0..).map(|at| (n * 1000 + at) as f64))
+                    .collect();
+                if n % 5 == 4 {
+                    rows.reverse();
+                }
+                assert_eq!(write(&memtable, 1, &rows), rows.len());
+                for &(timestamp, value) in &rows {
+                    bounds = (bounds.0.min(timestamp), bounds.1.max(timestamp));
+                    let of = maps.entry(memtable.width.partition(timestamp));
+                    of.or_default().insert(timestamp, value);
+                }
+                let expected = maps.iter().map(|(&partition, map)| {
+                    let rows = map.iter().map(|(&timestamp, &value)| (timestamp, value));
+                    (partition, 1, rows.collect())
+                });
+                let expected: Vec<Rows> = expected.collect();
+                assert_eq!(read(&memtable, i64::MIN..=i64::MAX), expected, "{len} {n}");
+                let found = |range| catalog.select(&Selector::all(), &range).1.len();
+                assert_eq!(found(i64::MIN..=bounds.0), 1);
+                assert_eq!(found(bounds.1..=i64::MAX), 1);
+                assert_eq!(found(i64::MIN..=bounds.0 - 1), 0);
+                assert_eq!(
+                    found(bounds.1.saturating_add(1)..=i64::MAX),
+                    usize::from(bounds.1 == i64::MAX)
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_are_grouped_by_partition_and_generation_in_any_order() {
     let memtable = memtable(1 << 20);
     let rows = [
