@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bywash_mem::{BlockKey, BlockOptions, BlockPool, Claim, Frame, Keep, Share};
+use bywash_mem::{BlockKey, BlockOptions, BlockPool, Claim, Frame, Keep, OwnedPin, Share};
 
 use crate::shared::BucketShared;
 use crate::versions::{Version, next_object_id};
@@ -136,26 +136,21 @@ impl WrittenBlocks {
         }
     }
 
-    /// Makes the blocks those of `version`, without a copy, and calls `kept` with each one's key and length. They are left out if
-    /// this has not seen all of its bytes.
+    /// Calls `adopt` with each block in memory and the key that it has as a block of `version`. A block that it does not give that
+    /// key is erased. None is kept if this has not seen all of the version's bytes.
     pub(crate) fn become_blocks_of(
         mut self,
         version: &Version,
-        mut kept: impl FnMut(BlockKey, usize),
+        mut adopt: impl FnMut(OwnedPin, BlockKey),
     ) {
         if version.meta.size != self.length {
             return;
         }
         self.publish_rest();
         for block in &self.blocks {
-            // Evicted since.
-            let Some(pin) = self.pool.peek(self.key(*block)) else {
-                continue;
-            };
-            let key = version.key(*block);
-            // A reader may be loading the block already. What is refused is erased with this.
-            if self.pool.adopt(pin.into_owned(), key).is_ok() {
-                kept(key, version.block_len(*block, self.block_size as u64));
+            // Some were evicted since.
+            if let Some(pin) = self.pool.peek(self.key(*block)) {
+                adopt(pin.into_owned(), version.key(*block));
             }
         }
     }

@@ -219,6 +219,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "demand",
             "resolution",
             // What reads them.
+            "ownership",
             "shared_error",
             "ranged",
             "digest_check",

@@ -10,6 +10,7 @@ use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::ownership;
 use super::plan::{self, Found, ReadaheadContext, start_readahead};
 use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
@@ -266,14 +267,13 @@ impl Body {
         .into())
     }
 
-    /// A block of another node that is here from an earlier read is kept as an own one. `None`: it is to be looked up again.
+    /// A block of another node that is here from an earlier read is kept longer. `None`: it is to be looked up again.
     fn read_again(&self, block: u32, pin: OwnedPin) -> Option<OwnedPin> {
         // A read that continues another may be the first of its part of the block.
         if self.bucket.cluster.is_none() || self.continues || self.is_own_load(block) {
             return Some(pin);
         }
-        let engine = &self.bucket.engine;
-        engine.foreign.read_again(&engine.pool, pin)
+        ownership::read_again(&self.bucket, &self.resolved.version, pin)
     }
 
     fn is_own_load(&self, block: u32) -> bool {

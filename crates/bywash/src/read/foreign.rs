@@ -4,6 +4,8 @@
 //! read again while it is here, or that its owner is asked for often, is *hot*: it is evicted like an own one. A hot block that
 //! becomes the oldest of the eighth is cold again, and leaves unless it is read before the others have passed. So a scan passes
 //! through, and a block that all read is in the memory of each node.
+//!
+//! The owner of a stripe changes with the members; what becomes of blocks that are in memory then, [`super::ownership`] decides.
 
 mod queue;
 
@@ -53,7 +55,7 @@ impl ForeignBlocks {
     /// Adds a block that was published, as the newest one, and makes room for it.
     pub(super) fn add(&self, pool: &BlockPool, key: BlockKey) {
         self.queue.push(pool, key);
-        self.queue.forget_evicted(pool);
+        self.queue.forget_others(pool);
         let max = pool.budget().limit() / MEMORY_DIVISOR;
         for _ in 0..LOOKS {
             if pool.tag_stats(BlockKind::Foreign.tag()).used_bytes <= max {
@@ -62,17 +64,20 @@ impl ForeignBlocks {
             let Some(key) = self.queue.pop() else {
                 return;
             };
-            let Some(pin) = pool.peek(key) else {
+            // It was evicted, or loaded again when its stripe had become this node's.
+            let Some(pin) = pool
+                .peek(key)
+                .filter(|pin| counts_as_foreign(pin.options()))
+            else {
                 continue;
             };
-            let is_cold = pin.options().priority == Priority::Low;
-            let stays = if is_cold {
+            let stays = if is_cold(pin.options()) {
                 // Refused while a reader holds it.
                 pool.take(pin.into_owned()).is_err()
             } else {
                 // A load that has begun meanwhile adds it again.
                 !matches!(
-                    publish_again(pool, pin.into_owned(), options(false)),
+                    publish_again(pool, pin.into_owned(), key, options(false)),
                     Ok(None)
                 )
             };
@@ -82,14 +87,11 @@ impl ForeignBlocks {
         }
     }
 
-    /// A read has found a block that it did not load: a cold one becomes hot. Returns the pin, `None` if the block is to be looked up
+    /// A read has found a cold block that it did not load: it becomes hot. Returns the pin, `None` if the block is to be looked up
     /// again.
-    pub(super) fn read_again(&self, pool: &BlockPool, pin: OwnedPin) -> Option<OwnedPin> {
-        let BlockOptions { tag, priority, .. } = pin.options();
-        if tag != BlockKind::Foreign.tag() || priority != Priority::Low {
-            return Some(pin);
-        }
-        match publish_again(pool, pin, options(true)) {
+    pub(super) fn heat(&self, pool: &BlockPool, pin: OwnedPin) -> Option<OwnedPin> {
+        let key = pin.key();
+        match publish_again(pool, pin, key, options(true)) {
             Ok(pin) => {
                 self.heated.fetch_add(1, Relaxed);
                 if let Some(pin) = &pin {
@@ -99,6 +101,20 @@ impl ForeignBlocks {
                 pin
             }
             // Other readers hold it. A later read finds it alone.
+            Err(pin) => Some(pin),
+        }
+    }
+
+    /// A block that was this node's own, or has another key, becomes a cold one with the key `key`. Returns the pin, `None` if the
+    /// block is to be looked up again.
+    pub(super) fn cool(&self, pool: &BlockPool, pin: OwnedPin, key: BlockKey) -> Option<OwnedPin> {
+        match publish_again(pool, pin, key, options(false)) {
+            Ok(pin) => {
+                if pin.is_some() {
+                    self.add(pool, key);
+                }
+                pin
+            }
             Err(pin) => Some(pin),
         }
     }
@@ -112,16 +128,28 @@ fn options(hot: bool) -> BlockOptions {
     }
 }
 
-/// Gives a block other options, in the frame where it is. Returns its pin, `None` if another load of it has begun meanwhile.
+/// Returns whether a block counts as one of another node's stripes.
+pub(super) fn counts_as_foreign(options: BlockOptions) -> bool {
+    options.tag == BlockKind::Foreign.tag()
+}
+
+/// Returns whether such a block is cold.
+pub(super) fn is_cold(options: BlockOptions) -> bool {
+    counts_as_foreign(options) && options.priority == Priority::Low
+}
+
+/// Gives a block other options or another key, in the frame where it is. Returns its pin, `None` if a load of that key has begun
+/// meanwhile.
 ///
 /// # Errors
 /// The pin, if other readers hold the block.
-fn publish_again(
+pub(super) fn publish_again(
     pool: &BlockPool,
     pin: OwnedPin,
+    key: BlockKey,
     options: BlockOptions,
 ) -> Result<Option<OwnedPin>, OwnedPin> {
-    let (key, length) = (pin.key(), pin.len());
+    let length = pin.len();
     let frame = pool.take(pin).map_err(|refused| refused.pin)?;
     let Claim::Vacant(mut load) = pool.claim(key) else {
         return Ok(None);
@@ -176,7 +204,10 @@ mod tests {
 
     fn read_again(foreign: &ForeignBlocks, pool: &BlockPool, block: u32) {
         let pin = pool.get(key(block)).unwrap().into_owned();
-        let pin = foreign.read_again(pool, pin).unwrap();
+        let pin = match is_cold(pin.options()) {
+            true => foreign.heat(pool, pin).unwrap(),
+            false => pin,
+        };
         assert_eq!(pin[..], vec![block as u8; BLOCK]);
     }
 
@@ -307,5 +338,38 @@ mod tests {
         assert_eq!(foreign.queue.pop(), Some(key(7)));
         read_again(&foreign, &pool, 7);
         assert_eq!(foreign.queue.keys(), [key(7)]);
+    }
+
+    /// Its key is still in the queue when the stripe has become this node's and the block is loaded as an own one.
+    #[test]
+    fn own_block_is_not_taken_for_the_evicted_one_before_it() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        add(&foreign, &pool, 7, 0);
+        pool.erase(key(7));
+        load(&pool, 7, BlockOptions::default());
+        for block in 1000..1000 + 4 * MAX {
+            add(&foreign, &pool, block, 0);
+        }
+        let options = pool.peek(key(7)).map(|pin| pin.options());
+        assert_eq!(options, Some(BlockOptions::default()));
+        assert!(!foreign.queue.keys().contains(&key(7)));
+    }
+
+    #[test]
+    fn own_block_that_becomes_cold_counts_among_the_others_and_leaves_before_own_ones() {
+        let (pool, foreign) = (pool(), ForeignBlocks::default());
+        for block in 0..2 * MAX {
+            load(&pool, block, BlockOptions::default());
+        }
+        for block in 0..2 * MAX {
+            let pin = pool.peek(key(block)).unwrap().into_owned();
+            let pin = foreign.cool(&pool, pin, key(block)).unwrap();
+            assert_eq!(pin[..], vec![block as u8; BLOCK]);
+        }
+        let held = pool.tag_stats(BlockKind::Foreign.tag()).used_blocks;
+        assert!(held <= u64::from(MAX) + 1, "{held} blocks");
+        add(&foreign, &pool, 5000, 0);
+        assert_eq!(resident(&pool, 0..2 * MAX), (MAX - 1) as usize);
+        assert_eq!(pool.tag_stats(BlockKind::Data.tag()).used_blocks, 0);
     }
 }

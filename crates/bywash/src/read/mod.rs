@@ -34,6 +34,7 @@ mod hedge;
 mod hedged_fetch;
 mod latencies;
 mod loans;
+mod ownership;
 mod peer_fetch;
 mod pieces;
 mod plan;

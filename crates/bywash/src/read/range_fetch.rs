@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fetch::{End, Sink, fetch};
+use super::ownership::is_foreign;
 use super::peer_fetch::{NotedRate, Places};
 use super::ranged;
 use super::shared_error::load_error;
@@ -247,16 +248,6 @@ pub(super) fn publish(
         disk.keep(stored, key, version.block_len(key.block, bucket.block_size));
     }
     Ok(())
-}
-
-/// Returns whether another node of the cluster owns a block. Here it is one of the [`super::foreign`], and does not go to the disk
-/// tier: the nodes' memories and disks together hold more than one of them.
-pub(super) fn is_foreign(bucket: &BucketShared, version: &Version, block: u32) -> bool {
-    bucket.cluster.as_ref().is_some_and(|cluster| {
-        let at = u64::from(block) * bucket.block_size;
-        let path = &version.meta.location;
-        version.strong_etag().is_some() && !cluster.peers.is_own(&bucket.name, path, at)
-    })
 }
 
 /// Splits loads, in order, into runs of neighbouring blocks.

@@ -12,6 +12,7 @@ use object_store::{Attributes, ObjectMeta};
 
 use super::digest_check::is_requested;
 use super::loans::Loan;
+use super::ownership;
 use crate::shared::BucketShared;
 use crate::verify::Verify;
 use crate::versions::Version;
@@ -105,8 +106,7 @@ impl ResidentObject {
         let loan = bucket.engine.loans.lend(version.block_len(block, size))?;
         let mut pin = bucket.engine.pool.get(version.key(block))?.into_owned();
         if bucket.cluster.is_some() {
-            let engine = &bucket.engine;
-            pin = engine.foreign.read_again(&engine.pool, pin)?;
+            pin = ownership::read_again(bucket, version, pin)?;
         }
         // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
         if self.is_to_be_compared(&range) {

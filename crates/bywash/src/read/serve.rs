@@ -16,6 +16,7 @@ use futures::{StreamExt, stream};
 use object_store::{Error, ObjectMeta, Result};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::ownership;
 use super::plan::{self, Found};
 use super::range_fetch::RangeFetch;
 use super::shared_error::from_load_error;
@@ -153,6 +154,10 @@ impl Served {
                 false,
             ) {
                 Found::Resident(pin) => {
+                    let found = ownership::asked_for(&self.bucket, &self.version, pin, self.peek);
+                    let Some(pin) = found else {
+                        continue;
+                    };
                     let bytes = part(pin, offset..offset + wanted);
                     return Ok(Some(self.sent(bytes)));
                 }

@@ -7,6 +7,7 @@ use bywash_mem::{Load, Share};
 use object_store::PutPayload;
 use object_store::path::Path;
 
+use super::ownership::is_foreign;
 use super::plan;
 use super::range_fetch::publish;
 use super::resolve::head_once;
@@ -37,7 +38,8 @@ async fn written_version(
     (same && version.meta.size == length && version.cacheable()).then_some(version)
 }
 
-/// Makes the blocks of an upload of `length` bytes those of the version that it made.
+/// Makes the blocks of an upload of `length` bytes those of the version that it made: in a cluster as far as other nodes own them as cold
+/// ones.
 pub(crate) async fn keep_upload(
     bucket: &Arc<BucketShared>,
     path: &Path,
@@ -49,9 +51,15 @@ pub(crate) async fn keep_upload(
         return;
     };
     let disk = bucket.disk_version(&version);
-    blocks.become_blocks_of(&version, |key, length| {
-        if let Some((disk, stored)) = &disk {
-            disk.keep(stored, key, length);
+    let engine = &bucket.engine;
+    // A reader may be loading a block already. Then it is not given the key.
+    blocks.become_blocks_of(&version, |pin, key| {
+        if is_foreign(bucket, &version, key.block) {
+            drop(engine.foreign.cool(&engine.pool, pin, key));
+        } else if engine.pool.adopt(pin, key).is_ok()
+            && let Some((disk, stored)) = &disk
+        {
+            disk.keep(stored, key, version.block_len(key.block, bucket.block_size));
         }
     });
 }

@@ -19,7 +19,7 @@ use crate::disk::DiskVersion;
 use crate::error::EngineError;
 use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
-use crate::read::range_fetch::is_foreign;
+use crate::read::ownership::is_foreign;
 use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
 use crate::shared::BucketShared;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bywash_mem::{BlockKey, BlockPool, Reservation, Share};
 use parking_lot::Mutex;
 
+use super::counts_as_foreign;
 use crate::block_kind::BlockKind;
 
 /// Keys of evicted blocks that may be in the queue, beside as many as there are blocks in memory.
@@ -104,11 +105,12 @@ impl ForeignQueue {
         state.remove(place)
     }
 
-    /// Forgets evicted ones of a few keys, if there are too many. The others stay where they are.
+    /// Forgets those of a few keys of which the block was evicted or has become an own one, if there are too many. The others stay
+    /// where they are.
     ///
     /// It continues where it ended, and begins anew after the last key. Most keys go in one round, which takes far fewer new blocks
     /// than there are keys.
-    pub(super) fn forget_evicted(&self, pool: &BlockPool) {
+    pub(super) fn forget_others(&self, pool: &BlockPool) {
         let held = pool.tag_stats(BlockKind::Foreign.tag()).used_blocks;
         let mut state = self.state.lock();
         if state.order.len() as u64 <= 2 * held + STALE_KEYS {
@@ -122,7 +124,10 @@ impl ForeignQueue {
             };
             state.looked_at = place + 1;
             // A block that is published now is added after that.
-            if !pool.contains(key) {
+            if pool
+                .peek(key)
+                .is_none_or(|pin| !counts_as_foreign(pin.options()))
+            {
                 state.remove(place);
             }
         }

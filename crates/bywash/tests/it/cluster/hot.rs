@@ -1,10 +1,11 @@
 //! Which blocks stay at which node: cold ones at their owner, hot ones at each.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bywash::cluster::PeerRead;
-use bywash::{Consistency, EngineBuilder};
+use bywash::{Consistency, EngineBuilder, UploadOptions, WriteCache};
 use bywash_support::pattern;
 use futures::TryStreamExt;
 use object_store::path::Path;
@@ -33,9 +34,14 @@ fn stripe(number: u64) -> Range<u64> {
     number * STRIPE..(number + 1) * STRIPE
 }
 
-/// Returns the bytes of blocks of other nodes' stripes that a node has in memory.
+/// Returns the bytes of blocks of a kind that a node has in memory.
+fn held(nodes: &Nodes, node: usize, kind: &str) -> u64 {
+    nodes.engines[node].stats().memory.kinds[kind].bytes
+}
+
+/// Of blocks of other nodes' stripes.
 fn foreign(nodes: &Nodes, node: usize) -> u64 {
-    nodes.engines[node].stats().memory.kinds["foreign"].bytes
+    held(nodes, node, "foreign")
 }
 
 async fn wanted(nodes: &Nodes, path: &Path, range: Range<u64>) -> PeerRead {
@@ -153,4 +159,76 @@ async fn block_that_its_owner_is_often_asked_for_is_kept_at_once() {
             "{requests} requests before"
         );
     }
+}
+
+/// An upload's blocks come into memory at the node that takes it, whichever nodes own them.
+#[tokio::test]
+async fn uploads_keep_blocks_of_other_nodes_stripes_within_an_eighth() {
+    // Of an upload: a quarter of the memory, one half of it the other node's.
+    const STRIPES: u64 = MEMORY as u64 / 4 / STRIPE;
+    let owner = |_: usize, stripe: u64| (stripe % 2) as usize;
+    let nodes = Nodes::with(2, owner, Consistency::default(), |builder| {
+        let builder = builder.write_cache(WriteCache::OnWrite);
+        builder.memory(MEMORY as u64)
+    });
+    let (first, second) = (Path::from("first"), Path::from("second"));
+    for path in [&first, &second] {
+        let data = pattern(1, (STRIPES * STRIPE) as usize);
+        let upload = nodes.buckets[0].upload(path, UploadOptions::default());
+        let mut upload = upload.await.unwrap();
+        upload.write(data).await.unwrap();
+        upload.finish().await.unwrap();
+    }
+    assert_eq!(held(&nodes, 0, "data"), STRIPES * STRIPE);
+    assert_eq!(foreign(&nodes, 0), FOREIGN);
+    for number in 0..STRIPES {
+        assert!(is_here(&nodes, 0, &second, stripe(number)).await);
+        let own = number % 2 == 0;
+        assert_eq!(is_here(&nodes, 0, &first, stripe(number)).await, own);
+    }
+}
+
+/// The node that owns all stripes.
+static OWNER: AtomicUsize = AtomicUsize::new(1);
+
+#[tokio::test]
+async fn block_changes_between_own_and_other_nodes_ones_with_the_owner_of_its_stripe() {
+    const STRIPES: u64 = 4;
+    const ALL: u64 = STRIPES * STRIPE;
+    let nodes = nodes(2, |_, _| OWNER.load(SeqCst));
+    let path = Path::from("a");
+    nodes.store(&path, pattern(1, ALL as usize)).await;
+    let read_all = async || {
+        for number in 0..STRIPES {
+            // No read continues another: that would not be taken for a second one of its blocks.
+            let Range { start, end } = stripe(number);
+            read(&nodes, 0, &path, start + 1..end).await.unwrap();
+        }
+    };
+    let asked_for_all = async |peek: bool| {
+        for number in 0..STRIPES {
+            let wanted = wanted(&nodes, &path, stripe(number)).await;
+            let served = nodes.buckets[0].serve_peer(&wanted, peek).unwrap();
+            served.bytes.try_collect::<Vec<_>>().await.unwrap();
+        }
+    };
+    let kinds = || (held(&nodes, 0, "data"), foreign(&nodes, 0));
+    read_all().await;
+    assert_eq!(kinds(), (0, ALL));
+    // The other node leaves.
+    OWNER.store(0, SeqCst);
+    read_all().await;
+    assert_eq!(kinds(), (ALL, 0));
+    // It joins: a read by a client moves nothing, for it may be the only copy.
+    OWNER.store(1, SeqCst);
+    read_all().await;
+    asked_for_all(false).await;
+    assert_eq!(kinds(), (ALL, 0));
+    asked_for_all(true).await;
+    assert_eq!(kinds(), (0, ALL));
+    // It leaves again, and a third node asks the owner.
+    OWNER.store(0, SeqCst);
+    asked_for_all(false).await;
+    assert_eq!(kinds(), (ALL, 0));
+    assert_eq!(nodes.stats(0).origin_bytes, 0);
 }
