@@ -24,7 +24,7 @@ use bywash::origin::ReadOnly;
 use bywash::{
     BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
 };
-use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS};
+use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, PortSettings};
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
@@ -420,9 +420,12 @@ fn s3_config(
 fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
     // The memory of these is charged, that of their sockets in the kernel is not.
-    let peers = match settings.cluster {
-        Some(_) => (MAX_PEER_CONNECTIONS + MAX_HANDSHAKES) as u64,
-        None => 0,
+    let (peers, unused) = match settings.cluster {
+        Some(_) => (
+            (MAX_PEER_CONNECTIONS + MAX_HANDSHAKES) as u64,
+            PortSettings::for_memory(memory).unused_bytes(),
+        ),
+        None => (0, 0),
     };
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS + disk_threads) as u64;
@@ -432,6 +435,7 @@ fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
         connections = clients + peers,
         resident_bytes = max_resident_bytes(memory, threads, clients),
         socket_bytes = max_socket_bytes(clients + peers),
+        unused_connection_bytes_per_node = unused,
         "max memory, without cached pages of files"
     );
 }

@@ -4,10 +4,24 @@
 pub const MAX_PEER_CONNECTIONS: usize = 1024;
 /// TLS handshakes at once, with enough memory. The oldest one is ended for a new one; a member needs its place for a few milliseconds.
 pub const MAX_HANDSHAKES: usize = 256;
-/// Least number of handshakes at once, with little memory.
-pub(crate) const MIN_HANDSHAKES: usize = 8;
-/// Handshakes take at most the memory divided by this. All of it is charged at the start: whatever connects may begin one.
+/// Least number of handshakes at once, with little memory: as many as one node begins at once with its writes. Fewer, and its newer
+/// connections would end its older ones.
+pub(crate) const MIN_HANDSHAKES: usize = 64;
+/// Handshakes take at most the memory divided by this, or what the least number needs. All of it is charged at the start: whatever connects may begin one.
 pub(crate) const MAX_HANDSHAKES_MEMORY_DIVISOR: u64 = 32;
+/// Calls at other nodes have at most the memory divided by this for themselves, charged at the start: reads of blocks take the rest of their
+/// part, and must not keep a write from its end.
+pub(crate) const MAX_CALLS_MEMORY_DIVISOR: u64 = 32;
+/// Least memory of calls for themselves, in bytes: half of it has room for the longest message.
+pub(crate) const MIN_CALLS_BYTES: u64 = 3 << 20;
+/// Most memory of calls for themselves, in bytes: 256 short ones.
+pub(crate) const MAX_CALLS_BYTES: u64 = 32 << 20;
+/// Unused connections that a client keeps for each node, with enough memory.
+pub(crate) const MAX_POOL_CONNECTIONS: usize = 16;
+/// Least number of them, with little memory.
+pub(crate) const MIN_POOL_CONNECTIONS: usize = 2;
+/// Memory for each of them, in bytes: they are not charged, and those for one node take at most the memory divided by 128.
+pub(crate) const POOL_CONNECTION_MEMORY: u64 = 128 * PEER_CONNECTION_BYTES;
 /// Memory of a connection in bytes, of its handshake, and of a call by one: buffers of TLS and of HTTP, the task, and a short message.
 pub(crate) const PEER_CONNECTION_BYTES: u64 = 128 << 10;
 /// Connections of other nodes and their messages take at most the memory divided by this, and so do calls and reads at other nodes.

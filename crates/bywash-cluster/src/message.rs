@@ -141,6 +141,12 @@ pub enum PeerRequest {
 }
 
 impl PeerRequest {
+    /// Returns whether its response may wait for the origin.
+    #[must_use]
+    pub fn waits_for_origin(&self) -> bool {
+        matches!(self, Self::Open { .. })
+    }
+
     /// Returns whether it may be one of several in a message. One that waits for the origin may not: the others would wait with it.
     #[must_use]
     pub fn is_batched(&self) -> bool {
@@ -219,7 +225,8 @@ pub enum Event<V> {
     Request(NodeId, CallId, PeerRequest),
     /// Response to a request of this node; `None` if it failed or reached its limit.
     Response(CallId, Option<PeerResponse<V>>),
-    /// Response to a further request of the same message, of which one was reported: the message is one success or failure of the node.
+    /// Response to a request that is no success or failure of its node: a further one of a message, of which one was reported, or one that
+    /// was refused for lack of memory, here or there.
     Further(CallId, Option<PeerResponse<V>>),
     /// There was no frame for [`crate::Timing::patience`]. The request continues.
     Silent(CallId),

@@ -132,13 +132,13 @@ impl ClusterParts {
 
     /// Charges the memory of the node's tables and of its port, and serves other nodes until the process ends.
     pub(super) fn serve(self, engine: &Engine) -> Result<RunningNode, Failure> {
-        let bytes = self.tables + self.port.handshake_bytes();
+        let bytes = self.tables + self.port.reserved_bytes();
         let charge = engine.try_reserve(Share::Download, bytes).ok_or_else(|| {
             Failure::usage(format!(
                 "--memory: a node of a cluster needs {bytes} bytes for its tables and its port, which are not free; give it more"
             ))
         })?;
-        let memory = PeerMemory::new(engine);
+        let memory = PeerMemory::new(engine, &self.port);
         self.client.set_memory(&memory);
         let service = Arc::new(self.node.clone());
         let port = PeerPort::new(self.identity, &self.keys, service, &memory, self.port);
@@ -176,7 +176,7 @@ pub(super) struct RunningNode {
     token_keys: GcsTokenKeys,
     stop: watch::Sender<bool>,
     serving: JoinHandle<usize>,
-    /// Charge of its tables and of handshakes at its port.
+    /// Charge of its tables, of handshakes at its port, and of calls at others.
     _charge: Reservation,
 }
 

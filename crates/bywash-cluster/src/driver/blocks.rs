@@ -147,11 +147,12 @@ impl Peers for ClusterNode {
             .transport
             .read(&to, &wanted, false, timing.patience)
             .await;
-        let responded = !matches!(found, Err(PeerError::Unreachable | PeerError::Foreign));
-        self.core
-            .suspects
-            .lock()
-            .note(node, responded, boottime(), timing);
+        // It may be this node that has no memory for the read: neither a response of the other one nor its silence.
+        if !matches!(found, Err(PeerError::Busy)) {
+            let responded = !matches!(found, Err(PeerError::Unreachable | PeerError::Foreign));
+            let mut suspects = self.core.suspects.lock();
+            suspects.note(node, responded, boottime(), timing);
+        }
         match found {
             Ok(found) => {
                 self.core.counters.peer_hits.add();

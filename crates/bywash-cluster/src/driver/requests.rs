@@ -14,15 +14,17 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::clock::boottime;
 use super::core::Core;
 use crate::etcd::EtcdError;
+use crate::limits::MIN_HANDSHAKES;
 use crate::message::{CallId, EtcdReply, EtcdRequest, Event, PeerRequest, PeerResponse};
 use crate::names::{Boot, NodeId};
+use crate::transport::PeerError;
 
 /// Transactions of single shards at once, after a batch was refused.
 const SINGLES_AT_ONCE: usize = 8;
 /// Pause of a registration while another process has this node's identity.
 const DOUBLE_PAUSE: Duration = Duration::from_secs(1);
 /// Messages with begins and ends of writes that one node is sent at once: each in progress has a connection of its own.
-const WRITES_AT_ONCE: usize = 64;
+const WRITES_AT_ONCE: usize = MIN_HANDSHAKES;
 
 /// Places of messages with begins and ends of writes, by the node that they are sent to. A node that does not respond takes none from another.
 #[derive(Debug, Default)]
@@ -159,8 +161,7 @@ impl Core {
         let Some(address) = address else {
             return self.handle_all(no_response());
         };
-        let is_open = |request: &PeerRequest| matches!(request, PeerRequest::Open { .. });
-        let mut waits = requests.iter().any(is_open);
+        let mut waits = requests.iter().any(PeerRequest::waits_for_origin);
         let frames = Notify::new();
         let alive = || frames.notify_one();
         let of_write = |request: &PeerRequest| {
@@ -176,7 +177,7 @@ impl Core {
         let response = loop {
             tokio::select! {
                 biased;
-                response = &mut response => break response.map_err(|error| self.counters.failed(error)).ok(),
+                response = &mut response => break Some(response),
                 () = &mut limit => break None,
                 () = frames.notified(), if waits => {}
                 () = tokio::time::sleep(patience), if waits => {
@@ -186,8 +187,17 @@ impl Core {
             }
         };
         match response {
+            // It may be this node that has no memory for the message: neither a response of the other one nor its silence.
+            Some(Err(PeerError::Busy)) => {
+                self.counters.failed(PeerError::Busy);
+                self.handle_all(calls.iter().map(|call| Event::Further(*call, None)));
+            }
+            Some(Err(error)) => {
+                self.counters.failed(error);
+                self.handle_all(no_response());
+            }
             None => self.handle_all(no_response()),
-            Some(responses) => {
+            Some(Ok(responses)) => {
                 let responses = responses.into_iter().map(Some);
                 self.handle_all(of_message(calls.iter().copied().zip(responses)));
             }

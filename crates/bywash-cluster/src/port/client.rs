@@ -27,8 +27,6 @@ use crate::message::{PeerRequest, PeerResponse};
 use crate::names::Boot;
 use crate::transport::{PeerAddress, PeerError, PeerTransport};
 
-/// Unused connections that are kept for each node.
-const IDLE_CONNECTIONS: usize = 16;
 /// Limit of the last bytes' wait for the end of their response.
 const END_PATIENCE: Duration = Duration::from_millis(5);
 
@@ -75,7 +73,7 @@ impl PeerClient {
             .tcp_nodelay(true)
             .connect_timeout(settings.connect)
             .pool_idle_timeout(settings.pool)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .pool_max_idle_per_host(settings.pool_connections)
             .build()
             .map_err(|error| KeyError::Unusable(error.to_string()))?;
         Ok(Self {
@@ -141,6 +139,7 @@ impl PeerClient {
             counters: Arc::clone(&self.counters),
             _charge: charge,
             memory: None,
+            waits: false,
             further: None,
         })
     }
@@ -174,6 +173,8 @@ struct Frames {
     _charge: Option<ByteCharge>,
     /// Where a longer response is charged.
     memory: Option<RequestedMemory>,
+    /// The response waits for an origin.
+    waits: bool,
     further: Option<ByteCharge>,
 }
 
@@ -218,7 +219,7 @@ impl Frames {
                 return Ok(frame);
             }
             if let (Some(memory), None) = (&self.memory, &self.further) {
-                self.further = memory.response(self.reader.announced())?;
+                self.further = memory.response(self.reader.announced(), self.waits)?;
             }
             match self.response.chunk().await? {
                 Some(bytes) => self.reader.feed(bytes),
@@ -250,10 +251,12 @@ impl PeerTransport for PeerClient {
         alive: &(dyn Fn() + Send + Sync),
     ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError> {
         let failed = |error: StreamError| error.of_call();
-        let charge = self.charge(|memory| memory.call(wire::max_len(&requests)))?;
+        let waits = requests.iter().any(PeerRequest::waits_for_origin);
+        let charge = self.charge(|memory| memory.call(wire::max_len(&requests), waits))?;
         let body = wire::encode_requests(&requests).map_err(|_| PeerError::Unreachable)?;
         let mut frames = self.send(to, CALL, body, charge).await?;
         frames.memory = self.memory.get().cloned();
+        frames.waits = waits;
         loop {
             match frames.next().await.map_err(failed)? {
                 Frame::Alive => alive(),

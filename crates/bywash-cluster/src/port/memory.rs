@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bywash::{ByteCharge, ByteLimit, Engine};
 
+use super::settings::PortSettings;
 use crate::limits::{
     CALL_FACTOR, MAX_FREE_CALL_BYTES, MAX_FREE_RESPONSE_BYTES, MAX_PEERS_MEMORY_DIVISOR,
     PEER_CONNECTION_BYTES, PEER_READ_BYTES,
@@ -23,9 +24,14 @@ pub struct PeerMemory {
 #[derive(Debug, Clone)]
 pub(super) struct ServedMemory(Arc<ByteLimit>);
 
-/// Memory of what this node requests of others.
+/// Memory of what this node requests of others. Reads and calls share a part of the memory. Calls have some for themselves beside it, when
+/// reads have taken all: one half for those that wait for an origin, and one for the others.
 #[derive(Debug, Clone)]
-pub(super) struct RequestedMemory(Arc<ByteLimit>);
+pub(super) struct RequestedMemory {
+    shared: Arc<ByteLimit>,
+    waiting: Arc<ByteLimit>,
+    prompt: Arc<ByteLimit>,
+}
 
 /// There is no memory for it now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,13 +39,17 @@ pub(super) struct RequestedMemory(Arc<ByteLimit>);
 pub(super) struct NoMemory;
 
 impl PeerMemory {
-    /// The part that other nodes have of the memory of `engine`.
+    /// The part that other nodes have of the memory of `engine`. The caller has charged [`PortSettings::reserved_bytes`].
     #[must_use]
-    pub fn new(engine: &Engine) -> Self {
+    pub fn new(engine: &Engine, settings: &PortSettings) -> Self {
         let limit = engine.budget().limit() / MAX_PEERS_MEMORY_DIVISOR;
         Self {
             served: ServedMemory(ByteLimit::new(engine.clone(), limit)),
-            requested: RequestedMemory(ByteLimit::new(engine.clone(), limit)),
+            requested: RequestedMemory {
+                shared: ByteLimit::new(engine.clone(), limit),
+                waiting: ByteLimit::charged(settings.calls_bytes / 2),
+                prompt: ByteLimit::charged(settings.calls_bytes / 2),
+            },
         }
     }
 }
@@ -61,27 +71,36 @@ impl ServedMemory {
 }
 
 impl RequestedMemory {
-    /// Charges a call with a message of at most so many bytes.
-    pub(super) fn call(&self, bytes: usize) -> Result<ByteCharge, NoMemory> {
+    /// Charges a call with a message of at most so many bytes. `waits`: its response waits for an origin.
+    pub(super) fn call(&self, bytes: usize, waits: bool) -> Result<ByteCharge, NoMemory> {
         let message = match bytes {
             0..=MAX_FREE_CALL_BYTES => 0,
             bytes => CALL_FACTOR.saturating_mul(bytes as u64),
         };
-        let charge = self.0.try_charge(PEER_CONNECTION_BYTES + message);
-        charge.ok_or(NoMemory)
+        self.charge(PEER_CONNECTION_BYTES + message, waits)
+    }
+
+    fn charge(&self, bytes: u64, waits: bool) -> Result<ByteCharge, NoMemory> {
+        let own = if waits { &self.waiting } else { &self.prompt };
+        let charge = self.shared.try_charge(bytes);
+        charge.or_else(|| own.try_charge(bytes)).ok_or(NoMemory)
     }
 
     /// Charges what a response of so many bytes needs beside its call.
-    pub(super) fn response(&self, bytes: usize) -> Result<Option<ByteCharge>, NoMemory> {
+    pub(super) fn response(
+        &self,
+        bytes: usize,
+        waits: bool,
+    ) -> Result<Option<ByteCharge>, NoMemory> {
         if bytes <= MAX_FREE_RESPONSE_BYTES {
             return Ok(None);
         }
-        let charge = self.0.try_charge(CALL_FACTOR.saturating_mul(bytes as u64));
-        charge.map(Some).ok_or(NoMemory)
+        self.charge(CALL_FACTOR.saturating_mul(bytes as u64), waits)
+            .map(Some)
     }
 
     /// Charges a read of blocks.
     pub(super) fn read(&self) -> Result<ByteCharge, NoMemory> {
-        self.0.try_charge(PEER_READ_BYTES).ok_or(NoMemory)
+        self.shared.try_charge(PEER_READ_BYTES).ok_or(NoMemory)
     }
 }

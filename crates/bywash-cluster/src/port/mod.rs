@@ -14,6 +14,7 @@ mod client;
 mod frame;
 mod handler;
 mod identity;
+mod idle;
 mod key;
 mod memory;
 mod server;

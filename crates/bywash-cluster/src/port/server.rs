@@ -1,23 +1,28 @@
 //! Accepts connections of other nodes.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash::ByteCharge;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::handler::Handler;
+use super::handler::{Handler, PortBody};
 use super::identity::PeerIdentity;
+use super::idle::{Connected, IdleConnections, InProgress};
 use super::key::{ClusterKeys, KeyError};
 use super::memory::PeerMemory;
 use super::settings::PortSettings;
@@ -30,12 +35,17 @@ use crate::transport::PeerService;
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Headers of one request; there are fewer than ten.
 const HEADERS: usize = 32;
+/// Limit of the wait for the end of an idle connection.
+const CLOSE: Duration = Duration::from_secs(1);
+/// Idle connections that are ended for one new one: another may take the room of the first.
+const CLOSED_FOR_ONE: usize = 4;
 
 /// The server for other nodes.
 pub struct PeerPort {
     handler: Arc<Handler>,
     tls: TlsAcceptor,
     connections: Arc<Semaphore>,
+    idle: Arc<IdleConnections>,
     handshakes: Handshakes,
 }
 
@@ -97,7 +107,7 @@ impl Handshakes {
 }
 
 impl PeerPort {
-    /// A server that hands requests for `identity` to `service`. The caller has charged [`PortSettings::handshake_bytes`]; all else is
+    /// A server that hands requests for `identity` to `service`. The caller has charged [`PortSettings::reserved_bytes`]; all else is
     /// charged to `memory`.
     ///
     /// # Errors
@@ -112,6 +122,7 @@ impl PeerPort {
         Ok(Self {
             tls: TlsAcceptor::from(server_config(keys)?),
             connections: Arc::new(Semaphore::new(settings.connections)),
+            idle: Arc::default(),
             handshakes: Handshakes::new(settings.handshakes),
             handler: Arc::new(Handler {
                 identity,
@@ -130,7 +141,7 @@ impl PeerPort {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send,
     ) -> usize {
-        let graceful = GracefulShutdown::new();
+        let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
@@ -144,19 +155,17 @@ impl PeerPort {
                 handler: Arc::clone(&self.handler),
                 tls: self.tls.clone(),
                 connections: Arc::clone(&self.connections),
+                idle: Arc::clone(&self.idle),
             };
-            connections.spawn(connection.run(socket, place, graceful.watcher()));
+            connections.spawn(connection.run(socket, place, stopping.clone()));
         }
         drop(listener);
         // Handshakes end with their senders.
         drop(self.handshakes);
-        let drained = timeout(self.handler.settings.drain, graceful.shutdown()).await;
-        while connections.try_join_next().is_some() {}
-        let cut = if drained.is_ok() {
-            0
-        } else {
-            connections.len()
-        };
+        stop.send_replace(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        let _ = timeout(self.handler.settings.drain, drained).await;
+        let cut = connections.len();
         connections.shutdown().await;
         cut
     }
@@ -184,10 +193,25 @@ struct Connection {
     handler: Arc<Handler>,
     tls: TlsAcceptor,
     connections: Arc<Semaphore>,
+    idle: Arc<IdleConnections>,
 }
 
 impl Connection {
-    async fn run(self, socket: TcpStream, place: Place, watcher: Watcher) {
+    /// Returns the place and the charge of a connection, if necessary those of the one that has been idle longest: the node that has it
+    /// needs it less, or has lost its power.
+    async fn room(&self) -> Option<(OwnedSemaphorePermit, ByteCharge)> {
+        for _ in 0..CLOSED_FOR_ONE {
+            let admitted = Arc::clone(&self.connections).try_acquire_owned();
+            let charged = self.handler.memory.connection();
+            if let (Ok(place), Ok(charge)) = (admitted, charged) {
+                return Some((place, charge));
+            }
+            let _ = timeout(CLOSE, self.idle.close_longest()?).await;
+        }
+        None
+    }
+
+    async fn run(self, socket: TcpStream, place: Place, mut stopping: watch::Receiver<bool>) {
         // Otherwise the last segment of a response waits for an acknowledgement.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
@@ -205,22 +229,53 @@ impl Connection {
             Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake of a node failed"),
             Err(_) => return tracing::debug!("TLS handshake of a node took too long"),
         };
-        let admitted = self.connections.try_acquire_owned();
-        let charged = self.handler.memory.connection();
-        let (Ok(_place), Ok(_charge)) = (admitted, charged) else {
+        let connected = Connected::new(&self.idle);
+        // Dropped after the room.
+        let _closing = connected.closing();
+        let Some(_room) = self.room().await else {
             return tracing::debug!(
                 "a connection beyond the limit of the port for nodes, or without memory, is closed"
             );
         };
+        connected.admit();
         // Not before the charge of the connection, which takes over what the handshake had.
         drop(_permit);
         let handler = self.handler;
-        let service = service_fn(move |request| Arc::clone(&handler).handle(request));
+        let requests = Arc::clone(&connected);
+        let service = service_fn(move |request| {
+            let in_progress = requests.begin();
+            let response = Arc::clone(&handler).handle(request);
+            async move { Ok::<_, Infallible>(held(response.await?, in_progress)) }
+        });
         let connection = http(settings.idle).serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
+        let mut connection = pin!(connection);
+        let stopped = async { drop(stopping.wait_for(|stops| *stops).await) };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = async { tokio::select! { () = stopped => {}, () = connected.to_close() => {} } } => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "connection of a node ended");
         }
     }
+}
+
+/// Returns a response whose request is in progress until the body ends.
+fn held(response: Response<PortBody>, in_progress: InProgress) -> Response<PortBody> {
+    if response.status() != StatusCode::OK {
+        // It has a length and is short.
+        return response;
+    }
+    response.map(|body| {
+        let frames = body.map_frame(move |frame| {
+            let _ = &in_progress;
+            frame
+        });
+        frames.boxed_unsync()
+    })
 }
 
 fn http(idle: Duration) -> http1::Builder {

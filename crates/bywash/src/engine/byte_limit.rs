@@ -7,19 +7,20 @@ use bywash_mem::{Reservation, Share};
 
 use super::Engine;
 
-/// Limit of one kind of memory, all of which is charged to the engine's budget.
+/// Limit of one kind of memory, which is charged to the engine's budget.
 #[derive(Debug)]
 pub struct ByteLimit {
     used: AtomicU64,
     limit: u64,
-    engine: Engine,
+    /// Where each charge is charged too; `None` if the limit is charged there already.
+    engine: Option<Engine>,
 }
 
 /// A charge under a [`ByteLimit`]. Released when dropped.
 #[derive(Debug)]
 #[must_use = "dropping it releases the memory"]
 pub struct ByteCharge {
-    _reservation: Reservation,
+    _reservation: Option<Reservation>,
     _counted: Counted,
 }
 
@@ -44,25 +45,39 @@ impl ByteLimit {
         Arc::new(Self {
             used: AtomicU64::new(0),
             limit,
-            engine,
+            engine: Some(engine),
+        })
+    }
+
+    /// A limit of `limit` bytes, all of which the caller has charged for as long as it lasts: nothing else can take them.
+    #[must_use]
+    pub fn charged(limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            used: AtomicU64::new(0),
+            limit,
+            engine: None,
         })
     }
 
     /// Charges `bytes` if they fit the limit and the budget, in which blocks are evicted for them. Never waits.
     #[must_use]
     pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Option<ByteCharge> {
+        // What does not fit is not counted for a moment either: a smaller charge beside it may fit.
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
         // Relaxed: only a count; it publishes nothing.
-        let before = self.used.fetch_add(bytes, Relaxed);
+        self.used.fetch_update(Relaxed, Relaxed, fits).ok()?;
         let counted = Counted {
             of: Arc::clone(self),
             bytes,
         };
-        if before.saturating_add(bytes) > self.limit {
-            return None;
-        }
-        let charge = |share| self.engine.try_reserve(share, bytes);
         // Waiters for memory of one share do not block these bytes, which may use the other.
-        let reservation = charge(Share::Download).or_else(|| charge(Share::Upload))?;
+        let reservation = match &self.engine {
+            None => None,
+            Some(engine) => {
+                let charge = |share| engine.try_reserve(share, bytes);
+                Some(charge(Share::Download).or_else(|| charge(Share::Upload))?)
+            }
+        };
         Some(ByteCharge {
             _reservation: reservation,
             _counted: counted,
@@ -95,5 +110,32 @@ mod tests {
         assert!(limit.try_charge(step).is_none());
         held.pop();
         assert!(limit.try_charge(step).is_some());
+    }
+
+    #[test]
+    fn bytes_that_are_charged_at_the_start_need_none_of_the_budget() {
+        let limit = ByteLimit::charged(1 << 10);
+        let first = limit.try_charge(1 << 10).unwrap();
+        assert!(limit.try_charge(1).is_none());
+        drop(first);
+        assert!(limit.try_charge(u64::MAX).is_none());
+        assert!(limit.try_charge(1 << 10).is_some());
+    }
+
+    #[test]
+    fn charge_that_does_not_fit_refuses_no_other_that_does() {
+        let limit = ByteLimit::charged(1 << 10);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (large, stop) = (&limit, &stop);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    assert!(large.try_charge((1 << 10) + 1).is_none());
+                }
+            });
+            let fits = (0..100_000).all(|_| limit.try_charge(1).is_some());
+            stop.store(true, Relaxed);
+            assert!(fits);
+        });
     }
 }

@@ -152,6 +152,8 @@ fn number(version: &CurrentVersion) -> u64 {
 struct Network {
     nodes: Mutex<HashMap<String, ClusterNode>>,
     silent: Mutex<HashSet<String>>,
+    /// Those to which no message is sent for lack of memory.
+    busy: Mutex<HashSet<String>>,
     /// No frame states that a node is alive.
     mute: AtomicBool,
     /// Messages of begins and ends of writes by their recipient: in progress, and the most that were.
@@ -188,6 +190,9 @@ impl Link {
         self.network.dialled.lock().unwrap().push(address);
         if self.network.silent.lock().unwrap().contains(&to.address) {
             std::future::pending::<()>().await;
+        }
+        if self.network.busy.lock().unwrap().contains(&to.address) {
+            return Err(PeerError::Busy);
         }
         let node = self.network.nodes.lock().unwrap().get(&to.address).cloned();
         let node = node.ok_or(PeerError::Unreachable)?;

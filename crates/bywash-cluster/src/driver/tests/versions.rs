@@ -350,6 +350,30 @@ async fn readers_of_a_holder_that_is_killed_or_silent_ask_the_origin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_for_which_there_was_no_memory_is_not_suspected() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    let [reader, holder] = &nodes[..] else {
+        unreachable!();
+    };
+    let path = holder.held();
+    world.origin.set(&path, 1);
+    let address = holder.address.clone();
+    world.network.busy.lock().unwrap().insert(address.clone());
+    for _ in 0..2 * timing().suspect_after {
+        assert_eq!(reader.read(&path).await, 1);
+    }
+    assert_eq!(
+        reader.count("fallback_busy"),
+        2 * u64::from(timing().suspect_after)
+    );
+    world.network.busy.lock().unwrap().remove(&address);
+    let before = reader.count("versions_by_holder");
+    assert_eq!(reader.read(&path).await, 1);
+    assert_eq!(reader.count("versions_by_holder"), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overwritten_object_of_an_immutable_bucket_is_dropped_at_all_nodes() {
     let mut world = World::new().await;
     let nodes = world.nodes(3, None).await;

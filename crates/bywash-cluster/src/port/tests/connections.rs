@@ -1,6 +1,7 @@
 //! Connections: their limits, and the end of the server.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -115,6 +116,45 @@ async fn connection_beyond_the_limit_is_closed() {
     while let Err(error) = call(&client(), &port.address).await {
         assert_eq!(error, PeerError::Unreachable);
     }
+}
+
+#[tokio::test]
+async fn connection_that_is_idle_longest_makes_room_for_a_new_one() {
+    let (go, begun) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let service = {
+        let (go, begun) = (Arc::clone(&go), Arc::clone(&begun));
+        let calls = AtomicUsize::new(0);
+        Service::responding(move |_| {
+            let (go, begun) = (Arc::clone(&go), Arc::clone(&begun));
+            let is_first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if is_first {
+                    begun.notify_one();
+                    go.notified().await;
+                }
+                PeerResponse::Done
+            }
+            .boxed()
+        })
+    };
+    let two = PortSettings {
+        connections: 2,
+        ..settings()
+    };
+    let port = start_with(service, &keys(&[1]), two).await;
+    let to = port.address.clone();
+    let busy = tokio::spawn(async move { call(&client(), &to).await });
+    begun.notified().await;
+    // Authenticated and silent, as that of a node without power.
+    let mut silent = raw_connection(&port).await;
+    let members = [client(), client()];
+    for member in [&members[0], &members[1], &members[0]] {
+        assert_eq!(call(member, &port.address).await, Ok(PeerResponse::Done));
+    }
+    assert!(matches!(silent.read(&mut [0]).await, Ok(0) | Err(_)));
+    // The one with a request keeps its room.
+    go.notify_one();
+    assert_eq!(busy.await.unwrap(), Ok(PeerResponse::Done));
 }
 
 #[tokio::test]

@@ -53,8 +53,20 @@ async fn until_free(engine: &Engine) {
 /// A client whose memory is charged to this engine.
 fn client_in(engine: &Engine) -> PeerClient {
     let client = client();
-    client.set_memory(&PeerMemory::new(engine));
+    let none_for_calls = PortSettings {
+        calls_bytes: 0,
+        ..settings()
+    };
+    client.set_memory(&PeerMemory::new(engine, &none_for_calls));
     client
+}
+
+/// A service of endless block streams.
+fn endless() -> Service {
+    Service::reading(|_| {
+        let bytes = futures::stream::iter([Ok(Bytes::from_static(b"1234"))]);
+        async move { Ok(bytes.chain(futures::stream::pending()).boxed()) }.boxed()
+    })
 }
 
 #[tokio::test]
@@ -188,6 +200,34 @@ async fn reads_and_calls_without_memory_are_not_sent() {
         assert_eq!(collect(stream).await.unwrap(), b"12345678");
     }
     assert_eq!(engine.budget().used(), 0);
+}
+
+#[tokio::test]
+async fn calls_have_memory_that_neither_reads_nor_calls_that_wait_can_take() {
+    let engine = engine();
+    let port = start(endless()).await;
+    let (to, client) = (&port.address, client());
+    let for_calls = PortSettings {
+        calls_bytes: 2 * PEER_CONNECTION_BYTES,
+        ..settings()
+    };
+    let memory = PeerMemory::new(&engine, &for_calls);
+    client.set_memory(&memory);
+    let mut streams = Vec::new();
+    while let Ok(stream) = read(&client, to, 8).await {
+        streams.push(stream);
+    }
+    assert_eq!(engine.budget().used(), MEMORY / MAX_PEERS_MEMORY_DIVISOR);
+    assert_eq!(call(&client, to).await, Ok(PeerResponse::Done));
+    // One that waits for an origin leaves the place of those that do not.
+    let waiting = memory.requested.call(1, true);
+    assert!(waiting.is_ok() && memory.requested.call(1, true).is_err());
+    let prompt = memory.requested.call(1, false);
+    assert_eq!(call(&client, to).await, Err(PeerError::Busy));
+    drop(prompt);
+    // Nor does it need any memory of the budget.
+    let _held = fill(&engine);
+    assert_eq!(call(&client, to).await, Ok(PeerResponse::Done));
 }
 
 #[tokio::test]

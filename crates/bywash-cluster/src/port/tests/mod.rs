@@ -183,7 +183,7 @@ async fn start_in(
     let identity = Arc::new(PeerIdentity::new(cluster, SERVER));
     let service = Arc::new(service);
     let shared: Arc<dyn PeerService> = Arc::<Service>::clone(&service);
-    let memory = PeerMemory::new(engine);
+    let memory = PeerMemory::new(engine, &settings);
     let port = PeerPort::new(Arc::clone(&identity), keys, shared, &memory, settings).unwrap();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(port.serve(listener, async {
@@ -280,16 +280,21 @@ async fn read_request(stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
 
 /// Sends bytes over TLS with a cluster key, and returns all that comes back.
 async fn raw_exchange(port: &Running, bytes: &[u8]) -> String {
-    let config = Arc::new(tls::client_config(&keys(&[1])).unwrap());
-    let socket = TcpStream::connect(&port.address.address).await.unwrap();
-    let name = rustls::pki_types::ServerName::try_from("node").unwrap();
-    let connector = tokio_rustls::TlsConnector::from(config);
-    let mut stream = connector.connect(name, socket).await.unwrap();
+    let mut stream = raw_connection(port).await;
     stream.write_all(bytes).await.unwrap();
     let mut response = Vec::new();
     // The server may close without reading all of a refused request.
     let _ = stream.read_to_end(&mut response).await;
     String::from_utf8_lossy(&response).into_owned()
+}
+
+/// A connection over TLS with a cluster key.
+async fn raw_connection(port: &Running) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let config = Arc::new(tls::client_config(&keys(&[1])).unwrap());
+    let socket = TcpStream::connect(&port.address.address).await.unwrap();
+    let name = rustls::pki_types::ServerName::try_from("node").unwrap();
+    let connector = tokio_rustls::TlsConnector::from(config);
+    connector.connect(name, socket).await.unwrap()
 }
 
 /// A request as a node would send it, with `change` made to its head.
