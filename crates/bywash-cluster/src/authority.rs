@@ -54,7 +54,7 @@ impl<V> Entry<V> {
         }
     }
 
-    /// A write begins or ends: nothing known or asked before is believed.
+    /// A write begins or ends, or the bucket is detached: nothing known or asked before is believed.
     pub(crate) fn forget(&mut self) {
         self.known = None;
         self.writes += 1;
@@ -318,6 +318,15 @@ impl<V: Clone> Node<V> {
                 self.answer_as_holder(Asker::Peer(from, call), &key, window, tenure);
             }
             None => self.reply(from, call, PeerResponse::NotMine),
+        }
+    }
+
+    /// Forgets what is known of the objects of a bucket, here and by read leases, and what was asked. Looks at all that the node keeps.
+    pub(crate) fn forget_bucket(&mut self, bucket: &str) {
+        self.leases.drop_bucket(bucket);
+        let entries = self.entries.iter_mut();
+        for (_, entry) in entries.filter(|(key, _)| *key.bucket == *bucket) {
+            entry.forget();
         }
     }
 

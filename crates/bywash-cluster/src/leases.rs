@@ -102,6 +102,17 @@ impl<V: Clone> LeaseTable<V> {
         }
     }
 
+    /// Ends the leases of all keys of a bucket.
+    fn end_bucket(&self, bucket: &str) {
+        for Part(part) in &self.parts {
+            let mut part = part.lock();
+            let of_bucket = part.iter_mut().filter(|(key, _)| *key.bucket == *bucket);
+            for (_, lease) in of_bucket {
+                lease.until = Duration::ZERO;
+            }
+        }
+    }
+
     /// Removes a lease that has ended at `now`. Returns the end of one that has not.
     fn sweep(&self, key: &Key, now: Duration) -> Option<Duration> {
         let mut part = self.part(key);
@@ -159,6 +170,17 @@ impl<V: Clone> ReadLeases<V> {
         self.table.end(key);
         for (_, dropped) in self.asked.get_mut(key).into_iter().flatten() {
             *dropped = true;
+        }
+    }
+
+    /// As [`Self::drop_key`], for all keys of a bucket.
+    pub(crate) fn drop_bucket(&mut self, bucket: &str) {
+        self.table.end_bucket(bucket);
+        let asked = self.asked.iter_mut();
+        for (_, asked) in asked.filter(|(key, _)| *key.bucket == *bucket) {
+            for (_, dropped) in asked {
+                *dropped = true;
+            }
         }
     }
 }

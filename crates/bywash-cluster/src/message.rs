@@ -1,5 +1,6 @@
 //! What goes into the state machine and what comes out of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::{Boot, Epoch, Key, Member, NodeId, Shard};
@@ -230,6 +231,8 @@ pub enum Event<V> {
     Further(CallId, Option<PeerResponse<V>>),
     /// There was no frame for [`crate::Timing::patience`]. The request continues.
     Silent(CallId),
+    /// A bucket was detached, or another origin is attached under its name: nothing known of its objects is used any more.
+    Forget(Arc<str>),
     /// The process is to end: hands its shards over at once.
     Leave,
 }

@@ -196,6 +196,7 @@ impl<V: Clone> Node<V> {
             }
             Event::Further(call, response) => self.responded(call, response),
             Event::Silent(call) => self.silent(call),
+            Event::Forget(bucket) => self.forget_bucket(&bucket),
             Event::Leave => self.leave(),
         }
         mem::take(&mut self.out)

@@ -13,7 +13,7 @@ use super::clock::boottime;
 use super::core::Core;
 use super::status::shown;
 use super::turn::Turn;
-use crate::message::Source;
+use crate::message::{Event, Source};
 use crate::names::Key;
 
 impl Core {
@@ -42,13 +42,18 @@ impl Core {
 #[async_trait]
 impl VersionAuthority for ClusterNode {
     fn attach(&self, bucket: &str, window: Option<Duration>, source: Arc<dyn VersionSource>) {
-        self.core.buckets.write().attach(bucket, window, source);
+        let replaced = self.core.buckets.write().attach(bucket, window, source);
+        if replaced {
+            self.core.handle(Event::Forget(bucket.into()));
+        }
         self.core.review();
         self.core.record_changed.notify_one();
     }
 
     fn detach(&self, bucket: &str) {
         self.core.buckets.write().detach(bucket);
+        // After it, so that no question to its origin begins.
+        self.core.handle(Event::Forget(bucket.into()));
         self.core.record_changed.notify_one();
     }
 

@@ -103,12 +103,13 @@ impl Buckets {
         self.digests.insert(bucket.to_owned(), digest);
     }
 
+    /// Attaches a bucket. Returns whether it replaces one of the same name.
     pub(super) fn attach(
         &mut self,
         bucket: &str,
         window: Option<Duration>,
         source: Arc<dyn VersionSource>,
-    ) {
+    ) -> bool {
         let millis = |window: Duration| u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
         let record = BucketRecord {
             digest: self.digests.get(bucket).cloned().unwrap_or_default(),
@@ -127,7 +128,8 @@ impl Buckets {
             published: None,
             shortest: Duration::ZERO,
         };
-        self.views.insert(bucket.to_owned(), Arc::new(view));
+        let replaced = self.views.insert(bucket.to_owned(), Arc::new(view));
+        replaced.is_some()
     }
 
     pub(super) fn detach(&mut self, bucket: &str) {

@@ -374,6 +374,33 @@ async fn node_for_which_there_was_no_memory_is_not_suspected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bucket_that_is_attached_again_knows_nothing_of_its_former_origin() {
+    let mut world = World::new().await;
+    let nodes = world.nodes(2, Some(WINDOW)).await;
+    let (own, other) = (nodes[0].held(), nodes[1].held());
+    for path in [&own, &other] {
+        world.origin.set(path, 1);
+    }
+    for detached in [true, false] {
+        for path in [&own, &other] {
+            assert_eq!(nodes[0].read(path).await, 1);
+            assert_eq!(nodes[0].current(path), Some(1), "as its holder, by a lease");
+        }
+        if detached {
+            nodes[0].node.detach(BUCKET);
+        }
+        world.attach(&nodes[0], Some(WINDOW));
+        assert_eq!(nodes[0].current(&other), None, "{detached}");
+        until("its window is used", || {
+            let view = nodes[0].node.core.buckets.read().get(BUCKET).cloned();
+            view.unwrap().usable_window(&timing()) == Some(WINDOW)
+        })
+        .await;
+        assert_eq!(nodes[0].current(&own), None, "{detached}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overwritten_object_of_an_immutable_bucket_is_dropped_at_all_nodes() {
     let mut world = World::new().await;
     let nodes = world.nodes(3, None).await;
