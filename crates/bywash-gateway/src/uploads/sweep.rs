@@ -176,13 +176,12 @@ struct Searched {
 impl Searched {
     /// Returns whether the store of this node's bucket may know the upload of a record.
     ///
-    /// That is the store which the record names. Where it names none, or another one for a month, as after a change of its address, the
-    /// upload may be open at the store of a node with other settings, as long as there is one.
+    /// That is the store which the record names. Where it names another one, as after a change of its address, or none, as after an attempt at
+    /// a node of an older version, the upload may be open at another node's store: for a month, and as long as a node has other settings.
     fn may_judge(&self, record: &RecordedUpload, age: TimeDelta) -> bool {
         match &record.upload.origin {
             Some(origin) if self.origin.as_ref() == Some(origin) => true,
-            Some(_) => age >= UNKNOWN && !self.differs,
-            None => !self.differs,
+            _ => age >= UNKNOWN && !self.differs,
         }
     }
 }

@@ -80,11 +80,11 @@ impl Records {
     }
 
     /// Changes the store that the record of an upload names.
-    pub fn set_origin(&self, id: &str, origin: &str) {
+    pub fn set_origin(&self, id: &str, origin: Option<&str>) {
         let mut tables = self.tables.lock().unwrap();
         let mut open = tables.open.iter_mut();
         let found = open.find(|((_, _, of), _)| of == id);
-        found.unwrap().1.0.origin = Some(origin.to_owned());
+        found.unwrap().1.0.origin = origin.map(str::to_owned);
     }
 
     /// Number of records at each list so far.

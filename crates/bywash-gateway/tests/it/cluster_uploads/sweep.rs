@@ -254,17 +254,21 @@ async fn record_is_judged_by_the_store_that_it_names() {
 }
 
 #[tokio::test]
-async fn record_of_another_store_is_judged_by_none_within_a_month() {
+async fn record_of_another_store_or_of_none_is_judged_by_none_within_a_month() {
     let cluster = Cluster::s3().await;
-    let id = cluster.begin(TARGET).await;
-    cluster.abort_at_the_origin(&id).await;
-    cluster.records.make_older(&id, OLD);
-    cluster.records.set_origin(&id, "0123");
+    let ids = [cluster.begin(TARGET).await, cluster.begin(TARGET).await];
+    for (id, origin) in ids.iter().zip([Some("0123"), None]) {
+        cluster.abort_at_the_origin(id).await;
+        cluster.records.make_older(id, OLD);
+        cluster.records.set_origin(id, origin);
+    }
     let node = cluster.sweeping().await;
     cluster.lists(4).await;
-    assert_eq!((cluster.records.open(), removed(&node)), (1, 0));
-    cluster.records.make_older(&id, VERY_OLD);
-    until_removed(&node, 1).await;
+    assert_eq!((cluster.records.open(), removed(&node)), (2, 0));
+    for id in &ids {
+        cluster.records.make_older(id, VERY_OLD);
+    }
+    until_removed(&node, 2).await;
 }
 
 #[tokio::test]
