@@ -53,6 +53,11 @@ impl BlockKind {
         Tag::new(self as u8).unwrap_or_default()
     }
 
+    /// Returns whether a block with these options is of this kind.
+    pub(crate) fn is_of(self, options: BlockOptions) -> bool {
+        options.tag == self.tag()
+    }
+
     /// Returns the options of its blocks. Readers of a columnar file read its footer before each query, so a scan does not
     /// evict it.
     pub(crate) fn options(self) -> BlockOptions {

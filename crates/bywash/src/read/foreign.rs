@@ -67,7 +67,7 @@ impl ForeignBlocks {
             // It was evicted, or loaded again when its stripe had become this node's.
             let Some(pin) = pool
                 .peek(key)
-                .filter(|pin| counts_as_foreign(pin.options()))
+                .filter(|pin| BlockKind::Foreign.is_of(pin.options()))
             else {
                 continue;
             };
@@ -128,14 +128,9 @@ fn options(hot: bool) -> BlockOptions {
     }
 }
 
-/// Returns whether a block counts as one of another node's stripes.
-pub(super) fn counts_as_foreign(options: BlockOptions) -> bool {
-    options.tag == BlockKind::Foreign.tag()
-}
-
-/// Returns whether such a block is cold.
+/// Returns whether a block is a cold one of another node's stripe.
 pub(super) fn is_cold(options: BlockOptions) -> bool {
-    counts_as_foreign(options) && options.priority == Priority::Low
+    BlockKind::Foreign.is_of(options) && options.priority == Priority::Low
 }
 
 /// Gives a block other options or another key, in the frame where it is. Returns its pin, `None` if a load of that key has begun

@@ -46,7 +46,7 @@ pub(super) fn asked_for(
     pin: OwnedPin,
     peek: bool,
 ) -> Option<OwnedPin> {
-    let (key, was_foreign) = (pin.key(), foreign::counts_as_foreign(pin.options()));
+    let (key, was_foreign) = (pin.key(), BlockKind::Foreign.is_of(pin.options()));
     if was_foreign && !is_foreign(bucket, version, key.block) {
         return make_own(bucket, version, pin);
     }

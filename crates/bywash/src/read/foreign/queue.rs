@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use bywash_mem::{BlockKey, BlockPool, Reservation, Share};
 use parking_lot::Mutex;
 
-use super::counts_as_foreign;
 use crate::block_kind::BlockKind;
 
 /// Keys of evicted blocks that may be in the queue, beside as many as there are blocks in memory.
@@ -126,7 +125,7 @@ impl ForeignQueue {
             // A block that is published now is added after that.
             if pool
                 .peek(key)
-                .is_none_or(|pin| !counts_as_foreign(pin.options()))
+                .is_none_or(|pin| !BlockKind::Foreign.is_of(pin.options()))
             {
                 state.remove(place);
             }
