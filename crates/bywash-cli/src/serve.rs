@@ -423,9 +423,9 @@ fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
     let (peers, unused) = match settings.cluster {
         Some(_) => (
             (MAX_PEER_CONNECTIONS + MAX_HANDSHAKES) as u64,
-            PortSettings::for_memory(memory).unused_bytes(),
+            Some(PortSettings::for_memory(memory).unused_bytes()),
         ),
-        None => (0, 0),
+        None => (0, None),
     };
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS + disk_threads) as u64;

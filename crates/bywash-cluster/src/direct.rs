@@ -1,8 +1,8 @@
 //! Questions to the origin: by a holder, and by a node without authority.
 //!
 //! A node without authority does not see the writes of others, so a read must not use a response that the origin made before the
-//! read began. It joins only a question that is yet to be sent: the next one. That is sent when the one in progress ends, or a moment
-//! after that one was sent, but never as the third: then it waits for the end of one of the two. So reads of a key cost two requests in
+//! read began. It joins only a question that is yet to be sent: the next one. That is sent when the one in progress ends, or beside
+//! it once it has taken 150 ms. Beside two none is sent: the next waits for the end of one. So reads of a key cost two requests in
 //! the time of one, however many they are and however slow the origin is.
 
 use std::time::Duration;

@@ -162,7 +162,7 @@ impl Hasher {
     }
 }
 
-/// An MD5 in progress, whose state is kept as text in base64 between requests.
+/// An MD5 in progress. Between requests its state is kept as text in base64.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct ResumableMd5(md5::Md5);

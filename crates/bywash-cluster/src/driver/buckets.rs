@@ -70,7 +70,7 @@ pub(super) struct BucketView {
     pub(super) drops: Vec<NodeId>,
     /// Other nodes with other settings of it.
     pub(super) differing: Vec<NodeId>,
-    /// This node's registration whose record at etcd has the bucket as it is here, and when that was first seen.
+    /// This node's registration with the bucket in its record at etcd as it is here, and when that was first seen.
     pub(super) published: Option<(Boot, Duration)>,
     /// Shortest window that another member has for it: zero if one does not have the bucket, and may come to have it with any window.
     shortest: Duration,

@@ -263,7 +263,7 @@ impl Connection {
     }
 }
 
-/// Returns a response whose request is in progress until the body ends.
+/// Returns a response that has its request in progress until the body ends.
 fn held(response: Response<PortBody>, in_progress: InProgress) -> Response<PortBody> {
     if response.status() != StatusCode::OK {
         // It has a length and is short.

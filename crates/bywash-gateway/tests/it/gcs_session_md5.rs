@@ -27,7 +27,7 @@ async fn find(server: &GcsServer, bucket: &str, key: &str) -> Value {
     document(&server.get(&target).await.expect(200))
 }
 
-/// Starts a session whose start states this MD5, in a header or in the metadata.
+/// Starts a session and states this MD5, in a header or in the metadata.
 async fn start_with<'a>(server: &'a GcsServer, md5: &str, in_header: bool) -> Session<'a> {
     let target = "/upload/storage/v1/b/folder/o?uploadType=resumable&name=key";
     let started = match in_header {
@@ -142,7 +142,7 @@ async fn md5_of_the_start_is_compared_also_where_none_are_computed() {
 }
 
 #[tokio::test]
-async fn server_with_fast_etags_computes_no_md5_and_keeps_a_session_whose_end_states_one() {
+async fn server_with_fast_etags_computes_no_md5_and_keeps_a_session_with_one_stated_at_its_end() {
     let mut server = GcsServer::start_with(fast()).await;
     let session = Session::start(&server, "folder", "key", "", b"").await;
     let refusal = end(&session, MD5_OF_DIGITS).await;

@@ -235,7 +235,7 @@ impl MemtableChunk {
     }
 
     /// Appends the leading rows of the chunk's partition, in whatever order, at most to the end of the block being filled: for a
-    /// chunk whose rows do not ascend, to which the first of them must belong. Returns their number, 0 if there is no memory, and
+    /// chunk with rows that do not ascend, to which the first of them must belong. Returns their number, 0 if there is no memory, and
     /// their earliest and latest timestamp.
     #[inline]
     pub(super) fn push_unordered(

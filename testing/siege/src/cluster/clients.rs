@@ -97,11 +97,11 @@ impl Soak {
         let faults: Vec<String> = self.latest_faults.lock().iter().cloned().collect();
         let mut violation = self.violation.lock();
         violation.get_or_insert_with(|| {
-            let faults = faults.join("; ");
-            (
-                format!("{text} (at {at:.1?}; latest faults: {faults})"),
-                ops,
-            )
+            let faults = match faults.is_empty() {
+                true => String::new(),
+                false => format!("; latest faults: {}", faults.join("; ")),
+            };
+            (format!("{text} (at {at:.1?}{faults})"), ops)
         });
     }
 

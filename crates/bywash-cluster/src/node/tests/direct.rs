@@ -3,7 +3,7 @@
 use super::*;
 use crate::rules::Rule;
 
-/// A node whose authority has ended, and which knows of no other holder.
+/// A node without authority since a while, and without knowledge of another holder.
 fn without_authority() -> Lone {
     let mut node = Lone::with_holder(ME);
     node.alive = false;

@@ -21,6 +21,22 @@ pub(super) fn waiting(go: &Arc<Notify>, begun: &Arc<Notify>) -> Service {
     })
 }
 
+/// Has `most` calls in progress at a port of [`waiting`], and finds no room for another. Then it lets them end.
+pub(super) async fn one_more_than(most: u64, port: &Running, (go, begun): (&Notify, &Notify)) {
+    let mut callers = Vec::new();
+    for _ in 0..most {
+        let to = port.address.clone();
+        callers.push(tokio::spawn(async move { call(&client(), &to).await }));
+        begun.notified().await;
+    }
+    let refused = call(&client(), &port.address).await;
+    assert_eq!(refused, Err(PeerError::Unreachable));
+    for caller in callers {
+        go.notify_one();
+        assert_eq!(caller.await.unwrap(), Ok(PeerResponse::Done));
+    }
+}
+
 #[tokio::test]
 async fn half_open_connections_keep_no_member_out() {
     const CONNECTIONS: usize = 10_000;
@@ -99,18 +115,7 @@ async fn connection_beyond_the_limit_is_closed() {
         ..settings()
     };
     let port = start_with(waiting(&go, &begun), &keys(&[1]), two).await;
-    let mut callers = Vec::new();
-    for _ in 0..2 {
-        let to = port.address.clone();
-        callers.push(tokio::spawn(async move { call(&client(), &to).await }));
-        begun.notified().await;
-    }
-    let refused = call(&client(), &port.address).await;
-    assert_eq!(refused, Err(PeerError::Unreachable));
-    for caller in callers {
-        go.notify_one();
-        assert_eq!(caller.await.unwrap(), Ok(PeerResponse::Done));
-    }
+    one_more_than(2, &port, (&go, &begun)).await;
     // Their clients are gone, and their connections with them.
     go.notify_one();
     while let Err(error) = call(&client(), &port.address).await {

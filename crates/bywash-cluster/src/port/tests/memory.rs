@@ -50,7 +50,7 @@ async fn until_free(engine: &Engine) {
     until("all is released", || engine.budget().used() == 0).await;
 }
 
-/// A client whose memory is charged to this engine.
+/// A client that charges its memory to this engine.
 fn client_in(engine: &Engine) -> PeerClient {
     let client = client();
     let none_for_calls = PortSettings {
@@ -141,18 +141,7 @@ async fn connections_beyond_their_part_of_the_memory_are_closed() {
     let service = connections::waiting(&go, &begun);
     let port = start_in(&engine, service, &keys(&[1]), settings()).await;
     let most = MEMORY / MAX_PEERS_MEMORY_DIVISOR / PEER_CONNECTION_BYTES;
-    let mut callers = Vec::new();
-    for _ in 0..most {
-        let to = port.address.clone();
-        callers.push(tokio::spawn(async move { call(&client(), &to).await }));
-        begun.notified().await;
-    }
-    let refused = call(&client(), &port.address).await;
-    assert_eq!(refused, Err(PeerError::Unreachable));
-    for caller in callers {
-        go.notify_one();
-        assert_eq!(caller.await.unwrap(), Ok(PeerResponse::Done));
-    }
+    connections::one_more_than(most, &port, (&go, &begun)).await;
     until_free(&engine).await;
     // Without any memory there is no connection at all.
     let held = fill(&engine);

@@ -161,7 +161,7 @@ fn address(port: u16) -> PeerAddress {
     }
 }
 
-/// An engine in whose budget nothing else is.
+/// An engine with nothing else in its budget.
 fn engine() -> Engine {
     Engine::builder().memory(64 << 20).build().unwrap()
 }
@@ -170,7 +170,7 @@ async fn start_with(service: Service, keys: &ClusterKeys, settings: PortSettings
     start_in(&engine(), service, keys, settings).await
 }
 
-/// Starts a port whose memory is charged to this engine.
+/// Starts a port that charges its memory to this engine.
 async fn start_in(
     engine: &Engine,
     service: Service,
