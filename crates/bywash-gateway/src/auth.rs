@@ -3,23 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bywash::Engine;
-use http::header::AUTHORIZATION;
-use http::request::Parts;
-use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method};
-use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::{Credentials, S3Auth, SecretKey};
-use s3s::dto::CopySource;
+use s3s::auth::SecretKey;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::body::RequestContext;
 use crate::bucket_rules::AllRules;
 use crate::config::{Credential, Scope};
+use crate::copy_source::CopySource;
 use crate::errors::fault;
 use crate::host::Target;
 use crate::public_access::UnsignedAccess;
+use crate::signature::keys::Signatory;
 
 /// The keys that may sign requests, by access key. A cheap handle.
 #[derive(Clone)]
@@ -60,39 +56,30 @@ impl Keys {
         Some((secret, scope))
     }
 
-    /// Authorises a request, and stores the key's scope in `extensions` for operations that filter buckets.
+    /// Authorises a request, and stores the key's scope in `extensions` for operations that filter buckets. `signatory`: `None`
+    /// of an unsigned request.
     pub(crate) fn check(
         &self,
-        credentials: Option<&Credentials>,
+        signatory: Option<&Signatory>,
         method: &Method,
         bucket: Option<&str>,
         headers: &HeaderMap,
         extensions: &mut Extensions,
     ) -> S3Result<()> {
-        let key = credentials.map(|credentials| &credentials.access_key);
-        let Some((_, scope)) = key.and_then(|key| self.known.get(key)) else {
-            return self.check_unsigned(bucket.filter(|_| credentials.is_none()), extensions);
+        let Some(Signatory { access_key, scope }) = signatory else {
+            return self.check_unsigned(bucket, extensions);
         };
         if let Some(context) = extensions.get::<Arc<RequestContext>>() {
-            credentials.inspect(|credentials| context.note_requester(&credentials.access_key));
+            context.note_requester(access_key);
         }
         // In S3 these two methods change nothing.
         if scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
             return Err(denied("This key may only read; sign with another."));
         }
-        let sources = headers.get_all("x-amz-copy-source").iter();
-        let source_is_seen = |value: &http::HeaderValue| {
-            match value.to_str().ok().map(CopySource::parse) {
-                Some(Ok(CopySource::Bucket { bucket, .. })) => scope.sees(&bucket),
-                // A foreign bucket, such as a copy source.
-                Some(Ok(_)) => scope.buckets.is_none(),
-                // The same parser rejects it later.
-                Some(Err(_)) | None => true,
-            }
-        };
-        if bucket.is_some_and(|bucket| !scope.sees(bucket))
-            || !sources.into_iter().all(source_is_seen)
-        {
+        // A source that cannot be parsed is rejected later.
+        let source = CopySource::of(headers).ok().flatten();
+        let source_is_seen = source.is_none_or(|source| scope.sees(&source.bucket));
+        if bucket.is_some_and(|bucket| !scope.sees(bucket)) || !source_is_seen {
             return Err(denied(
                 "This key does not reach the bucket; sign with another.",
             ));
@@ -129,34 +116,6 @@ pub(crate) fn denied(message: &'static str) -> s3s::S3Error {
     fault(S3ErrorCode::AccessDenied, message)
 }
 
-#[async_trait]
-impl S3Auth for Keys {
-    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let found = self.known.get(access_key).map(|(secret, _)| secret.clone());
-        found.ok_or_else(|| {
-            let message =
-                "The access key is not one of this endpoint's; use the key it was started with.";
-            fault(S3ErrorCode::InvalidAccessKeyId, message)
-        })
-    }
-}
-
-#[async_trait]
-impl S3Access for Keys {
-    async fn check(&self, request: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let bucket = request.s3_path().get_bucket_name().map(str::to_owned);
-        let credentials = request.credentials().cloned();
-        let (method, headers) = (request.method().clone(), request.headers().clone());
-        self.check(
-            credentials.as_ref(),
-            &method,
-            bucket.as_deref(),
-            &headers,
-            request.extensions_mut(),
-        )
-    }
-}
-
 /// Query parameters of presigned requests, SigV4 and SigV2.
 const SIGNATURE_QUERY: [&str; 10] = [
     "x-amz-algorithm",
@@ -177,28 +136,4 @@ pub(crate) fn is_signature_parameter(pair: &str) -> bool {
     SIGNATURE_QUERY
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known))
-}
-
-/// Removes the signature from a request, which is then served as unsigned.
-pub(crate) fn strip_signature(parts: &mut Parts) {
-    parts.headers.remove(AUTHORIZATION);
-    let Some(query) = parts.uri.query() else {
-        return;
-    };
-    let kept: Vec<&str> = query
-        .split('&')
-        .filter(|pair| !is_signature_parameter(pair))
-        .collect();
-    let path = parts.uri.path();
-    let target = if kept.is_empty() {
-        path.to_owned()
-    } else {
-        format!("{path}?{}", kept.join("&"))
-    };
-    let mut uri = std::mem::take(&mut parts.uri).into_parts();
-    // Parts of a valid target are valid. If not, the request is served unchanged.
-    if let Ok(target) = target.parse::<PathAndQuery>() {
-        uri.path_and_query = Some(target);
-    }
-    parts.uri = http::Uri::from_parts(uri).unwrap_or_default();
 }

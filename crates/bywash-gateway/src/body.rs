@@ -10,13 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::CacheOutcome;
 use futures::Stream;
-use http::{HeaderMap, StatusCode};
+use http::header::RANGE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
 
 use crate::digest::Checksum;
-use crate::errors::{fault, slow_down};
+use crate::errors::{Elements, WithElements, fault, slow_down};
 use crate::idle::IdleClock;
 use crate::record::{RequestFacts, RequestId, ResidentRecorder, ResponseMeter};
 
@@ -28,11 +29,15 @@ pub(crate) struct RequestContext {
     pub(crate) condition: Option<&'static str>,
     /// The first fault of the request's body. Layers between here and the engine reduce errors to text, so the fault
     /// is recorded where it is found.
-    fault: OnceLock<(S3ErrorCode, String)>,
-    /// Trailers of an aws-chunked body that was decoded here instead of by `s3s`.
+    fault: OnceLock<BodyFault>,
+    /// Elements of the error document of the response.
+    elements: OnceLock<Elements>,
+    /// The Range header, which an error about it repeats.
+    pub(crate) range: Option<HeaderValue>,
+    /// Trailers of an aws-chunked body.
     pub(crate) trailers: OnceLock<HeaderMap>,
-    /// Payload digest in hex, for a request whose signature is not verified.
-    pub(crate) payload_sha256: Option<String>,
+    /// SHA-256 that the payload header states, in hexadecimal digits.
+    pub(crate) payload_sha256: OnceLock<String>,
     /// Checksum of the object, after verification.
     pub(crate) verified: OnceLock<Checksum>,
     /// MD5 of the body in hex, if it was requested, at its end.
@@ -42,8 +47,6 @@ pub(crate) struct RequestContext {
     pub(crate) body_open: AtomicBool,
     /// Whether the operation streams the body.
     streams_body: AtomicBool,
-    /// Size of the longest signed chunk begun: `s3s` buffers a chunk until it is complete.
-    pub(crate) signed_chunk: AtomicU64,
     /// Whether there is an access log, which needs the next fields.
     logged: bool,
     /// Access key of the verified signature.
@@ -54,11 +57,7 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    pub(crate) fn new(
-        id: RequestId,
-        condition: Option<&'static str>,
-        payload_sha256: Option<String>,
-    ) -> Self {
+    pub(crate) fn new(id: RequestId, condition: Option<&'static str>) -> Self {
         Self {
             logged: false,
             requester: OnceLock::new(),
@@ -67,14 +66,15 @@ impl RequestContext {
             id,
             condition,
             fault: OnceLock::new(),
+            elements: OnceLock::new(),
+            range: None,
             trailers: OnceLock::new(),
-            payload_sha256,
+            payload_sha256: OnceLock::new(),
             verified: OnceLock::new(),
             md5: OnceLock::new(),
             bytes_in: AtomicU64::new(0),
             body_open: AtomicBool::new(false),
             streams_body: AtomicBool::new(false),
-            signed_chunk: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +90,12 @@ impl RequestContext {
     /// Sets whether there is an access log.
     pub(crate) fn logged(self, logged: bool) -> Self {
         Self { logged, ..self }
+    }
+
+    /// Keeps what the error document of an S3 request repeats of its head.
+    pub(crate) fn repeating(self, headers: &HeaderMap) -> Self {
+        let range = headers.get(RANGE).cloned();
+        Self { range, ..self }
     }
 
     /// Records the operation for the access log.
@@ -117,25 +123,58 @@ impl RequestContext {
 
     /// Records a fault of the body; the first one stays.
     pub(crate) fn note(&self, code: S3ErrorCode, message: impl Into<String>) -> BodyError {
-        let message = message.into();
-        let error = BodyError(message.clone());
+        self.note_fault(&fault(code, message.into()))
+    }
+
+    /// As [`Self::note`], with the elements of an error.
+    pub(crate) fn note_fault(&self, error: &S3Error) -> BodyError {
+        let message = error.message().unwrap_or_default().to_owned();
+        let body_error = BodyError(message.clone());
         // A later fault is a consequence of the first one.
-        let _ = self.fault.set((code, message));
-        error
+        let _ = self.fault.set(BodyFault {
+            code: error.code().clone(),
+            message,
+            elements: Elements::of(error).cloned().unwrap_or_default(),
+        });
+        body_error
     }
 
     /// Returns the error response for a faulty body.
     pub(crate) fn fault(&self) -> Option<S3Error> {
-        let (code, message) = self.fault.get()?;
+        let BodyFault {
+            code,
+            message,
+            elements,
+        } = self.fault.get()?;
         if *code == S3ErrorCode::SlowDown {
             return Some(slow_down(message.clone()));
         }
-        let mut error = fault(code.clone(), message.clone());
+        let mut error = fault(code.clone(), message.clone()).with(elements.iter());
         if code.status_code().is_none() {
             error.set_status_code(StatusCode::BAD_REQUEST);
         }
         Some(error)
     }
+
+    /// Records the elements of an error, for its document.
+    pub(crate) fn note_elements(&self, error: &S3Error) {
+        if let Some(elements) = Elements::of(error) {
+            // Set once: a request has one response.
+            let _ = self.elements.set(elements.clone());
+        }
+    }
+
+    pub(crate) fn elements(&self) -> Elements {
+        self.elements.get().cloned().unwrap_or_default()
+    }
+}
+
+/// The first fault of a request's body.
+#[derive(Debug)]
+struct BodyFault {
+    code: S3ErrorCode,
+    message: String,
+    elements: Elements,
 }
 
 /// A faulty request body. Its error code is in the [`RequestContext`].

@@ -1,19 +1,14 @@
 //! The aws-chunked framing of request bodies.
 //!
 //! Source: "Signature calculations for the Authorization header: transferring payload in multiple chunks", Amazon S3
-//! API reference. A chunk is `SIZE[;chunk-signature=SIG]\r
-//! DATA\r
-//! `, size in hex; a chunk of size 0 ends the data and is followed by trailers.
+//! API reference. A chunk is `SIZE[;chunk-signature=SIG]\r\nDATA\r\n`, size in hex; a chunk of size 0 ends the data and is
+//! followed by trailers.
 //!
-//! `s3s` decodes the framing of signed requests but buffers each chunk until it is complete, and some clients send an
-//! object as one unsigned chunk. So unsigned chunks are split before they reach `s3s` ([`ChunkFraming::Reframe`]) and signed
-//! ones limited in size ([`ChunkFraming::Guard`]). Requests whose signature is not verified are decoded here
-//! ([`ChunkFraming::Decode`]).
+//! The bytes of a chunk are passed on before its signature is known to be right: the body fails at its end if it is not,
+//! and [`crate::verify::VerifiedBody`] keeps its last piece until then.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -22,20 +17,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::S3ErrorCode;
 
 use crate::body::{BodyError, RequestContext};
-use crate::limits::{
-    MAX_CHUNK_LINE_BYTES, MAX_COPIED_PIECE_BYTES, MAX_SIGNED_CHUNK_BYTES, MAX_TRAILER_BYTES,
-};
-
-/// Treatment of the framing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChunkFraming {
-    /// Decoded; trailers are stored in the request's context.
-    Decode,
-    /// Split into chunks as small as the pieces from the socket.
-    Reframe,
-    /// Unchanged; only the size of a chunk is limited.
-    Guard,
-}
+use crate::limits::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
+use crate::signature::chunks::ChunkVerifier;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
@@ -46,31 +29,34 @@ enum ChunkState {
     Done,
 }
 
-/// A request body in aws-chunked framing.
+/// Verifies chunks that are signed.
+#[derive(Debug)]
+pub(crate) struct SignedChunks {
+    pub(crate) verifier: ChunkVerifier,
+    /// Whether the trailers are signed too.
+    pub(crate) with_trailer: bool,
+}
+
+/// A request body in aws-chunked framing, as its bytes. Its trailers are stored in the request's context.
 #[derive(Debug)]
 pub(crate) struct ChunkedBody<S> {
     body: S,
-    mode: ChunkFraming,
+    signed: Option<SignedChunks>,
     state: ChunkState,
     input: Bytes,
     line: Vec<u8>,
-    /// Pieces of a signed chunk to be passed on together.
-    small: Vec<u8>,
-    output: VecDeque<Bytes>,
     context: Arc<RequestContext>,
 }
 
 impl<S> ChunkedBody<S> {
-    pub(crate) fn new(body: S, mode: ChunkFraming, context: Arc<RequestContext>) -> Self {
-        let (input, line, output) = (Bytes::new(), Vec::new(), VecDeque::new());
+    /// `signed`: verifies the chunks; `None` if they are not signed, or nothing is verified.
+    pub(crate) fn new(body: S, signed: Option<SignedChunks>, context: Arc<RequestContext>) -> Self {
         Self {
             body,
-            mode,
+            signed,
             state: ChunkState::Size,
-            input,
-            line,
-            small: Vec::new(),
-            output,
+            input: Bytes::new(),
+            line: Vec::new(),
             context,
         }
     }
@@ -82,28 +68,28 @@ impl<S> ChunkedBody<S> {
         )
     }
 
-    /// Consumes input as far as the current state allows.
-    fn step(&mut self) -> Result<(), BodyError> {
+    fn wrong_signature(&self, of: &str) -> BodyError {
+        let message = format!("The signature of {of} does not match; nothing was stored.");
+        self.context
+            .note(S3ErrorCode::SignatureDoesNotMatch, message)
+    }
+
+    /// Consumes input as far as the current state allows. Returns bytes of the body.
+    fn step(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self.state {
-            ChunkState::Size => self.step_size(),
+            ChunkState::Size => self.step_size().map(|()| None),
             ChunkState::Data(left) => {
                 let take = left.min(self.input.len() as u64);
                 let data = self.input.split_to(take as usize);
-                if self.mode == ChunkFraming::Reframe {
-                    self.output.push_back(Bytes::from(format!("{take:x}\r\n")));
-                    self.output.push_back(data);
-                    self.output.push_back(Bytes::from_static(b"\r\n"));
-                } else if self.mode == ChunkFraming::Guard {
-                    self.gather_piece(data, take == left);
-                } else {
-                    self.output.push_back(data);
+                if let Some(signed) = &mut self.signed {
+                    signed.verifier.update(&data);
                 }
-                self.state = if take == left {
-                    ChunkState::DataEnd(0)
-                } else {
-                    ChunkState::Data(left - take)
-                };
-                Ok(())
+                self.state = ChunkState::Data(left - take);
+                if take == left {
+                    self.end_chunk()?;
+                    self.state = ChunkState::DataEnd(0);
+                }
+                Ok(Some(data))
             }
             ChunkState::DataEnd(seen) => {
                 if self.input.get_u8() != b"\r\n"[usize::from(seen)] {
@@ -114,43 +100,17 @@ impl<S> ChunkedBody<S> {
                 } else {
                     ChunkState::Size
                 };
-                if seen == 1 && self.mode == ChunkFraming::Guard {
-                    self.output.push_back(Bytes::from_static(b"\r\n"));
-                }
-                Ok(())
+                Ok(None)
             }
-            ChunkState::Trailers if self.mode == ChunkFraming::Decode => {
+            ChunkState::Trailers | ChunkState::Done => {
                 if self.line.len() + self.input.len() > MAX_TRAILER_BYTES {
                     return Err(self.malformed("its trailers are too long"));
                 }
                 self.line
                     .extend_from_slice(&std::mem::take(&mut self.input));
-                Ok(())
-            }
-            ChunkState::Trailers | ChunkState::Done => {
-                self.output.push_back(std::mem::take(&mut self.input));
-                Ok(())
+                Ok(None)
             }
         }
-    }
-
-    /// Passes on a piece of a signed chunk. Small pieces are joined: `s3s` keeps a list of them until the chunk is
-    /// complete.
-    fn gather_piece(&mut self, data: Bytes, ends: bool) {
-        let is_whole = ends && self.small.is_empty();
-        if data.len() < MAX_COPIED_PIECE_BYTES && !is_whole {
-            self.small.extend_from_slice(&data);
-            if ends || self.small.len() >= MAX_COPIED_PIECE_BYTES {
-                self.output
-                    .push_back(std::mem::take(&mut self.small).into());
-            }
-            return;
-        }
-        if !self.small.is_empty() {
-            self.output
-                .push_back(std::mem::take(&mut self.small).into());
-        }
-        self.output.push_back(data);
     }
 
     fn step_size(&mut self) -> Result<(), BodyError> {
@@ -164,46 +124,49 @@ impl<S> ChunkedBody<S> {
             return Ok(());
         }
         let line = std::mem::take(&mut self.line);
-        let digits = line
-            .split(|byte| matches!(byte, b';' | b'\r'))
-            .next()
-            .unwrap_or_default();
+        let digits = line.iter().position(|byte| matches!(byte, b';' | b'\r'));
+        let (digits, extension) = line.split_at(digits.unwrap_or(line.len()));
         let size = std::str::from_utf8(digits)
             .ok()
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
             .and_then(|digits| u64::from_str_radix(digits, 16).ok());
         let Some(size) = size.filter(|_| line.ends_with(b"\r\n")) else {
             return Err(self.malformed("a chunk does not begin with its size"));
         };
-        if self.mode == ChunkFraming::Guard {
-            if size > MAX_SIGNED_CHUNK_BYTES {
-                let what = format!(
-                    "a signed chunk of {size} bytes is larger than {MAX_SIGNED_CHUNK_BYTES}"
-                );
-                return Err(self.malformed(&what));
-            }
-            // Read when the chunk is charged; publishes nothing else.
-            self.context.signed_chunk.fetch_max(size, Relaxed);
-            self.output.push_back(Bytes::from(line));
-        } else if size == 0 && self.mode == ChunkFraming::Reframe {
-            self.output.push_back(Bytes::from_static(b"0\r\n"));
+        if let Some(signed) = &mut self.signed
+            && !signed.verifier.begin(extension)
+        {
+            return Err(self.malformed("a chunk has no signature"));
         }
-        self.state = if size == 0 {
-            ChunkState::Trailers
-        } else {
-            ChunkState::Data(size)
-        };
-        Ok(())
+        if size > 0 {
+            self.state = ChunkState::Data(size);
+            return Ok(());
+        }
+        self.state = ChunkState::Trailers;
+        self.end_chunk()
+    }
+
+    fn end_chunk(&mut self) -> Result<(), BodyError> {
+        let signed = self.signed.as_mut();
+        match signed.is_none_or(|signed| signed.verifier.end()) {
+            true => Ok(()),
+            false => Err(self.wrong_signature("a chunk")),
+        }
     }
 
     /// Handles the end of the client's body.
     fn end(&mut self) -> Result<(), BodyError> {
         match self.state {
             ChunkState::Trailers => {
-                if self.mode == ChunkFraming::Decode {
-                    let trailers = self.parse_trailers()?;
-                    // Set once: this state is not entered again.
-                    let _ = self.context.trailers.set(trailers);
+                let trailers = self.parse_trailers()?;
+                if let Some(signed) = &self.signed
+                    && (signed.with_trailer || !trailers.is_empty())
+                    && !signed.verifier.end_trailers(&trailers)
+                {
+                    return Err(self.wrong_signature("the trailers"));
                 }
+                // Set once: this state is not entered again.
+                let _ = self.context.trailers.set(trailers);
                 self.state = ChunkState::Done;
                 Ok(())
             }
@@ -247,9 +210,6 @@ impl<S: Stream<Item = Result<Bytes, BodyError>> + Unpin> Stream for ChunkedBody<
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            if let Some(bytes) = this.output.pop_front() {
-                return Poll::Ready(Some(Ok(bytes)));
-            }
             if this.input.is_empty() {
                 match ready!(Pin::new(&mut this.body).poll_next(cx)) {
                     Some(Ok(bytes)) => this.input = bytes,
@@ -258,8 +218,10 @@ impl<S: Stream<Item = Result<Bytes, BodyError>> + Unpin> Stream for ChunkedBody<
                 }
                 continue;
             }
-            if let Err(error) = this.step() {
-                return Poll::Ready(Some(Err(error)));
+            match this.step() {
+                Ok(None) => {}
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
     }

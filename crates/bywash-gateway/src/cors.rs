@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::{Deserialize, Serialize};
 
-use crate::errors::{custom, fault};
+use crate::errors::{WithElements, custom, fault};
 use crate::meta::text;
 
 /// One rule of a bucket.
@@ -160,12 +160,14 @@ pub(crate) fn preflight(rules: &[CorsRule], parts: &Parts) -> S3Result<HeaderMap
         headers: names.filter(|name| !name.is_empty()).collect(),
     };
     if rules.is_empty() {
-        return Err(refused("CORS is not enabled for this bucket."));
+        let error = refused("CORS is not enabled for this bucket.");
+        return Err(error.with([("Method", method)]));
     }
     let rule = rules.iter().find(|rule| rule.allows(&request));
     let rule = rule.ok_or_else(|| {
         refused("This CORS request is not allowed. The evaluation of Origin, request method / Access-Control-Request-Method or \
                  Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.")
+            .with([("Method", method)])
     })?;
     Ok(rule.response_headers(&request))
 }

@@ -61,6 +61,23 @@ impl Algorithm {
             .find(|known| known.name().eq_ignore_ascii_case(name))
     }
 
+    /// Whether there are checksums of this type over uploads in parts.
+    pub(crate) fn supports(self, kind: ChecksumKind) -> bool {
+        match kind {
+            // Only CRCs can be combined.
+            ChecksumKind::FullObject => self.crc().is_some(),
+            ChecksumKind::Composite => self != Self::Crc64Nvme,
+        }
+    }
+
+    /// The type of an upload that names none.
+    pub(crate) fn default_kind(self) -> ChecksumKind {
+        match self {
+            Self::Crc64Nvme => ChecksumKind::FullObject,
+            _ => ChecksumKind::Composite,
+        }
+    }
+
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -97,6 +114,36 @@ impl Algorithm {
     }
 }
 
+/// What the checksum of an object of parts covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChecksumKind {
+    /// The bytes.
+    FullObject,
+    /// The checksums of the parts.
+    Composite,
+}
+
+impl ChecksumKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::FullObject => "FULL_OBJECT",
+            Self::Composite => "COMPOSITE",
+        }
+    }
+
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        let mut all = [Self::FullObject, Self::Composite].into_iter();
+        all.find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+
+    pub(crate) fn of_upload(full_object: bool) -> Self {
+        match full_object {
+            true => Self::FullObject,
+            false => Self::Composite,
+        }
+    }
+}
+
 /// A verified checksum of an object or a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
@@ -122,11 +169,15 @@ impl Checksum {
     }
 
     /// Returns its type: over the checksums of the parts, or over the bytes.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self.value.contains('-') {
-            true => "COMPOSITE",
-            false => "FULL_OBJECT",
-        }
+    pub(crate) fn kind(&self) -> ChecksumKind {
+        ChecksumKind::of_upload(!self.value.contains('-'))
+    }
+
+    /// Returns it without the number of parts.
+    pub(crate) fn without_parts(mut self) -> Self {
+        let end = self.value.find('-').unwrap_or(self.value.len());
+        self.value.truncate(end);
+        self
     }
 }
 
@@ -203,15 +254,15 @@ impl TryFrom<String> for ResumableMd5 {
 
 /// Combines the checksums of parts, if all are known and of one algorithm.
 ///
-/// `full`: over the bytes, which only CRCs support; otherwise the digest of the parts' digests.
-pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], full: bool) -> Option<Checksum> {
+/// Over the bytes, which only CRCs support, or the digest of the parts' digests.
+pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], kind: ChecksumKind) -> Option<Checksum> {
     let algorithm = parts.first()?.0?.algorithm;
     let mut digests = Vec::with_capacity(parts.len());
     for (checksum, length) in parts {
         let checksum = checksum.filter(|checksum| checksum.algorithm == algorithm)?;
         digests.push((algorithm.decode(&checksum.value)?, *length));
     }
-    if !full {
+    if kind == ChecksumKind::Composite {
         let mut hasher = algorithm.hasher();
         digests.iter().for_each(|(digest, _)| hasher.update(digest));
         let value = format!(
@@ -275,7 +326,7 @@ pub(crate) fn announce(headers: &mut HeaderMap, checksum: &Checksum) {
         headers.insert(checksum.algorithm.header(), value);
         headers.insert(
             "x-amz-checksum-type",
-            HeaderValue::from_static(checksum.kind()),
+            HeaderValue::from_static(checksum.kind().name()),
         );
     }
 }

@@ -1,5 +1,4 @@
-//! Memory of request XML, listing pages and signed chunks. It is charged before use; for documents until the last
-//! byte of the response is sent.
+//! Memory of request XML and listing pages. It is charged before use, until the last byte of the response is sent.
 //!
 //! `s3s` buffers request XML and responses whole. So a request reserves memory for a document first, in FIFO order,
 //! up to the engine's admission deadline. A request that already holds memory only tries to get more, and otherwise
@@ -16,8 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::errors::{OperationContext, from_engine, slow_down};
 use crate::limits::{
-    MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MAX_SIGNED_CHUNKS_MEMORY_DIVISOR, MIN_DOCUMENTS_BYTES,
-    ORIGIN_ENTRY_BYTES,
+    MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MIN_DOCUMENTS_BYTES, ORIGIN_ENTRY_BYTES,
 };
 
 /// Bytes of one permit.
@@ -43,17 +41,13 @@ pub(crate) fn entry_bytes(name: &str) -> u64 {
     ENTRY_BYTES + NAME_FACTOR * name.bytes().map(written).sum::<u64>()
 }
 
-/// Memory limit of documents, or of signed chunks, of all requests.
+/// Memory limit of the documents of all requests.
 #[derive(Debug)]
 pub(crate) struct Documents {
     engine: Engine,
     permits: Arc<Semaphore>,
     /// Number of permits.
     total: u64,
-    /// Share of the budget.
-    share: Share,
-    /// Message of SlowDown.
-    full: &'static str,
 }
 
 /// Memory charged to one request.
@@ -69,33 +63,19 @@ impl Documents {
         let total = (memory / 8 * MAX_DOCUMENTS_EIGHTHS)
             .max(MIN_DOCUMENTS_BYTES)
             .min(memory / 2);
-        let full = "listings and XML of other requests hold the memory for documents";
-        Self::of(total, Share::Download, full, engine)
-    }
-
-    /// Limit for signed chunks, separate from documents and readers: clients that stall within a chunk do not delay
-    /// listings.
-    pub(crate) fn signed_chunks(engine: Engine) -> Self {
-        let total = engine.budget().limit() / MAX_SIGNED_CHUNKS_MEMORY_DIVISOR;
-        let full = "signed chunks of other requests hold the memory for them";
-        Self::of(total, Share::Upload, full, engine)
-    }
-
-    fn of(total: u64, share: Share, full: &'static str, engine: Engine) -> Self {
         // A semaphore supports fewer permits than this: some 500 GiB.
         let total = (total / UNIT).clamp(1, u64::from(u32::MAX) / 8);
         Self {
             engine,
             permits: Arc::new(Semaphore::new(total as usize)),
             total,
-            share,
-            full,
         }
     }
 
-    /// Max bytes of all charges.
-    pub(crate) fn max_bytes(&self) -> u64 {
-        self.total * UNIT
+    /// Whether nothing is charged.
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.permits.available_permits() as u64 == self.total
     }
 
     /// Charges `bytes`, at most the limit, after waiting in FIFO order.
@@ -111,22 +91,12 @@ impl Documents {
         let object = format!("{}/{}", doing.bucket, doing.key);
         let reservation = self
             .engine
-            .reserve(self.share, bytes, doing.operation, &object)
+            .reserve(Share::Download, bytes, doing.operation, &object)
             .await
             .map_err(|error| from_engine(doing, &error))?;
         Ok(Charge {
             permits,
             reservation,
-        })
-    }
-
-    /// As [`Self::charge`], without waiting; `None` if the memory is not available.
-    pub(crate) fn try_charge(&self, bytes: u64) -> Option<Charge> {
-        let units = bytes.div_ceil(UNIT).clamp(1, self.total);
-        let permits = Arc::clone(&self.permits).try_acquire_many_owned(units as u32);
-        Some(Charge {
-            permits: permits.ok()?,
-            reservation: self.engine.try_reserve(self.share, units * UNIT)?,
         })
     }
 
@@ -158,9 +128,8 @@ impl Documents {
             bucket,
             key,
         } = doing;
-        let full = self.full;
         slow_down(format!(
-            "{operation} {bucket}/{key}: {full}; try again, or raise the memory limit"
+            "{operation} {bucket}/{key}: listings and XML of other requests hold the memory for documents; try again, or raise the memory limit"
         ))
     }
 }

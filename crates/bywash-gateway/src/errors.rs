@@ -1,10 +1,14 @@
 //! Mapping of errors of the engine and of origins to S3 errors.
 
+mod elements;
+
 use bywash::{EngineError, StatusError, is_transient};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
 use object_store::Error as StoreError;
 use s3s::{S3Error, S3ErrorCode};
+
+pub(crate) use elements::{Elements, WithElements, invalid_argument};
 
 /// Seconds a client should wait after SlowDown: about the stall limit of a body.
 const RETRY_AFTER_S: &str = "5";
@@ -51,13 +55,14 @@ pub(crate) fn no_such_bucket(bucket: &str) -> S3Error {
         S3ErrorCode::NoSuchBucket,
         format!("The bucket {bucket} does not exist; create it or mount it."),
     )
+    .with([("BucketName", bucket)])
 }
 
 pub(crate) fn no_such_upload(upload: &str) -> S3Error {
     let message = format!(
         "The upload {upload} does not exist: it was completed, aborted, or never begun here."
     );
-    fault(S3ErrorCode::NoSuchUpload, message)
+    fault(S3ErrorCode::NoSuchUpload, message).with([("UploadId", upload)])
 }
 
 pub(crate) fn precondition_failed(doing: OperationContext<'_>) -> S3Error {
@@ -82,7 +87,7 @@ pub(crate) fn conflict(doing: OperationContext<'_>) -> S3Error {
     let message = format!(
         "{operation} {bucket}/{key}: another request changed the object meanwhile; try again."
     );
-    custom("ConditionalRequestConflict", StatusCode::CONFLICT, message)
+    custom("ConditionalRequestConflict", StatusCode::CONFLICT, message).with([("Key", key)])
 }
 
 pub(crate) fn no_such_key(doing: OperationContext<'_>) -> S3Error {
@@ -90,7 +95,7 @@ pub(crate) fn no_such_key(doing: OperationContext<'_>) -> S3Error {
         "The key {} does not exist in bucket {}.",
         doing.key, doing.bucket
     );
-    fault(S3ErrorCode::NoSuchKey, message)
+    fault(S3ErrorCode::NoSuchKey, message).with([("Key", doing.key)])
 }
 
 pub(crate) fn invalid_range(doing: OperationContext<'_>, length: u64) -> S3Error {
@@ -104,7 +109,7 @@ pub(crate) fn invalid_range(doing: OperationContext<'_>, length: u64) -> S3Error
         headers.insert(CONTENT_RANGE, value);
     }
     error.set_headers(headers);
-    error
+    error.with([("ActualObjectSize", length.to_string())])
 }
 
 /// Converts an error of the engine's storage trait.
@@ -145,7 +150,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
                 let message = format!(
                     "{operation} {bucket}: the origin has no such bucket or container; check its address, or create it."
                 );
-                fault(S3ErrorCode::NoSuchBucket, message)
+                fault(S3ErrorCode::NoSuchBucket, message).with([("BucketName", bucket)])
             }
             // A connection that broke, or a response of the origin that asks for another try.
             _ if is_transient(other) => slow_down(format!(
@@ -189,13 +194,21 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
         EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
         EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
         EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),
-        EngineError::InvalidPart { .. } => fault(S3ErrorCode::InvalidPart, text),
+        EngineError::InvalidPart { number, .. } => {
+            fault(S3ErrorCode::InvalidPart, text).with([("PartNumber", number.to_string())])
+        }
         EngineError::InvalidTag { .. } => fault(S3ErrorCode::InvalidTag, text),
         EngineError::RangeNotSatisfiable { length, .. } => invalid_range(doing, *length),
-        EngineError::BucketExists(_) => fault(S3ErrorCode::BucketAlreadyOwnedByYou, text),
+        EngineError::BucketExists(name) => {
+            fault(S3ErrorCode::BucketAlreadyOwnedByYou, text).with([("BucketName", name)])
+        }
         EngineError::NoSuchBucket(name) => no_such_bucket(name),
-        EngineError::BucketNotEmpty(_) => fault(S3ErrorCode::BucketNotEmpty, text),
-        EngineError::InvalidBucketName { .. } => fault(S3ErrorCode::InvalidBucketName, text),
+        EngineError::BucketNotEmpty(name) => {
+            fault(S3ErrorCode::BucketNotEmpty, text).with([("BucketName", name)])
+        }
+        EngineError::InvalidBucketName { .. } => {
+            fault(S3ErrorCode::InvalidBucketName, text).with([("BucketName", bucket)])
+        }
         EngineError::NoRoot(_) => not_implemented(text),
         EngineError::ReadOnly { .. } => fault(S3ErrorCode::AccessDenied, text),
         _ => fault(

@@ -11,12 +11,12 @@ use object_store::path::Path;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use crate::body::RequestContext;
 use crate::bucket_rules::AllRules;
 use crate::config::ETagStyle;
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::keys::path_of;
 use crate::meta::text;
+use crate::sent::SentHead;
 use crate::uploads::Uploads;
 
 /// Serves the buckets of an engine. A cheap handle.
@@ -71,10 +71,12 @@ macro_rules! operations {
         #[async_trait]
         impl S3 for Gateway {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
-                    context.note_operation(stringify!($name));
-                }
-                crate::ops::$module::$function(self, request).await
+                let mut request = request;
+                SentHead::restore(&mut request);
+                let context = crate::ops::context(&request)?;
+                context.note_operation(stringify!($name));
+                let result = crate::ops::$module::$function(self, request).await;
+                result.inspect_err(|error| context.note_elements(error))
             })*
         }
     };

@@ -26,6 +26,8 @@ pub(crate) struct Hosts(Vec<String>);
 pub(crate) struct Target {
     pub(crate) bucket: String,
     pub(crate) key: String,
+    /// Whether the host names the bucket.
+    pub(crate) is_virtual: bool,
     /// An unknown host name without its port: possibly virtual-hosted-style below a domain that is not configured.
     pub(crate) unknown_host: Option<String>,
 }
@@ -67,6 +69,7 @@ impl Hosts {
             Target {
                 bucket: bucket.to_owned(),
                 key: key.to_owned(),
+                is_virtual: false,
                 unknown_host,
             }
         };
@@ -80,6 +83,7 @@ impl Hosts {
             AddressingStyle::Virtual { bucket, .. } => Target {
                 bucket,
                 key: path.to_owned(),
+                is_virtual: true,
                 unknown_host: None,
             },
         };
@@ -128,6 +132,11 @@ impl S3Host for Hosts {
 }
 
 impl Target {
+    /// Returns the bucket if the host names it.
+    pub(crate) fn virtual_bucket(&self) -> Option<&str> {
+        self.is_virtual.then_some(&*self.bucket)
+    }
+
     /// Rejects an unknown host name that begins with the name of an existing bucket.
     pub(crate) fn check_host(&self, exists: impl Fn(&str) -> bool) -> S3Result<()> {
         let Some(host) = &self.unknown_host else {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use object_store::path::Path;
 use s3s::{S3ErrorCode, S3Result};
 
-use crate::errors::fault;
+use crate::errors::{WithElements, fault, invalid_argument};
 use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
@@ -20,7 +20,7 @@ const FOLDER: &str = ".bywash-folder";
 pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     let invalid = |reason: String| {
         let message = format!("The key {key:?} cannot be stored here: {reason}.");
-        Err(fault(S3ErrorCode::InvalidArgument, message))
+        Err(invalid_argument("key", key, message))
     };
     if key.rsplit_once('/').is_some_and(|(_, name)| name == FOLDER) {
         return invalid(format!(
@@ -36,7 +36,10 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
             "The key has {} bytes as it is stored, more than {MAX_KEY_BYTES}.",
             name.len()
         );
-        return Err(fault(S3ErrorCode::KeyTooLongError, message));
+        return Err(fault(S3ErrorCode::KeyTooLongError, message).with([
+            ("Size", name.len().to_string()),
+            ("MaxSizeAllowed", MAX_KEY_BYTES.to_string()),
+        ]));
     }
     match Path::parse(&name) {
         Ok(path) if path.as_ref() == name && !name.is_empty() && name.chars().all(xml::fits) => {

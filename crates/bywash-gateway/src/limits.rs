@@ -177,19 +177,14 @@ pub(crate) const MAX_PARTS_ATTRIBUTE_BYTES: usize = 64 << 10;
 /// of an upload take.
 pub(crate) const MAX_UPLOAD_FILE_APPENDED_BYTES: u64 = 8 << 20;
 
-/// Max bytes of a signed chunk: it is buffered until its signature is verified. Clients send 64 KiB to 1 MiB.
-pub(crate) const MAX_SIGNED_CHUNK_BYTES: u64 = 16 << 20;
-/// Bytes of the signed chunks of all requests are limited to the memory limit divided by this: at 64 MiB one of the
-/// largest, or 128 of 128 KiB. Above it uploads in such chunks wait, and finally get SlowDown.
-pub(crate) const MAX_SIGNED_CHUNKS_MEMORY_DIVISOR: u64 = 4;
-/// Max bytes of a signed chunk for which pieces from the socket are copied together: each piece that waits for the
-/// signature takes a few words.
-pub(crate) const MAX_COPIED_PIECE_BYTES: usize = 16 << 10;
 /// Max bytes of a chunk's header line; a signature makes it about 100.
 pub(crate) const MAX_CHUNK_LINE_BYTES: usize = 1024;
 /// Max bytes of all trailers; a checksum and a signature make about 200.
 pub(crate) const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
+/// Max bytes of a canonical request that an error about its signature repeats, twice: those of requests of common length. With a
+/// longer one the error has only the text to sign.
+pub(crate) const MAX_SHOWN_SIGNED_BYTES: usize = 4 << 10;
 /// Max bytes of a Host header: DNS allows 253 for a name, a port takes six more.
 pub(crate) const MAX_HOST_BYTES: usize = 260;
 /// Max seconds of validity of a presigned request, as in S3: a week.

@@ -1,5 +1,6 @@
 //! Conversion of ETags, times and attributes between HTTP and the engine.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use bywash::origin::{CLIENT_ETAG, client_etag, etag_matches};
@@ -13,9 +14,9 @@ use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::encoded_word::encode;
-use crate::errors::{fault, not_implemented};
+use crate::errors::{WithElements, fault, invalid_argument, not_implemented};
 use crate::limits::MAX_METADATA_BYTES;
-use crate::range::text_of;
+use crate::signature::is_aws_chunked;
 use crate::tags::Tags;
 
 /// Prefix of user metadata that is reserved for Bywash.
@@ -31,16 +32,30 @@ const UPLOAD_MARK: &str = "bywashupload";
 const METAGENERATION: &str = "bywashmetageneration";
 const USER_METADATA: &str = "x-amz-meta-";
 
-/// Accepts only the version `null`.
+/// Accepts only the version `null`. Other names are invalid, or of a version that does not exist.
 pub(crate) fn check_version(version: Option<&str>, key: &str) -> S3Result<()> {
+    let invalid =
+        |version: &str, message: &str| Err(invalid_argument("versionId", version, message));
     match version {
-        None | Some("null" | "") => Ok(()),
+        None | Some("null") => Ok(()),
+        Some("") => invalid("", "Version id cannot be the empty string; leave it out."),
+        Some(other) if !is_version(other) => invalid(
+            other,
+            "Invalid version id specified: the only version of an object here is `null`.",
+        ),
         Some(other) => {
             let message =
                 format!("The key {key} has no version {other}; its only version is `null`.");
-            Err(fault(S3ErrorCode::NoSuchVersion, message))
+            let error = fault(S3ErrorCode::NoSuchVersion, message);
+            Err(error.with([("Key", key), ("VersionId", other)]))
         }
     }
+}
+
+/// Whether a text has the form of a version of S3: 32 letters, digits, dots, hyphens and underscores.
+fn is_version(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    text.len() == 32 && text.bytes().all(fits)
 }
 
 /// Removes the quotes of an ETag; origins differ in them.
@@ -99,6 +114,31 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
         .filter(|value| !value.is_empty())
 }
 
+/// Returns the values of a header, joined by commas if it was sent several times. Bytes that are not UTF-8 are replaced.
+pub(crate) fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, str>> {
+    let mut values = headers.get_all(name).iter();
+    let first = String::from_utf8_lossy(values.next()?.as_bytes());
+    Some(values.fold(first, |all, value| {
+        Cow::Owned(format!(
+            "{all},{}",
+            String::from_utf8_lossy(value.as_bytes())
+        ))
+    }))
+}
+
+/// Returns the text of a header that is stored with an object. Raw bytes that are not UTF-8 are refused.
+fn stored_text(headers: &HeaderMap, name: &str) -> S3Result<Option<String>> {
+    let text = joined(headers, name).filter(|text| !text.is_empty());
+    let is_utf8 = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
+    match text {
+        Some(text) if !headers.get_all(name).iter().all(is_utf8) => {
+            let message = format!("{name} is neither ASCII nor UTF-8; encode it.");
+            Err(invalid_argument(name, &text, message))
+        }
+        text => Ok(text.map(Cow::into_owned)),
+    }
+}
+
 /// Headers of writes that are not implemented.
 const UNSUPPORTED: [&str; 19] = [
     "x-amz-server-side-encryption",
@@ -128,14 +168,14 @@ pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
         .into_iter()
         .find(|name| text(headers, name).is_some())
     {
-        return Err(not_implemented(format!(
-            "The header {name} is not supported here; leave it out."
-        )));
+        let message = format!("The header {name} is not supported here; leave it out.");
+        return Err(not_implemented(message).with([("Header", name)]));
     }
     match text(headers, STORAGE_CLASS) {
         Some(other) if !STORAGE_CLASSES.contains(&other) => {
             let message = format!("The storage class {other} does not exist; use STANDARD.");
-            Err(fault(S3ErrorCode::InvalidStorageClass, message))
+            let error = fault(S3ErrorCode::InvalidStorageClass, message);
+            Err(error.with([("StorageClassRequested", other)]))
         }
         _ => Ok(()),
     }
@@ -168,11 +208,12 @@ pub(crate) fn refuse_text_for(bucket: &Bucket, attributes: &Attributes) -> S3Res
     });
     match refused {
         None => Ok(()),
-        Some((name, _)) => {
+        Some((name, attribute)) => {
             let message = format!(
                 "{name} has characters that are not ASCII, which this bucket's origin does not return; encode them (RFC 8187: filename*=UTF-8''...)."
             );
-            Err(fault(S3ErrorCode::InvalidArgument, message))
+            let value = attributes.get(attribute).map_or("", |value| value.as_ref());
+            Err(invalid_argument(name.as_str(), value, message))
         }
     }
 }
@@ -212,34 +253,33 @@ fn metadata(name: impl Into<String>) -> Attribute {
 pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     let mut attributes = Attributes::new();
     for (name, attribute) in CONTENT_HEADERS {
-        let Some(mut value) = text_of(headers, &name) else {
+        let Some(mut value) = stored_text(headers, name.as_str())? else {
             continue;
         };
         if name == header::CONTENT_ENCODING {
             // aws-chunked encodes the request, not the object. The spaces between others stay.
-            let is_ours = |coding: &str| coding.trim().eq_ignore_ascii_case("aws-chunked");
-            let codings: Vec<_> = value.split(',').filter(|coding| !is_ours(coding)).collect();
-            value = codings.join(",").trim().to_owned();
+            let codings = value.split(',').filter(|coding| !is_aws_chunked(coding));
+            value = codings.collect::<Vec<_>>().join(",").trim().to_owned();
         }
         if !value.is_empty() {
             attributes.insert(attribute, value.into());
         }
     }
-    if let Some(value) = text(headers, header::EXPIRES.as_str()) {
-        attributes.insert(metadata(EXPIRES), value.to_owned().into());
+    // Any text, as in S3: dates that are none too.
+    if let Some(value) = stored_text(headers, header::EXPIRES.as_str())? {
+        attributes.insert(metadata(EXPIRES), value.into());
     }
     let mut total = 0;
-    for (name, value) in headers {
-        let Some(name) = name
-            .as_str()
-            .strip_prefix(USER_METADATA)
-            .filter(|name| !name.is_empty())
-        else {
+    for header in headers.keys() {
+        let name = header.as_str().strip_prefix(USER_METADATA);
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
             continue;
         };
+        // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII, or no valid ones.
+        let value = stored_text(headers, header.as_str())?.unwrap_or_default();
         // From a Bywash before this one: the checksum that the request announces too, so that the body is compared with it.
         if let Some(algorithm) = name.strip_prefix(CHECKSUM)
-            && headers.get(format!("x-amz-checksum-{algorithm}")) == Some(value)
+            && text(headers, &format!("x-amz-checksum-{algorithm}")) == Some(&value)
         {
             continue;
         }
@@ -247,15 +287,10 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
             let message = format!(
                 "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK} and {METAGENERATION}, are reserved; rename {name}."
             );
-            return Err(fault(S3ErrorCode::InvalidArgument, message));
+            return Err(invalid_argument(header.as_str(), &value, message));
         }
-        // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII.
-        let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
-            let message = format!("The metadata {name} is neither ASCII nor UTF-8.");
-            return Err(fault(S3ErrorCode::InvalidArgument, message));
-        };
         total += name.len() + value.len();
-        attributes.insert(metadata(name), value.to_owned().into());
+        attributes.insert(metadata(name), value.into());
     }
     check_metadata_bytes(total)?;
     Ok(attributes)
@@ -266,7 +301,10 @@ fn check_metadata_bytes(total: usize) -> S3Result<()> {
     if total > MAX_METADATA_BYTES {
         let message =
             format!("The object's metadata has {total} bytes, more than {MAX_METADATA_BYTES}.");
-        return Err(fault(S3ErrorCode::MetadataTooLarge, message));
+        return Err(fault(S3ErrorCode::MetadataTooLarge, message).with([
+            ("Size", total.to_string()),
+            ("MaxSizeAllowed", MAX_METADATA_BYTES.to_string()),
+        ]));
     }
     Ok(())
 }

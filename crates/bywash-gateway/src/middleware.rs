@@ -11,21 +11,21 @@ use bywash::traffic::Traffic;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use s3s::config::StaticConfigProvider;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, HttpError, S3Error};
+use s3s::{Body, HttpError, S3Error, S3Result};
 
 use crate::access_log::{AccessLog, ClientTexts, Peer};
-use crate::admission::Admission;
-use crate::auth::{Keys, OperationName, strip_signature};
+use crate::admission::{Admission, Admitted};
+use crate::auth::{Keys, OperationName};
 use crate::body::{BodyError, ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::bucket_rules::AllRules;
-use crate::chunked::{ChunkFraming, ChunkedBody};
+use crate::chunked::{ChunkedBody, SignedChunks};
 use crate::config::S3Config;
 use crate::cors;
 use crate::documents::{Documents, RequestDocuments};
@@ -36,13 +36,14 @@ use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
 use crate::other_sites::is_write_of_a_page;
-use crate::range::{NormalizedHeaders, forget_text, normalize_range, normalize_text};
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
-use crate::request_xml::{Gather, SignedChunks, gathered};
+use crate::request_xml::{Gather, gathered};
 use crate::resident::Serving;
 use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
-
-const PAYLOAD: &str = "x-amz-content-sha256";
+use crate::sent::SentHead;
+use crate::signature::Framing;
+use crate::signature::chunks::ChunkVerifier;
+use crate::signature::keys::SigningKeys;
 
 /// Serves requests from any number of connections.
 pub(crate) struct Middleware {
@@ -50,10 +51,9 @@ pub(crate) struct Middleware {
     engine: Engine,
     hosts: Hosts,
     documents: Arc<Documents>,
-    chunks: Arc<Documents>,
     traffic: Arc<Traffic>,
-    anonymous: bool,
-    region: Arc<str>,
+    /// `None` on an anonymous endpoint.
+    keys: Option<(Keys, Arc<SigningKeys>)>,
     rules: Arc<AllRules>,
     silent_body: Duration,
     access_log: Option<AccessLog>,
@@ -94,41 +94,25 @@ impl Middleware {
         let engine = gateway.engine.clone();
         let rules = Arc::clone(&gateway.rules);
         let traffic = Arc::clone(engine.traffic());
-        let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
-        let fast = (!config.anonymous).then(|| {
-            FastPath::new(
-                &engine,
-                hosts.clone(),
-                keys.clone(),
-                config.access_log.clone(),
-            )
+        let keys = (!config.anonymous).then(|| {
+            let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
+            let signing = Arc::new(SigningKeys::new(keys.clone()));
+            (keys, signing)
+        });
+        let fast = keys.as_ref().map(|(_, signing)| {
+            let signing = Arc::clone(signing);
+            FastPath::new(&engine, hosts.clone(), signing, config.access_log.clone())
         });
         let documents = config.shared.documents(&engine);
-        let chunks = Arc::new(Documents::signed_chunks(engine.clone()));
-        let mut open = S3ServiceBuilder::new(gateway.clone());
-        open.set_config(bodies());
-        open.set_host(hosts.clone());
-        let open = open.build();
-        let service = if config.anonymous {
-            open
-        } else {
-            let mut builder = S3ServiceBuilder::new(gateway);
-            builder.set_config(bodies());
-            builder.set_host(hosts.clone());
-            builder.set_auth(keys.clone());
-            builder.set_access(keys.clone());
-            builder.set_route(NormalizedHeaders { open, keys });
-            builder.build()
-        };
+        let mut builder = S3ServiceBuilder::new(gateway);
+        builder.set_config(bodies());
         Self {
-            service,
+            service: builder.build(),
             engine,
             hosts,
             documents,
-            chunks,
             traffic,
-            anonymous: config.anonymous,
-            region: config.region.as_str().into(),
+            keys,
             rules,
             silent_body: config.limits.silent_body,
             access_log: config.access_log.clone(),
@@ -144,27 +128,28 @@ impl Middleware {
     ) -> Result<Response<ServedBody>, HttpError> {
         let begun = Instant::now();
         let (parts, incoming) = request.into_parts();
-        let context = RequestContext::new(
-            self.ids.next(),
-            condition(&parts.method, &parts.headers),
-            self.unchecked_payload(&parts.headers),
-        );
-        let context = Arc::new(context.logged(self.access_log.is_some()));
-        let mut admission = Admission::new(&parts, &self.hosts, self.anonymous, &self.region);
+        let context =
+            RequestContext::new(self.ids.next(), condition(&parts.method, &parts.headers))
+                .repeating(&parts.headers)
+                .logged(self.access_log.is_some());
+        let context = Arc::new(context);
+        let signing = self.keys.as_ref().map(|(_, signing)| &**signing);
+        let has_body = !incoming.is_end_stream();
+        let mut admission = Admission::new(&parts, &self.hosts, signing, has_body);
         let name = ObjectName::new(&admission.target.bucket, &admission.target.key);
         let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
-        meter.operation = admission.operation.as_ref().ok().copied();
+        meter.operation = admission.named;
         let texts = || ClientTexts::new(peer, parts.version, &parts.uri, &parts.headers);
         meter.log = self.access_log.clone().map(|log| (log, texts()));
         let mut recorder = RequestRecorder {
             context: Arc::clone(&context),
             meter,
         };
-        let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
+        let expects = parts.headers.contains_key(EXPECT) && !has_body;
         let cross = self.cross_origin(&parts, recorder.meter.name.bucket());
         // A signature is something that such a page does not have.
-        if self.anonymous && cross.is_empty() && is_write_of_a_page(&parts) {
-            admission.operation = Err(cors::refused_write());
+        if self.keys.is_none() && cross.is_empty() && is_write_of_a_page(&parts) {
+            admission.admitted = Err(cors::refused_write());
         }
         let mut response = self.respond(parts, incoming, &context, admission).await?;
         response.headers_mut().extend(cross);
@@ -193,14 +178,19 @@ impl Middleware {
     }
 
     /// Responds to a browser that asks whether it may send a request.
-    fn preflight(&self, parts: &Parts, bucket: &str) -> Result<Response<Body>, HttpError> {
+    fn preflight(
+        &self,
+        parts: &Parts,
+        bucket: &str,
+        context: &RequestContext,
+    ) -> Result<Response<Body>, HttpError> {
         match cors::preflight(&self.rules.of(bucket).cors, parts) {
             Ok(headers) => {
                 let mut response = Response::new(Body::empty());
                 *response.headers_mut() = headers;
                 Ok(response)
             }
-            Err(refusal) => refusal.to_http_response().map_err(http_error),
+            Err(refusal) => refused(context, refusal),
         }
     }
 
@@ -210,101 +200,109 @@ impl Middleware {
         mut parts: Parts,
         incoming: Incoming,
         context: &Arc<RequestContext>,
-        Admission { target, operation }: Admission,
+        admission: Admission,
     ) -> Result<Response<Body>, HttpError> {
+        let unread = !incoming.is_end_stream();
         if cors::is_preflight(&parts) {
-            context.body_open.store(!incoming.is_end_stream(), Relaxed);
-            return self.preflight(&parts, &target.bucket);
+            context.body_open.store(unread, Relaxed);
+            return self.preflight(&parts, &admission.target.bucket, context);
         }
-        let admitted = match operation {
-            // s3s would buffer the whole form before it verifies the signature.
-            _ if is_form(&parts) => Err(not_implemented(
-                "Uploads by HTML form are not supported here; use PUT.",
-            )),
-            Ok(_) if self.anonymous => target
-                .check_host(|bucket| self.engine.bucket(bucket).is_some())
-                .and(operation),
-            checked => checked,
-        };
-        let operation = match admitted {
-            Ok(operation) => operation,
+        parts.extensions.insert(Arc::clone(context));
+        let target = Arc::clone(&admission.target);
+        let Admitted {
+            operation,
+            verified,
+            framing,
+        } = match self.admit(&mut parts, admission) {
+            Ok(admitted) => admitted,
             Err(refusal) => {
-                context.body_open.store(!incoming.is_end_stream(), Relaxed);
-                return refusal.to_http_response().map_err(http_error);
+                context.body_open.store(unread, Relaxed);
+                return refused(context, refusal);
             }
         };
         let documents = Arc::new(RequestDocuments::new(Arc::clone(&self.documents)));
-        let gather = Gather {
-            context: Arc::clone(context),
-            documents: Arc::clone(&documents),
-            chunks: SignedChunks::new(Arc::clone(&self.chunks)),
-            framed: false,
-            bucket: target.bucket.clone(),
-            key: target.key.clone(),
-        };
-        let body = self.body(&mut parts, incoming, gather);
-        forget_text(&mut parts.headers);
-        if self.anonymous {
-            strip_signature(&mut parts);
-            normalize_range(&mut parts.headers);
-            normalize_text(&mut parts.headers);
-        }
-        parts.extensions.insert(Arc::clone(context));
-        parts.extensions.insert(OperationName(operation));
-        parts.extensions.insert(Arc::new(target));
         parts.extensions.insert(Arc::clone(&documents));
+        let gather = Gather::new(context, &documents, &target);
+        let chunks = verified.and_then(|verified| verified.chunks);
+        let body = self.body(framing, chunks, incoming, gather);
         let mut response = self.service.call(Request::from_parts(parts, body)).await?;
         if operation == "GetObjectAttributes" {
             unquote_e_tag(&mut response);
         }
         // All other buffered bodies are XML.
         if operation != "GetObject" && !is_representable(&response) {
-            return unrepresentable().to_http_response().map_err(http_error);
+            return refused(context, unrepresentable());
         }
         Ok(response.map(|body| documents.settle(body)))
     }
 
-    /// The payload digest to verify here, if `s3s` does not.
-    fn unchecked_payload(&self, headers: &HeaderMap) -> Option<String> {
-        let value = headers
-            .get(PAYLOAD)
-            .filter(|_| self.anonymous)?
-            .to_str()
-            .ok()?;
-        let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_digest.then(|| value.to_owned())
+    /// Checks the rights of a request, and leaves of its head what `s3s` is to see.
+    fn admit(&self, parts: &mut Parts, admission: Admission) -> S3Result<Admitted> {
+        let Admission {
+            target, admitted, ..
+        } = admission;
+        // s3s would buffer the whole form before it verifies the signature.
+        if is_form(parts) {
+            return Err(not_implemented(
+                "Uploads by HTML form are not supported here; use PUT.",
+            ));
+        }
+        let admitted = match &self.keys {
+            None => {
+                target.check_host(|bucket| self.engine.bucket(bucket).is_some())?;
+                admitted?
+            }
+            Some((keys, _)) => {
+                let admitted = admitted?;
+                parts.extensions.insert(OperationName(admitted.operation));
+                parts.extensions.insert(Arc::clone(&target));
+                let signatory = admitted.verified.as_ref().map(|found| &found.signatory);
+                let bucket = Some(&*target.bucket).filter(|bucket| !bucket.is_empty());
+                let Parts {
+                    method,
+                    headers,
+                    extensions,
+                    ..
+                } = parts;
+                keys.check(signatory, method, bucket, headers, extensions)?;
+                admitted
+            }
+        };
+        // From here on the body has its decoded length.
+        match admitted.framing.length.map(HeaderValue::from) {
+            Some(length) => parts.headers.insert(CONTENT_LENGTH, length),
+            None => parts.headers.remove(CONTENT_LENGTH),
+        };
+        SentHead::keep(parts, &target, admitted.operation)?;
+        Ok(admitted)
     }
 
-    fn body(&self, parts: &mut Parts, incoming: Incoming, mut gather: Gather) -> Body {
-        let chunked = parts
-            .headers
-            .get(PAYLOAD)
-            .and_then(|value| value.to_str().ok());
-        let mode = match chunked.filter(|payload| payload.starts_with("STREAMING-")) {
-            None => None,
-            Some(_) if self.anonymous => Some(ChunkFraming::Decode),
-            Some(payload) if payload.starts_with("STREAMING-UNSIGNED-") => {
-                Some(ChunkFraming::Reframe)
-            }
-            Some(_) => Some(ChunkFraming::Guard),
-        };
-        if mode == Some(ChunkFraming::Decode) {
-            // From here on the body has its decoded length.
-            parts.headers.remove(CONTENT_LENGTH);
-            if let Some(length) = parts.headers.get("x-amz-decoded-content-length").cloned() {
-                parts.headers.insert(CONTENT_LENGTH, length);
-            }
+    fn body(
+        &self,
+        framing: Framing,
+        verifier: Option<ChunkVerifier>,
+        incoming: Incoming,
+        gather: Gather,
+    ) -> Body {
+        let context = Arc::clone(&gather.context);
+        if let Some(sha256) = framing.sha256 {
+            // Set once: a request has one body.
+            let _ = context.payload_sha256.set(sha256);
         }
         if incoming.is_end_stream() {
             return Body::empty();
         }
-        let context = Arc::clone(&gather.context);
         context.body_open.store(true, Relaxed);
         let body = ClientBody::new(incoming, self.silent_body, Arc::clone(&context));
-        gather.framed = matches!(mode, Some(ChunkFraming::Reframe | ChunkFraming::Guard));
-        match mode {
-            Some(mode) => stream_body(gathered(ChunkedBody::new(body, mode, context), gather)),
+        match framing.chunks {
             None => stream_body(gathered(body, gather)),
+            Some(with_trailer) => {
+                let signed = verifier.map(|verifier| SignedChunks {
+                    verifier,
+                    with_trailer,
+                });
+                stream_body(gathered(ChunkedBody::new(body, signed, context), gather))
+            }
         }
     }
 }
@@ -317,6 +315,12 @@ fn bodies() -> Arc<StaticConfigProvider> {
 
 fn stream_body(body: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
     Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
+}
+
+/// Returns the response of an error that no operation returns.
+fn refused(context: &RequestContext, error: S3Error) -> Result<Response<Body>, HttpError> {
+    context.note_elements(&error);
+    error.to_http_response().map_err(http_error)
 }
 
 fn http_error(error: S3Error) -> HttpError {

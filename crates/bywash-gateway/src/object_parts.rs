@@ -156,8 +156,8 @@ impl ObjectParts {
     }
 
     /// Returns the bytes of the part `number` in the object.
-    pub(crate) fn range(&self, number: i32) -> Option<Range<u64>> {
-        let part = self.0.iter().find(|part| i32::from(part.number) == number);
+    pub(crate) fn range(&self, number: u16) -> Option<Range<u64>> {
+        let part = self.0.iter().find(|part| part.number == number);
         part.map(|part| part.range.clone())
     }
 }

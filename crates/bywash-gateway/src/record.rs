@@ -34,6 +34,9 @@ impl RequestIds {
     }
 }
 
+/// Digits of a process in the id of a request.
+const PROCESS_DIGITS: usize = 16;
+
 /// Id of a request: 16 hexadecimal digits of its process, and at least 8 of its number.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestId {
@@ -51,7 +54,7 @@ impl RequestId {
             }
         };
         let mut len = 0;
-        put(&mut len, process, 16);
+        put(&mut len, process, PROCESS_DIGITS);
         let places = (u64::BITS - count.leading_zeros()).div_ceil(4) as usize;
         put(&mut len, count, places.max(8));
         Self { digits, len }
@@ -59,6 +62,11 @@ impl RequestId {
 
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.digits[..self.len]).unwrap_or_default()
+    }
+
+    /// Returns the digits of the process.
+    pub(crate) fn process(&self) -> &str {
+        std::str::from_utf8(&self.digits[..PROCESS_DIGITS]).unwrap_or_default()
     }
 }
 

@@ -4,18 +4,20 @@
 //! that decoded values are charged too: the shortest element of a list takes seven bytes, its value a few hundred.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use quick_xml::Reader;
 use quick_xml::events::Event;
-use s3s::{S3Error, S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode};
+use sha2::{Digest as _, Sha256};
 
 use crate::body::{BodyError, RequestContext};
-use crate::documents::{Charge, Documents, RequestDocuments, no_room};
-use crate::errors::{OperationContext, fault};
+use crate::documents::{Charge, RequestDocuments, no_room};
+use crate::errors::{OperationContext, WithElements, fault};
+use crate::host::Target;
 use crate::limits::{MAX_XML_BYTES, MAX_XML_ENTRIES};
+use crate::verify::check_payload;
 
 /// Bytes charged before a body is read, and the first capacity of its buffer.
 const STEP: usize = 64 << 10;
@@ -23,73 +25,18 @@ const STEP: usize = 64 << 10;
 const ENTRY_BYTES: u64 = 512;
 /// Bytes of any other element besides its text.
 const ELEMENT_BYTES: u64 = 32;
-/// Memory of each byte of a body whose chunks `s3s` decodes: a buffer of 32 bytes for each one-byte chunk of six
-/// bytes.
-const FRAMED_FACTOR: u64 = 8;
-
 /// Destination of a body, and its charges.
 pub(crate) struct Gather {
     pub(crate) context: Arc<RequestContext>,
     pub(crate) documents: Arc<RequestDocuments>,
-    pub(crate) chunks: SignedChunks,
-    /// Whether chunk framing stays in the body.
-    pub(crate) framed: bool,
     pub(crate) bucket: String,
     pub(crate) key: String,
-}
-
-/// Charge of one body for its longest signed chunk: `s3s` buffers one chunk until its signature is verified.
-pub(crate) struct SignedChunks {
-    all: Arc<Documents>,
-    charge: Option<Charge>,
-    /// Whether no piece of the body was passed on yet.
-    is_first: bool,
-}
-
-impl SignedChunks {
-    pub(crate) fn new(all: Arc<Documents>) -> Self {
-        Self {
-            all,
-            charge: None,
-            is_first: true,
-        }
-    }
-
-    fn held(&self) -> u64 {
-        self.charge.as_ref().map_or(0, Charge::bytes)
-    }
-
-    /// Raises the charge to `bytes`. Waits only before the first piece: later the write may hold memory that other
-    /// waiters need, which could deadlock.
-    async fn charge(&mut self, bytes: u64, doing: OperationContext<'_>) -> S3Result<()> {
-        if bytes > self.all.max_bytes() {
-            let message = format!(
-                "A signed chunk of {bytes} bytes does not fit the server's memory, which holds {}; send smaller chunks.",
-                self.all.max_bytes()
-            );
-            return Err(fault(S3ErrorCode::InvalidRequest, message));
-        }
-        if self.is_first {
-            self.charge = Some(self.all.charge(bytes, doing).await?);
-            return Ok(());
-        }
-        let charge = match self.charge.take() {
-            Some(mut charge) => self.all.try_raise(&mut charge, bytes).then_some(charge),
-            None => self.all.try_charge(bytes),
-        };
-        self.charge = charge;
-        if self.charge.is_some() {
-            Ok(())
-        } else {
-            Err(self.all.refused(doing))
-        }
-    }
 }
 
 enum GatherState<S> {
     Unread(S, Gather),
     /// The operation streams the body.
-    Streamed(S, Gather),
+    Streamed(S),
     Gathered,
 }
 
@@ -102,17 +49,17 @@ where
     futures::stream::unfold(
         GatherState::Unread(body, gather),
         async |state| match state {
-            GatherState::Unread(mut body, mut gather) if gather.context.streams_body() => {
-                let piece = gather.next_streamed(&mut body).await?;
-                Some((piece, GatherState::Streamed(body, gather)))
+            GatherState::Unread(mut body, gather) if gather.context.streams_body() => {
+                let piece = body.next().await?;
+                Some((piece, GatherState::Streamed(body)))
             }
             GatherState::Unread(mut body, gather) => {
                 let whole = Box::pin(gather.read(&mut body)).await;
                 Some((whole, GatherState::Gathered))
             }
-            GatherState::Streamed(mut body, mut gather) => {
-                let piece = gather.next_streamed(&mut body).await?;
-                Some((piece, GatherState::Streamed(body, gather)))
+            GatherState::Streamed(mut body) => {
+                let piece = body.next().await?;
+                Some((piece, GatherState::Streamed(body)))
             }
             GatherState::Gathered => None,
         },
@@ -120,13 +67,25 @@ where
 }
 
 impl Gather {
+    pub(crate) fn new(
+        context: &Arc<RequestContext>,
+        documents: &Arc<RequestDocuments>,
+        target: &Target,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            documents: Arc::clone(documents),
+            bucket: target.bucket.clone(),
+            key: target.key.clone(),
+        }
+    }
+
     async fn read<S>(&self, body: &mut S) -> Result<Bytes, BodyError>
     where
         S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
     {
-        let factor = if self.framed { FRAMED_FACTOR } else { 1 };
         let doing = OperationContext::new("read the XML of a request to", &self.bucket, &self.key);
-        let charge = self.documents.all().charge(STEP as u64 * factor, doing);
+        let charge = self.documents.all().charge(STEP as u64, doing);
         let mut charge = charge.await.map_err(|error| self.note(&error))?;
         let mut whole = Vec::new();
         while let Some(piece) = body.next().await {
@@ -134,18 +93,22 @@ impl Gather {
             let len = whole.len() + piece.len();
             if len > MAX_XML_BYTES {
                 let message = format!("The body is longer than {MAX_XML_BYTES} bytes.");
-                return Err(self
-                    .context
-                    .note(S3ErrorCode::MaxMessageLengthExceeded, message));
+                let error = fault(S3ErrorCode::MaxMessageLengthExceeded, message);
+                let max = MAX_XML_BYTES.to_string();
+                let error = error.with([("MaxMessageLengthBytes", max)]);
+                return Err(self.context.note_fault(&error));
             }
             if len > whole.capacity() {
                 let capacity = len.next_power_of_two().max(STEP);
                 // Both buffers exist while the bytes move.
-                let bytes = (whole.capacity() + capacity) as u64 * factor;
+                let bytes = (whole.capacity() + capacity) as u64;
                 self.raise(&mut charge, bytes)?;
                 whole.reserve_exact(capacity - whole.len());
             }
             whole.extend_from_slice(&piece);
+        }
+        if self.context.payload_sha256.get().is_some() {
+            check_payload(&self.context, &Sha256::digest(&whole))?;
         }
         let (entries, elements) = count(&whole);
         if entries > MAX_XML_ENTRIES {
@@ -153,32 +116,13 @@ impl Gather {
             return Err(self.context.note(S3ErrorCode::MalformedXML, message));
         }
         let parsed = entries * ENTRY_BYTES + elements * ELEMENT_BYTES + whole.len() as u64;
-        self.raise(&mut charge, whole.capacity() as u64 * factor + parsed)?;
+        self.raise(&mut charge, whole.capacity() as u64 + parsed)?;
         self.documents.hold(charge);
         Ok(whole.into())
     }
 
-    /// Returns the next piece, within the charge if it belongs to a signed chunk.
-    async fn next_streamed<S>(&mut self, body: &mut S) -> Option<Result<Bytes, BodyError>>
-    where
-        S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
-    {
-        let piece = body.next().await?;
-        let chunk = self.context.signed_chunk.load(Relaxed);
-        // Short chunks are covered by the connection's memory.
-        if chunk > STEP as u64 && chunk > self.chunks.held() {
-            let doing = OperationContext::new("read a signed chunk of", &self.bucket, &self.key);
-            if let Err(error) = Box::pin(self.chunks.charge(chunk, doing)).await {
-                return Some(Err(self.note(&error)));
-            }
-        }
-        self.chunks.is_first = false;
-        Some(piece)
-    }
-
     fn note(&self, error: &S3Error) -> BodyError {
-        let message = error.message().unwrap_or_default().to_owned();
-        self.context.note(error.code().clone(), message)
+        self.context.note_fault(error)
     }
 
     fn raise(&self, charge: &mut Charge, bytes: u64) -> Result<(), BodyError> {

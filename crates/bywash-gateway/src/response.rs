@@ -1,7 +1,7 @@
 //! Completion of the responses of `s3s`, the only place that changes them.
 //!
 //! `s3s` writes a response without calling back, so these are done on what it wrote:
-//! - error documents lack the message of some codes, the resource, the request id and the failed condition;
+//! - error documents lack the message of some codes, the resource, the ids, and the elements of their code;
 //! - the reason for which a request's body could not be read is not passed on;
 //! - names with characters that XML 1.0 cannot represent are written unchanged;
 //! - the ETag of GetObjectAttributes is quoted;
@@ -14,14 +14,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::body::RequestRecorder;
-use crate::errors::fault;
-use crate::signature::REGION;
+use crate::errors::{Elements, fault};
+use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 
 /// Adds the request id. Completes errors with a message where `s3s` has none, the resource, and the fault of the body
 /// if that is the cause.
@@ -38,42 +39,7 @@ pub(crate) fn complete(
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
     } else if status.is_client_error() || status.is_server_error() {
-        let mut document = ErrorDocument::of(&response);
-        if document
-            .as_ref()
-            .is_some_and(|document| document.is_unread_body(status))
-        {
-            // s3s could not buffer the body and does not report why.
-            let incomplete = || {
-                fault(
-                    S3ErrorCode::IncompleteBody,
-                    "The body is not as its headers announce.",
-                )
-            };
-            response = context
-                .fault()
-                .unwrap_or_else(incomplete)
-                .to_http_response()?;
-            document = ErrorDocument::of(&response);
-        }
-        if let Some(document) = document {
-            let name = &recorder.meter.name;
-            let (bucket, key) = (name.bucket(), name.key());
-            let resource = match key.is_empty() {
-                true => format!("/{bucket}"),
-                false => format!("/{bucket}/{key}"),
-            };
-            let mut document = document.complete(context.condition, &resource, context.id.as_str());
-            if document.code == "AuthorizationHeaderMalformed" {
-                let region = response.headers().get(REGION);
-                let region = region.and_then(|region| region.to_str().ok());
-                document.region = region.map(str::to_owned);
-            }
-            *response.body_mut() = Body::from(document.to_xml());
-        }
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        headers.remove(CONTENT_LENGTH);
+        response = complete_error(response, recorder)?;
     }
     if context.body_open.load(Relaxed) {
         // The rest of the body is indistinguishable from the next request.
@@ -83,6 +49,56 @@ pub(crate) fn complete(
     }
     if let Ok(id) = HeaderValue::from_str(context.id.as_str()) {
         response.headers_mut().insert(REQUEST_ID, id);
+    }
+    Ok(response)
+}
+
+/// Completes the document of an error, and its headers.
+fn complete_error(
+    mut response: Response<Body>,
+    recorder: &RequestRecorder,
+) -> Result<Response<Body>, S3Error> {
+    let context = &recorder.context;
+    let status = response.status();
+    let mut elements = context.elements();
+    let mut document = ErrorDocument::of(&response);
+    if document
+        .as_ref()
+        .is_some_and(|document| document.is_unread_body(status))
+    {
+        // s3s could not buffer the body and does not report why.
+        let incomplete = || {
+            fault(
+                S3ErrorCode::IncompleteBody,
+                "The body is not as its headers announce.",
+            )
+        };
+        let error = context.fault().unwrap_or_else(incomplete);
+        elements = Elements::of(&error).cloned().unwrap_or_default();
+        response = error.to_http_response()?;
+        document = ErrorDocument::of(&response);
+    }
+    if let Some(document) = document {
+        let name = &recorder.meter.name;
+        document.add_elements(&mut elements, recorder);
+        let resource = match (name.bucket(), name.key()) {
+            (bucket, "") => format!("/{bucket}"),
+            (bucket, key) => format!("/{bucket}/{key}"),
+        };
+        let resource = resource.replace(char::is_control, REPLACEMENT);
+        let (id, host) = (context.id.as_str(), context.id.process());
+        let ids = [
+            ("Resource", &*resource),
+            ("RequestId", id),
+            ("HostId", host),
+        ];
+        *response.body_mut() = Body::from(document.to_xml(elements.iter().chain(ids)));
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.remove(CONTENT_LENGTH);
+    if let Ok(host) = HeaderValue::from_str(context.id.process()) {
+        headers.insert(HOST_ID, host);
     }
     Ok(response)
 }
@@ -129,7 +145,6 @@ fn default_message(code: &str) -> &'static str {
             "The bucket name is not valid: 3 to 63 lower-case letters, digits, dots and hyphens."
         }
         "KeyTooLongError" => "The key is longer than 1024 bytes.",
-        "InvalidURI" => "The request's path cannot be decoded as UTF-8.",
         "NotImplemented" => "This endpoint does not implement the operation.",
         "MissingContentLength" => "The request needs a Content-Length.",
         "MethodNotAllowed" => "The method is not allowed on this resource.",
@@ -144,22 +159,12 @@ fn default_message(code: &str) -> &'static str {
 const REPLACEMENT: &str = "\u{FFFD}";
 const XML_DECLARATION: &str = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
 
-/// The document of an error, as `s3s` writes it and as clients receive it.
-#[derive(Debug, Deserialize, Serialize)]
+/// The document of an error as `s3s` writes it.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ErrorDocument {
     code: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// Region to sign for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    region: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    condition: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
 }
 
 impl ErrorDocument {
@@ -178,26 +183,50 @@ impl ErrorDocument {
             && self.message.is_none()
     }
 
-    /// Adds a message where there is none, the failed condition, the resource and the request id.
-    fn complete(self, condition: Option<&str>, resource: &str, request_id: &str) -> Self {
-        let default = || default_message(&self.code).to_owned();
-        let condition = condition.filter(|_| self.code == "PreconditionFailed");
-        Self {
-            message: Some(self.message.unwrap_or_else(default)),
-            region: self.region,
-            condition: condition.map(str::to_owned),
-            resource: Some(resource.replace(
-                |character: char| character.is_control() || is_unfit(character),
-                REPLACEMENT,
-            )),
-            request_id: Some(request_id.to_owned()),
-            code: self.code,
+    /// Adds the elements that are known of the request alone.
+    fn add_elements(&self, elements: &mut Elements, recorder: &RequestRecorder) {
+        let (context, name) = (&recorder.context, &recorder.meter.name);
+        match (&*self.code, context.condition) {
+            ("PreconditionFailed" | "ConditionalRequestConflict", Some(condition)) => {
+                elements.put_first("Condition", condition);
+            }
+            ("InvalidRange", _) => {
+                let range = context.range.as_ref().map(HeaderValue::as_bytes);
+                let range = range.map(String::from_utf8_lossy).unwrap_or_default();
+                elements.put_first("RangeRequested", range);
+            }
+            ("InvalidBucketName", _) => elements.put_first("BucketName", name.bucket()),
+            ("KeyTooLongError", _) => {
+                elements.put_first("MaxSizeAllowed", MAX_KEY_BYTES.to_string());
+                elements.put_first("Size", name.key().len().to_string());
+            }
+            ("MethodNotAllowed" | "AccessForbidden", _) => {
+                let resource = if name.key().is_empty() {
+                    "BUCKET"
+                } else {
+                    "OBJECT"
+                };
+                let method = elements.take("Method");
+                let method = method.unwrap_or_else(|| recorder.meter.method.to_string());
+                elements.put_first("ResourceType", resource);
+                elements.put_first("Method", method);
+            }
+            _ => {}
         }
     }
 
-    fn to_xml(&self) -> String {
-        let mut document = XML_DECLARATION.to_owned();
-        quick_xml::se::to_writer_with_root(&mut document, "Error", self).expect("strings are XML");
+    /// Returns the document with a message where `s3s` has none, and with `elements`.
+    fn to_xml<'e>(&'e self, elements: impl Iterator<Item = (&'static str, &'e str)>) -> String {
+        let message = self.message.as_deref();
+        let message = message.unwrap_or_else(|| default_message(&self.code));
+        let own = [("Code", &*self.code), ("Message", message)];
+        let mut document = format!("{XML_DECLARATION}<Error>");
+        for (name, text) in own.into_iter().chain(elements) {
+            let text = text.replace(is_unfit, REPLACEMENT);
+            let text = quick_xml::escape::escape(&text);
+            document.extend(["<", name, ">", &text, "</", name, ">"]);
+        }
+        document.push_str("</Error>");
         document
     }
 }

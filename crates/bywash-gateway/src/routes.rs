@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::errors::{fault, not_implemented};
@@ -17,8 +17,8 @@ use crate::host::Target;
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
-    pub(crate) fn new(parts: &'a Parts) -> Self {
-        let query = parts.uri.query().unwrap_or_default();
+    pub(crate) fn new(uri: &'a Uri) -> Self {
+        let query = uri.query().unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).collect())
     }
 
@@ -30,6 +30,16 @@ impl<'a> Query<'a> {
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
+    }
+
+    /// Returns the first value of a parameter, which counts if it is given several times.
+    pub(crate) fn first(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
+    }
+
+    /// Returns the first value of a parameter; empty without one.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.first(name).unwrap_or_default()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -273,6 +283,21 @@ pub(crate) fn operation(
             Err(not_implemented(message))
         }
         _ => Ok(operation),
+    }
+}
+
+/// Returns the query by which `s3s` knows an operation of this method and level, without values.
+pub(crate) fn selector(method: &Method, target: &Target, operation: &str) -> String {
+    let operation = match operation {
+        "UploadPartCopy" => "UploadPart",
+        other => other,
+    };
+    let mut served = served(method, ResourceLevel::of(target)).iter();
+    match served.find(|(_, known)| *known == operation) {
+        None => String::new(),
+        Some((name, "ListObjectsV2")) => format!("{name}=2"),
+        Some((name, "UploadPart")) => format!("{name}=-&partNumber=1"),
+        Some((name, _)) => format!("{name}=-"),
     }
 }
 

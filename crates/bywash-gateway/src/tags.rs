@@ -10,7 +10,7 @@ use object_store::{Attribute, Attributes, Error as StoreError, TagSet};
 use s3s::dto::Tag;
 use s3s::{S3ErrorCode, S3Result};
 
-use crate::errors::{fault, not_implemented};
+use crate::errors::{WithElements, fault, not_implemented};
 use crate::limits::{MAX_TAG_KEY_CHARS, MAX_TAG_VALUE_CHARS, MAX_TAGS};
 use crate::meta::text;
 use crate::xml;
@@ -37,11 +37,15 @@ impl From<Tags> for ObjectTags {
 
 impl Tags {
     fn new(tags: Vec<(String, String)>) -> S3Result<Self> {
-        let wrong = |message: String| Err(fault(S3ErrorCode::InvalidTag, message));
         if tags.len() > MAX_TAGS {
-            return wrong(format!("{} tags are more than {MAX_TAGS}.", tags.len()));
+            let message = format!("{} tags are more than {MAX_TAGS}.", tags.len());
+            return Err(fault(S3ErrorCode::InvalidTag, message));
         }
         for (at, (key, value)) in tags.iter().enumerate() {
+            let wrong = |message: String| {
+                let elements = [("TagKey", key), ("TagValue", value)];
+                Err(fault(S3ErrorCode::InvalidTag, message).with(elements))
+            };
             if key.is_empty() || key.chars().count() > MAX_TAG_KEY_CHARS {
                 return wrong(format!(
                     "A tag's key has 1 to {MAX_TAG_KEY_CHARS} characters."

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::{Algorithm, Checksum};
+use crate::digest::{Algorithm, Checksum, ChecksumKind};
 use crate::errors::{OperationContext, fault, no_such_upload, slow_down};
 use crate::meta::bare;
 pub use cluster::ClusterUploads;
@@ -104,6 +104,12 @@ impl Upload {
             completing: false,
             tail: Arc::default(),
         }
+    }
+
+    /// Type of the checksum announced at the start.
+    pub(crate) fn checksum_kind(&self) -> Option<ChecksumKind> {
+        self.algorithm
+            .map(|_| ChecksumKind::of_upload(self.full_object))
     }
 
     fn without_parts(&self) -> Self {
@@ -191,6 +197,7 @@ pub(crate) struct ListedUpload {
     pub(crate) name: UploadName,
     pub(crate) initiated: DateTime<Utc>,
     pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) checksum_kind: Option<ChecksumKind>,
 }
 
 /// All uploads of an endpoint.
@@ -498,6 +505,7 @@ impl Uploads {
             name: name.clone(),
             initiated: upload.initiated,
             algorithm: upload.algorithm,
+            checksum_kind: upload.checksum_kind(),
         })
     }
 

@@ -8,18 +8,20 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::Stream;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use s3s::dto::StreamingBlob;
-use s3s::{S3Error, S3ErrorCode, S3Result, StdError, TrailingHeaders};
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 
 use crate::body::{BodyError, RequestContext};
 use crate::digest::{Algorithm, Checksum, Hasher, hex};
-use crate::errors::fault;
+use crate::errors::{WithElements, fault, not_implemented};
+use crate::meta::joined;
 
 /// The expected value of a digest.
 enum ExpectedDigest {
     Md5(Vec<u8>),
-    Payload(String),
+    /// That of the payload header.
+    Payload,
     Header(Algorithm, Vec<u8>),
     Trailer(Algorithm),
     /// None: the checksum is computed.
@@ -35,54 +37,43 @@ struct Check {
 
 /// The digests that a request announces for its body.
 #[derive(Default)]
-pub(crate) struct Checks {
-    checks: Vec<Check>,
-    trailers: Option<TrailingHeaders>,
-}
+pub(crate) struct Checks(Vec<Check>);
 
 impl Checks {
-    /// Parses the announced digests. `trailers` are those whose signature `s3s` verifies.
-    pub(crate) fn announced(
-        headers: &HeaderMap,
-        trailers: Option<TrailingHeaders>,
-        context: &RequestContext,
-    ) -> S3Result<Self> {
+    /// Parses the announced digests.
+    pub(crate) fn announced(headers: &HeaderMap, context: &RequestContext) -> S3Result<Self> {
         let mut checks = Vec::new();
         if let Some(value) = headers.get("content-md5") {
-            let digest = BASE64_STANDARD
-                .decode(value.as_bytes())
-                .ok()
-                .filter(|digest| digest.len() == 16);
-            let Some(digest) = digest else {
+            let digest = BASE64_STANDARD.decode(value.as_bytes()).ok();
+            let Some(digest) = digest.filter(|digest| digest.len() == 16) else {
                 let message = "Content-MD5 is not the base64 of an MD5 digest.";
-                return Err(fault(S3ErrorCode::InvalidDigest, message));
+                let value = String::from_utf8_lossy(value.as_bytes());
+                let error = fault(S3ErrorCode::InvalidDigest, message);
+                return Err(error.with([("Content-MD5", value)]));
             };
             checks.push(Check {
                 hasher: Hasher::md5(),
                 expected: ExpectedDigest::Md5(digest),
             });
         }
-        if let Some(hex) = &context.payload_sha256 {
+        if context.payload_sha256.get().is_some() {
             checks.push(Check {
                 hasher: Algorithm::Sha256.hasher(),
-                expected: ExpectedDigest::Payload(hex.clone()),
+                expected: ExpectedDigest::Payload,
             });
         }
         let mut checksums = header_checksums(headers)?
             .into_iter()
             .map(|(algorithm, digest)| (algorithm, ExpectedDigest::Header(algorithm, digest)))
             .collect::<Vec<_>>();
-        let named = headers
-            .get_all("x-amz-trailer")
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        for name in named.flat_map(|value| value.split(',')) {
-            let name = name.trim();
-            let found = Algorithm::ALL
-                .into_iter()
-                .find(|known| known.header().eq_ignore_ascii_case(name));
-            checksums
-                .extend(found.map(|algorithm| (algorithm, ExpectedDigest::Trailer(algorithm))));
+        let trailers = joined(headers, "x-amz-trailer").unwrap_or_default();
+        let trailers = trailers.split(',').map(str::trim);
+        for name in trailers.filter(|name| !name.is_empty()) {
+            let mut known = Algorithm::ALL.into_iter();
+            let algorithm = known
+                .find(|known| known.header().eq_ignore_ascii_case(name))
+                .ok_or_else(|| unknown_checksum(name))?;
+            checksums.push((algorithm, ExpectedDigest::Trailer(algorithm)));
         }
         if checksums.len() > 1 {
             let message = "Expecting a single x-amz-checksum- header or trailer; send one.";
@@ -92,14 +83,14 @@ impl Checks {
             hasher: algorithm.hasher(),
             expected,
         }));
-        Ok(Self { checks, trailers })
+        Ok(Self(checks))
     }
 
     /// Computes the MD5 of the body too, if `wanted`.
     pub(crate) fn with_md5(mut self, wanted: bool) -> Self {
         let is_md5 = |check: &Check| matches!(check.expected, ExpectedDigest::Md5(_));
-        if wanted && !self.checks.iter().any(is_md5) {
-            self.checks.push(Check {
+        if wanted && !self.0.iter().any(is_md5) {
+            self.0.push(Check {
                 hasher: Hasher::md5(),
                 expected: ExpectedDigest::ComputedMd5,
             });
@@ -107,28 +98,38 @@ impl Checks {
         self
     }
 
-    /// Computes the checksum of `algorithm` too, unless one is announced.
-    pub(crate) fn with_checksum(mut self, algorithm: Option<Algorithm>) -> Self {
-        let is_checksum = |check: &Check| {
-            matches!(
-                check.expected,
-                ExpectedDigest::Header(..) | ExpectedDigest::Trailer(_)
-            )
+    /// Computes the checksum of `algorithm` too, unless one is announced. Rejects one of another algorithm.
+    pub(crate) fn with_checksum(mut self, algorithm: Option<Algorithm>) -> S3Result<Self> {
+        let Some(algorithm) = algorithm else {
+            return Ok(self);
         };
-        if let Some(algorithm) = algorithm
-            && !self.checks.iter().any(is_checksum)
-        {
-            self.checks.push(Check {
+        let announced = self.0.iter().find_map(|check| match &check.expected {
+            ExpectedDigest::Header(announced, _) | ExpectedDigest::Trailer(announced) => {
+                Some(*announced)
+            }
+            _ => None,
+        });
+        match announced {
+            None => self.0.push(Check {
                 hasher: algorithm.hasher(),
                 expected: ExpectedDigest::Computed(algorithm),
-            });
+            }),
+            Some(announced) if announced != algorithm => {
+                let [expected, actual] =
+                    [algorithm, announced].map(|one| one.name().to_ascii_lowercase());
+                let message = format!(
+                    "Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {actual}"
+                );
+                return Err(fault(S3ErrorCode::InvalidRequest, message));
+            }
+            Some(_) => {}
         }
-        self
+        Ok(self)
     }
 
     /// Returns the object's checksum if a header announces it.
     pub(crate) fn known(&self) -> Option<Checksum> {
-        self.checks.iter().find_map(|check| match &check.expected {
+        self.0.iter().find_map(|check| match &check.expected {
             ExpectedDigest::Header(algorithm, digest) => Some(Checksum {
                 algorithm: *algorithm,
                 value: BASE64_STANDARD.encode(digest),
@@ -138,18 +139,20 @@ impl Checks {
     }
 
     fn update(&mut self, data: &[u8]) {
-        for check in &mut self.checks {
+        for check in &mut self.0 {
             check.hasher.update(data);
         }
     }
 
     /// Compares all digests at the end of the body.
     fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
-        for check in std::mem::take(&mut self.checks) {
+        for check in std::mem::take(&mut self.0) {
             let digest = check.hasher.finish();
             match check.expected {
                 ExpectedDigest::Md5(expected) => {
-                    expect_digest(context, "Content-MD5", expected == digest)?;
+                    if expected != digest {
+                        return Err(md5_mismatch(context, &expected, &digest));
+                    }
                     // Set once: a request has one body.
                     let _ = context.md5.set(hex(&digest));
                 }
@@ -157,17 +160,13 @@ impl Checks {
                     let _ = context.md5.set(hex(&digest));
                 }
                 ExpectedDigest::Computed(algorithm) => remember(context, algorithm, &digest),
-                ExpectedDigest::Payload(expected) => {
-                    if !hex(&digest).eq_ignore_ascii_case(&expected) {
-                        return Err(payload_mismatch(context));
-                    }
-                }
+                ExpectedDigest::Payload => check_payload(context, &digest)?,
                 ExpectedDigest::Header(algorithm, expected) => {
                     expect_digest(context, algorithm.header(), expected == digest)?;
                     remember(context, algorithm, &digest);
                 }
                 ExpectedDigest::Trailer(algorithm) => {
-                    let expected = self.trailer(context, algorithm)?;
+                    let expected = trailer(context, algorithm)?;
                     expect_digest(context, algorithm.header(), expected == digest)?;
                     remember(context, algorithm, &digest);
                 }
@@ -175,35 +174,41 @@ impl Checks {
         }
         Ok(())
     }
-
-    fn trailer(
-        &self,
-        context: &RequestContext,
-        algorithm: Algorithm,
-    ) -> Result<Vec<u8>, BodyError> {
-        let read = |trailers: &HeaderMap| trailers.get(algorithm.header()).cloned();
-        let signed = self
-            .trailers
-            .as_ref()
-            .and_then(|trailers| trailers.read(read))
-            .flatten();
-        let value = signed.or_else(|| context.trailers.get().and_then(read));
-        let digest = value
-            .as_ref()
-            .and_then(|value| algorithm.decode(value.to_str().ok()?));
-        digest.ok_or_else(|| {
-            let code = S3ErrorCode::Custom("MalformedTrailerError".into());
-            let message = format!(
-                "The announced trailer {} is missing or not a digest.",
-                algorithm.header()
-            );
-            context.note(code, message)
-        })
-    }
 }
 
-/// Decodes the checksums in `headers`.
+/// Returns the digest in an announced trailer.
+fn trailer(context: &RequestContext, algorithm: Algorithm) -> Result<Vec<u8>, BodyError> {
+    let trailers = context.trailers.get();
+    let value = trailers.and_then(|trailers| trailers.get(algorithm.header()));
+    let digest = value.and_then(|value| algorithm.decode(value.to_str().ok()?));
+    digest.ok_or_else(|| {
+        let code = S3ErrorCode::Custom("MalformedTrailerError".into());
+        let message = format!(
+            "The announced trailer {} is missing or not a digest.",
+            algorithm.header()
+        );
+        context.note(code, message)
+    })
+}
+
+/// Headers with the prefix of checksums that are none.
+const OTHER_CHECKSUM_HEADERS: [&str; 3] = [
+    "x-amz-checksum-algorithm",
+    "x-amz-checksum-mode",
+    "x-amz-checksum-type",
+];
+
+/// Decodes the checksums in `headers`. One of an unknown algorithm is refused: nothing would compare it.
 pub(crate) fn header_checksums(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, Vec<u8>)>> {
+    let names = headers.keys().map(HeaderName::as_str);
+    let mut checksums = names.filter(|name| name.starts_with("x-amz-checksum-"));
+    let is_known = |name: &str| {
+        let mut known = Algorithm::ALL.into_iter();
+        OTHER_CHECKSUM_HEADERS.contains(&name) || known.any(|known| known.header() == name)
+    };
+    if let Some(name) = checksums.find(|name| !is_known(name)) {
+        return Err(unknown_checksum(name));
+    }
     let mut found = Vec::new();
     for algorithm in Algorithm::ALL {
         let Some(value) = headers.get(algorithm.header()) else {
@@ -219,6 +224,13 @@ pub(crate) fn header_checksums(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, 
         found.push((algorithm, digest));
     }
     Ok(found)
+}
+
+/// The error of a checksum that would not be verified.
+fn unknown_checksum(name: &str) -> S3Error {
+    let known = Algorithm::ALL.map(Algorithm::header).join(", ");
+    let message = format!("The checksum {name} is not supported here; send one of {known}.");
+    not_implemented(message).with([("Header", name)])
 }
 
 pub(crate) fn invalid_checksum(algorithm: Algorithm) -> S3Error {
@@ -238,9 +250,31 @@ fn expect_digest(context: &RequestContext, what: &str, equal: bool) -> Result<()
     Err(context.note(S3ErrorCode::BadDigest, message))
 }
 
-fn payload_mismatch(context: &RequestContext) -> BodyError {
+fn md5_mismatch(context: &RequestContext, expected: &[u8], computed: &[u8]) -> BodyError {
+    let message =
+        "The Content-MD5 you specified did not match what we received; nothing was stored.";
+    context.note_fault(&fault(S3ErrorCode::BadDigest, message).with([
+        // The one in hexadecimal digits, the other in base64, as in S3.
+        ("ExpectedDigest", hex(expected)),
+        ("CalculatedDigest", BASE64_STANDARD.encode(computed)),
+    ]))
+}
+
+/// Compares the digest of a body with the one in the payload header, if there is one.
+pub(crate) fn check_payload(context: &RequestContext, digest: &[u8]) -> Result<(), BodyError> {
+    let computed = hex(digest);
+    let Some(expected) = context.payload_sha256.get() else {
+        return Ok(());
+    };
+    if computed.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
     let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-    context.note(code, "The provided x-amz-content-sha256 header does not match what was received; nothing was stored.")
+    let message = "The provided x-amz-content-sha256 header does not match what was received; nothing was stored.";
+    Err(context.note_fault(&fault(code, message).with([
+        ("ClientComputedContentSHA256", expected),
+        ("S3ComputedContentSHA256", &computed),
+    ])))
 }
 
 fn remember(context: &RequestContext, algorithm: Algorithm, digest: &[u8]) {
@@ -318,7 +352,7 @@ impl Stream for VerifiedBody {
             let piece = match next {
                 Some(Ok(data)) if data.is_empty() => continue,
                 Some(Ok(data)) => this.take(data),
-                Some(Err(error)) => Err(signature_fault(&this.context, &error)),
+                Some(Err(error)) => Err(body_fault(&this.context, &error)),
                 None => {
                     this.over = true;
                     this.end()
@@ -338,30 +372,10 @@ impl Stream for VerifiedBody {
     }
 }
 
-/// Records an error that `s3s` reports for the body.
-///
-/// Its error types are private, so the text decides (the version is pinned, and tests cover each case). Faults of our
-/// own layers were recorded before and stay.
-fn signature_fault(context: &RequestContext, error: &StdError) -> BodyError {
-    let text = error.to_string();
-    if text.contains("Sha256Mismatch") {
-        payload_mismatch(context)
-    } else if text.contains("SignatureMismatch") {
-        let message =
-            "The signature of a chunk or of the trailers does not match; nothing was stored.";
-        context.note(S3ErrorCode::SignatureDoesNotMatch, message)
-    } else if text.contains("FormatError") || text.contains("TooLarge") || text.contains("TooMany")
-    {
-        context.note(
-            S3ErrorCode::InvalidRequest,
-            format!("The aws-chunked body is malformed: {text}."),
-        )
-    } else {
-        context.note(
-            S3ErrorCode::IncompleteBody,
-            format!("The body is not as announced ({text}); nothing was stored."),
-        )
-    }
+/// Returns the error of a body. Its fault was recorded where it was found.
+fn body_fault(context: &RequestContext, error: &StdError) -> BodyError {
+    let message = format!("The body is not as announced ({error}); nothing was stored.");
+    context.note(S3ErrorCode::IncompleteBody, message)
 }
 
 #[cfg(test)]

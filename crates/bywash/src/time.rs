@@ -26,11 +26,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
         .ok_or_else(|| ParseDurationError(text.to_owned()))
 }
 
-/// Parses the date of an HTTP header (RFC 9110, section 5.6.7). Also accepts a numeric time zone, which some servers
-/// and clients send.
+/// Parses the date of an HTTP header (RFC 9110, section 5.6.7). Also accepts a day of one digit and a numeric time zone,
+/// which some servers and clients send.
 pub fn parse_http_date(text: &str) -> Option<DateTime<Utc>> {
-    let date = httpdate::parse_http_date(text).map(DateTime::from).ok();
-    date.or_else(|| Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc()))
+    let parse = |text: &str| httpdate::parse_http_date(text).map(DateTime::from).ok();
+    parse(text)
+        .or_else(|| parse(&with_two_digits(text)?))
+        .or_else(|| Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc()))
+}
+
+/// Returns a date whose day has one digit with two. In each form the day is the first number; that of C's `asctime` has a
+/// space before it, and ends with the year.
+fn with_two_digits(text: &str) -> Option<String> {
+    let (before, day) = text.split_at(text.find(|character: char| character.is_ascii_digit())?);
+    let is_short = day
+        .as_bytes()
+        .get(1)
+        .is_some_and(|byte| !byte.is_ascii_digit());
+    let filler = if before.contains(',') { "0" } else { " " };
+    is_short.then(|| format!("{before}{filler}{day}"))
 }
 
 /// Formats the date of an HTTP header. Dates before 1970 or after 9999 become the nearest one that has a text.
@@ -107,11 +121,23 @@ mod tests {
         for same in [
             "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
+            "Sun Nov 6 08:49:37 1994",
+            "Sun Nov 06 08:49:37 1994",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sunday, 6-Nov-94 08:49:37 GMT",
             "Sun, 06 Nov 1994 08:49:37 +0000",
         ] {
             assert_eq!(parse_http_date(same), Some(date), "{same}");
         }
-        assert_eq!(parse_http_date("yesterday"), None);
+        for wrong in [
+            "yesterday",
+            "",
+            "6",
+            "Sun, 6",
+            "Mon, 6 Nov 1994 08:49:37 GMT",
+        ] {
+            assert_eq!(parse_http_date(wrong), None, "{wrong}");
+        }
         let texts = [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC].map(http_date);
         assert_eq!(
             texts,

@@ -32,7 +32,7 @@ fn crcs_of_parts_combine_to_that_of_the_whole() {
                 .map(|(checksum, length)| (Some(checksum), *length))
                 .collect();
             assert_eq!(
-                combine(&parts, true),
+                combine(&parts, ChecksumKind::FullObject),
                 Some(checksum(algorithm, &body)),
                 "{algorithm:?} {cuts:?}"
             );
@@ -53,25 +53,31 @@ fn composite_checksum_is_the_digest_of_digests() {
     .concat();
     let expected = format!("{}-2", checksum(Algorithm::Sha256, &digests).value);
     assert_eq!(
-        combine(&[(Some(&one), 3), (Some(&two), 3)], false)
+        combine(&[(Some(&one), 3), (Some(&two), 3)], ChecksumKind::Composite)
             .unwrap()
             .value,
         expected
     );
     assert_eq!(
-        combine(&[(Some(&one), 3), (Some(&two), 3)], true),
+        combine(
+            &[(Some(&one), 3), (Some(&two), 3)],
+            ChecksumKind::FullObject
+        ),
         None,
         "a SHA cannot be combined"
     );
-    assert_eq!(combine(&[(Some(&one), 3), (None, 3)], false), None);
+    assert_eq!(
+        combine(&[(Some(&one), 3), (None, 3)], ChecksumKind::Composite),
+        None
+    );
     assert_eq!(
         combine(
             &[(Some(&one), 3), (Some(&checksum(Algorithm::Sha1, b"x")), 3)],
-            false
+            ChecksumKind::Composite
         ),
         None
     );
-    assert_eq!(combine(&[], false), None);
+    assert_eq!(combine(&[], ChecksumKind::Composite), None);
 }
 
 #[test]

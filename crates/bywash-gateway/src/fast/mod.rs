@@ -7,6 +7,7 @@
 mod request;
 mod signature;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bywash::{Engine, ResidentObject};
@@ -15,34 +16,34 @@ use http::{Request, Response};
 use http_body::Body;
 
 use crate::access_log::{AccessLog, Peer};
-use crate::auth::Keys;
 use crate::body::ServedBody;
 use crate::host::Hosts;
 use crate::meta::version_headers;
 use crate::record::RequestIds;
 use crate::resident::{Arrival, Head, Hit, ReadNames, ResidentReads, faulty};
 use crate::response::REQUEST_ID;
+use crate::signature::keys::{Signatory, SigningKeys};
 use request::FastRequest;
-use signature::{Signatory, SigningKeys};
+use signature::verify;
 
 /// Serves requests from any number of connections.
 pub(crate) struct FastPath {
     reads: ResidentReads,
     hosts: Hosts,
-    keys: SigningKeys,
+    keys: Arc<SigningKeys>,
 }
 
 impl FastPath {
     pub(crate) fn new(
         engine: &Engine,
         hosts: Hosts,
-        keys: Keys,
+        keys: Arc<SigningKeys>,
         access_log: Option<AccessLog>,
     ) -> Self {
         Self {
             reads: ResidentReads::new(engine, access_log, REQUEST_ID),
             hosts,
-            keys: SigningKeys::new(keys),
+            keys,
         }
     }
 
@@ -102,9 +103,9 @@ impl FastPath {
         let (method, path) = (request.method().as_str(), request.uri().path());
         #[cfg(test)]
         if faulty!(self, AnySignature) {
-            return self.keys.trust(wanted);
+            return signature::trust(&self.keys, wanted);
         }
-        self.keys.verify(wanted, method, path)
+        verify(&self.keys, wanted, method, path)
     }
 }
 

@@ -1,36 +1,19 @@
-//! SigV4 signatures of reads, with signing keys that are derived once a day, region and access key.
-//!
-//! Source: "Authenticating requests (AWS Signature Version 4)", Amazon S3 API reference. A signature that does not
-//! verify here is verified again by `s3s`, which says why.
-
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+//! SigV4 signatures of reads in the common form. One that does not verify here is verified again by
+//! [`crate::signature`], which says why.
 
 use chrono::NaiveDate;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::Mac;
 use sha2::{Digest, Sha256};
 
 use super::request::{FastRequest, KnownHeaders, KnownQuery, text};
-use crate::auth::Keys;
-use crate::config::Scope;
-use crate::limits::{
-    MAX_CLOCK_SKEW_S, MAX_FAST_SIGNED_HEADERS, MAX_KEPT_SIGNING_KEYS, MAX_PRESIGNED_S,
-};
-use crate::resident::Slots;
-
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-const SERVICE: &str = "s3";
-const TERMINATOR: &str = "aws4_request";
-const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-/// Digest of an empty body.
-const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+use crate::limits::{MAX_CLOCK_SKEW_S, MAX_FAST_SIGNED_HEADERS, MAX_PRESIGNED_S};
+use crate::signature::keys::{CredentialScope, Signatory, SigningKeys};
+use crate::signature::{ALGORITHM, EMPTY_SHA256, SERVICE, TERMINATOR, UNSIGNED};
 
 /// A signature as a request states it, and what it covers.
 #[derive(Debug)]
 pub(super) struct ClaimedSignature<'a> {
-    access_key: &'a str,
-    day: &'a str,
-    region: &'a str,
+    named: CredentialScope<'a>,
     /// Day and time.
     date: &'a str,
     /// Seconds of validity of a presigned request.
@@ -77,11 +60,9 @@ impl<'a> ClaimedSignature<'a> {
             EMPTY_SHA256 => EMPTY_SHA256,
             _ => return None,
         };
-        let [access_key, day, region] = scope(credential.split('/'))?;
+        let named = scope(credential.split('/'))?;
         Some(Self {
-            access_key,
-            day,
-            region,
+            named,
             date: text(headers.date)?,
             lifetime: None,
             query,
@@ -101,8 +82,8 @@ impl<'a> ClaimedSignature<'a> {
             return None;
         }
         let credential = query.credential?;
-        let [access_key, day, region] = scope(credential.split("%2F"))?;
-        if access_key.contains('%') {
+        let named = scope(credential.split("%2F"))?;
+        if named.access_key.contains('%') {
             return None;
         }
         let lifetime = query.expires?.parse::<i64>().ok()?;
@@ -110,9 +91,7 @@ impl<'a> ClaimedSignature<'a> {
             return None;
         }
         Some(Self {
-            access_key,
-            day,
-            region,
+            named,
             date: query.date?,
             lifetime: Some(lifetime),
             signed: SignedHeaders::read(headers, query.signed_headers?.split("%3B"))?,
@@ -124,7 +103,8 @@ impl<'a> ClaimedSignature<'a> {
 
     /// Whether the request may be served at `now`, in seconds since 1970. Not in the last second of its validity.
     pub(super) fn is_valid_at(&self, now: i64) -> bool {
-        let Some(date) = seconds(self.date).filter(|_| self.date.starts_with(self.day)) else {
+        let Some(date) = seconds(self.date).filter(|_| self.date.starts_with(self.named.day))
+        else {
             return false;
         };
         let age = now - date;
@@ -166,16 +146,21 @@ fn is_plain(value: &str) -> bool {
 }
 
 /// Returns access key, day and region of `KEY/DAY/REGION/s3/aws4_request`.
-fn scope<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<[&'a str; 3]> {
+fn scope<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<CredentialScope<'a>> {
     let [access_key, day, region] = [parts.next()?, parts.next()?, parts.next()?];
-    let is_region = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    // Of any name, in characters that are not encoded.
+    let is_region = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let known = day.len() == 8
         && !region.is_empty()
         && region.bytes().all(is_region)
         && parts.next()? == SERVICE
         && parts.next()? == TERMINATOR
         && parts.next().is_none();
-    known.then_some([access_key, day, region])
+    known.then_some(CredentialScope {
+        access_key,
+        day,
+        region,
+    })
 }
 
 /// Decodes 64 lower-case hexadecimal digits.
@@ -209,63 +194,6 @@ fn seconds(date: &str) -> Option<i64> {
     let day = NaiveDate::from_ymd_opt(year, number(4..6)?, number(6..8)?)?;
     let time = day.and_hms_opt(number(9..11)?, number(11..13)?, number(13..15)?)?;
     Some(time.and_utc().timestamp())
-}
-
-/// A signing key of one day and region, ready to sign.
-struct SigningKey {
-    access_key: Arc<str>,
-    day: String,
-    region: String,
-    mac: Hmac<Sha256>,
-    scope: Arc<Scope>,
-}
-
-impl SigningKey {
-    fn derive(claimed: &ClaimedSignature<'_>, keys: &Keys) -> Option<Self> {
-        let (secret, scope) = keys.find(claimed.access_key)?;
-        let mut mac = mac(format!("AWS4{}", secret.expose()).as_bytes())?;
-        for part in [claimed.day, claimed.region, SERVICE, TERMINATOR] {
-            mac.update(part.as_bytes());
-            mac = self::mac(&mac.finalize().into_bytes())?;
-        }
-        Some(Self {
-            access_key: claimed.access_key.into(),
-            day: claimed.day.to_owned(),
-            region: claimed.region.to_owned(),
-            mac,
-            scope: Arc::clone(scope),
-        })
-    }
-
-    fn is_of(&self, claimed: &ClaimedSignature<'_>) -> bool {
-        *self.access_key == *claimed.access_key
-            && self.day == claimed.day
-            && self.region == claimed.region
-    }
-
-    /// Compares the signature in constant time.
-    fn verify(&self, request: &FastRequest<'_>, method: &str, path: &str) -> bool {
-        let claimed = &request.signature;
-        let mut mac = self.mac.clone();
-        for part in [
-            ALGORITHM,
-            "\n",
-            claimed.date,
-            "\n",
-            claimed.day,
-            "/",
-            claimed.region,
-            "/s3/aws4_request\n",
-        ] {
-            mac.update(part.as_bytes());
-        }
-        mac.update(&hex(&canonical_digest(claimed, method, path)));
-        mac.verify_slice(&claimed.signature).is_ok()
-    }
-}
-
-fn mac(key: &[u8]) -> Option<Hmac<Sha256>> {
-    Hmac::new_from_slice(key).ok()
 }
 
 /// Returns the digest of the canonical request.
@@ -302,68 +230,39 @@ fn hex(bytes: &[u8; 32]) -> [u8; 64] {
     text
 }
 
-/// The key that signed a request.
-#[derive(Debug)]
-pub(super) struct Signatory {
-    pub(super) access_key: Arc<str>,
-    pub(super) scope: Arc<Scope>,
+/// As [`verify`], without verification: for tests in which that must be found out.
+#[cfg(test)]
+pub(super) fn trust(keys: &SigningKeys, request: &FastRequest<'_>) -> Option<Signatory> {
+    let found = keys.find(request.signature.named)?;
+    Some(found.key.signatory().clone())
 }
 
-/// Verifies signatures. Keeps only signing keys with which a request was verified, so that clients without a secret key
-/// do not replace them.
-pub(super) struct SigningKeys {
-    keys: Keys,
-    slots: Slots<SigningKey>,
-    hasher: RandomState,
-}
-
-impl SigningKeys {
-    pub(super) fn new(keys: Keys) -> Self {
-        Self {
-            keys,
-            slots: Slots::new(MAX_KEPT_SIGNING_KEYS),
-            hasher: RandomState::new(),
-        }
+/// Returns the key that signed the request; `None` if the signature is wrong.
+pub(super) fn verify(
+    keys: &SigningKeys,
+    request: &FastRequest<'_>,
+    method: &str,
+    path: &str,
+) -> Option<Signatory> {
+    let claimed = &request.signature;
+    let found = keys.find(claimed.named)?;
+    let mut mac = found.key.mac();
+    for part in [
+        ALGORITHM,
+        "\n",
+        claimed.date,
+        "\n",
+        claimed.named.day,
+        "/",
+        claimed.named.region,
+        "/s3/aws4_request\n",
+    ] {
+        mac.update(part.as_bytes());
     }
-
-    /// As [`Self::verify`], without verification: for tests in which that must be found out.
-    #[cfg(test)]
-    pub(super) fn trust(&self, request: &FastRequest<'_>) -> Option<Signatory> {
-        let key = SigningKey::derive(&request.signature, &self.keys)?;
-        Some(Signatory {
-            access_key: key.access_key,
-            scope: key.scope,
-        })
-    }
-
-    /// Returns the key that signed the request; `None` if the signature is wrong.
-    pub(super) fn verify(
-        &self,
-        request: &FastRequest<'_>,
-        method: &str,
-        path: &str,
-    ) -> Option<Signatory> {
-        let claimed = &request.signature;
-        let named = (claimed.access_key, claimed.day, claimed.region);
-        let number = self.hasher.hash_one(named);
-        let kept = self.slots.get(number).filter(|key| key.is_of(claimed));
-        let is_new = kept.is_none();
-        let key = match kept {
-            Some(key) => key,
-            None => Arc::new(SigningKey::derive(claimed, &self.keys)?),
-        };
-        if !key.verify(request, method, path) {
-            return None;
-        }
-        let signatory = Signatory {
-            access_key: Arc::clone(&key.access_key),
-            scope: Arc::clone(&key.scope),
-        };
-        if is_new {
-            self.slots.put(number, key);
-        }
-        Some(signatory)
-    }
+    mac.update(&hex(&canonical_digest(claimed, method, path)));
+    mac.verify_slice(&claimed.signature).ok()?;
+    keys.keep(&found);
+    Some(found.key.signatory().clone())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::insert::body_of;
 use super::metadata::GivenMetadata;
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
-use crate::digest::{Algorithm, Checksum, combine};
+use crate::digest::{Algorithm, Checksum, ChecksumKind, combine};
 use crate::errors::OperationContext;
 use crate::keys::path_of;
 use crate::limits::{MAX_COMPOSE_SOURCES, MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
@@ -247,7 +247,7 @@ fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
     if filled.is_empty() {
         filled.extend(parts.take(1));
     }
-    combine(&filled, true)
+    combine(&filled, ChecksumKind::FullObject)
 }
 
 /// Returns the bytes of the versions, one after the other; each is opened when the one before it has ended.

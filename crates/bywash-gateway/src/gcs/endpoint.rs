@@ -174,7 +174,7 @@ impl Endpoint {
         let (parts, incoming) = request.into_parts();
         let query = Query::new(&parts.uri);
         let route = Route::find(&parts, &query);
-        let context = RequestContext::new(self.ids.next(), None, None);
+        let context = RequestContext::new(self.ids.next(), None);
         let context = Arc::new(context.logged(self.access_log.is_some()));
         let name = match &route {
             Ok(route) => ObjectName::new(&route.bucket, &route.object),

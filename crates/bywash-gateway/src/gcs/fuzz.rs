@@ -37,7 +37,7 @@ fn read(body: &[u8], piece: usize) -> Option<(related::RelatedHead, Vec<u8>)> {
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))
         .collect();
     let body = futures::stream::iter(pieces).boxed();
-    let context = RequestContext::new(RequestIds::new().next(), None, None);
+    let context = RequestContext::new(RequestIds::new().next(), None);
     let context = Arc::new(context);
     // Its input is always ready.
     let opened = related::open(body, "b", &context).now_or_never();

@@ -2,7 +2,7 @@
 
 use bywash::{Bucket, DeleteCondition, EngineError, PieceByPiece, ReadInfo, Share};
 use futures::TryStreamExt;
-use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, RANGE, VARY, WARNING};
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -20,8 +20,8 @@ use super::generation::{Conditions, VersionNumbers};
 use super::gunzip::{self, GUNZIP_BYTES, is_due};
 use super::resource::{self, ObjectResource, media_headers};
 use crate::errors::{OperationContext, from_engine, from_store, invalid_range};
-use crate::meta::{bare, text};
-use crate::range::{content_range, normalize_range};
+use crate::meta::bare;
+use crate::range::{content_range, requested_range};
 
 /// Reads the metadata of an object.
 pub(crate) async fn head(
@@ -96,7 +96,6 @@ pub(crate) async fn media(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
-    normalize_range(&mut request.parts.headers);
     let doing = request.doing("read");
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
@@ -106,8 +105,7 @@ pub(crate) async fn media(
         found.ok_or_else(|| GcsError::no_such_object(&named(doing)))?;
         conditions.check_read(numbers, &named(doing))?;
     }
-    let range = text(&request.parts.headers, RANGE.as_str());
-    let mut range = range.and_then(|text| Range::parse(text).ok());
+    let mut range = requested_range(&request.parts.headers);
     if let Some(Range::Suffix { length: 0 }) = range {
         let meta = head(&bucket, &path, doing).await?.meta;
         return Err(invalid_range(doing, meta.size).into());

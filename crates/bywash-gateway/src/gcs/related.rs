@@ -242,7 +242,7 @@ mod tests {
     async fn read(body: &'static [u8], size: usize) -> Result<(RelatedHead, Vec<u8>), String> {
         let pieces = body.chunks(size).map(|piece| Ok(Bytes::from_static(piece)));
         let body = futures::stream::iter(pieces.collect::<Vec<_>>()).boxed();
-        let context = RequestContext::new(RequestIds::new().next(), None, None);
+        let context = RequestContext::new(RequestIds::new().next(), None);
         let opened = open(body, "b", &Arc::new(context)).await;
         let (head, bytes) = opened.map_err(|error| format!("{error:?}"))?;
         let bytes: Vec<Bytes> = bytes

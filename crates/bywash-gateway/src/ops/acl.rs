@@ -7,11 +7,12 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::buckets::{OWNER, owner};
 use super::tagging::Rewritten;
-use crate::errors::{OperationContext, fault, from_store};
+use crate::errors::{OperationContext, WithElements, fault, from_store};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::meta::{check_version, text};
 use crate::public_access::{PUBLIC_READ, is_public, set_public};
+use crate::routes::Query;
 
 /// The group of all users in a grant, with a signature or without.
 const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
@@ -57,7 +58,8 @@ fn public_by_request(headers: &HeaderMap, policy: Option<&AccessControlPolicy>) 
         (None, Some(policy)) => public_by_grants(policy),
         (None, None) => {
             let message = "The request has neither x-amz-acl nor an access control policy.";
-            Err(fault(S3ErrorCode::MissingSecurityHeader, message))
+            let error = fault(S3ErrorCode::MissingSecurityHeader, message);
+            Err(error.with([("MissingHeaderName", "x-amz-acl")]))
         }
     }
 }
@@ -137,9 +139,9 @@ pub(crate) async fn get_object(
     gateway: &Gateway,
     request: S3Request<GetObjectAclInput>,
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
     let doing = OperationContext::new("read the ACL of", &input.bucket, &input.key);
-    check_version(input.version_id.as_deref(), &input.key)?;
+    check_version(Query::new(&uri).first("versionId"), &input.key)?;
     let bucket = gateway.bucket(&input.bucket)?;
     let head = object_store::GetOptions {
         head: true,
@@ -159,10 +161,15 @@ pub(crate) async fn put_object(
     gateway: &Gateway,
     request: S3Request<PutObjectAclInput>,
 ) -> S3Result<S3Response<PutObjectAclOutput>> {
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = OperationContext::new("set the ACL of", &input.bucket, &input.key);
     let public = public_by_request(&headers, input.access_control_policy.as_ref())?;
-    let object = Rewritten::new(gateway, doing, input.version_id.as_deref())?;
+    let object = Rewritten::new(gateway, doing, Query::new(&uri).first("versionId"))?;
     let is_set = is_public(&object.get(true).await?.attributes) == public;
     if !is_set {
         object

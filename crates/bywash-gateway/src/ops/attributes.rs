@@ -1,58 +1,62 @@
 //! GetObjectAttributes.
 
+use http::HeaderMap;
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::checksums::checksum_type;
 use super::documents;
 use super::list::page_size;
 use super::read::ReadRequest;
 use super::set_checksum;
-use crate::errors::OperationContext;
+use crate::errors::{OperationContext, fault, invalid_argument};
 use crate::gateway::Gateway;
-use crate::meta::{e_tag, kept_checksum, timestamp};
+use crate::meta::{e_tag, joined, kept_checksum, text, timestamp};
 use crate::object_parts::{ObjectPart as KeptPart, ObjectParts};
+use crate::routes::Query;
+use crate::values::count;
 
 pub(crate) async fn get(
     gateway: &Gateway,
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let documents = documents(&request)?;
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = OperationContext {
         operation: "read attributes of",
         bucket: &input.bucket,
         key: &input.key,
     };
-    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let names = requested_names(&headers)?;
+    let requested = |name: &str| names.iter().any(|requested| requested == name);
+    let max = page_size("x-amz-max-parts", text(&headers, "x-amz-max-parts"))?;
+    let marker = "x-amz-part-number-marker";
+    let marker = count(marker, text(&headers, marker))?.unwrap_or(0);
+    let version = Query::new(&uri);
+    let request = ReadRequest::new(gateway, doing, &headers, version.first("versionId"))?;
     let result = request.head().await?;
-    let requested = |name: &str| {
-        let mut names = input
-            .object_attributes
-            .iter()
-            .flat_map(|list| list.as_str().split(','));
-        names.any(|requested| requested.trim() == name)
-    };
     let checksum = kept_checksum(&result.attributes)
         .filter(|_| requested(ObjectAttributes::CHECKSUM))
         .map(|kept| {
             let mut checksum = Checksum {
-                checksum_type: Some(ChecksumType::from_static(kept.kind())),
+                checksum_type: Some(checksum_type(kept.kind())),
                 ..Default::default()
             };
-            set_checksum!(checksum, kept);
+            // As S3, which has it with the number of parts everywhere else.
+            set_checksum!(checksum, kept.without_parts());
             checksum
         });
     let parts = ObjectParts::kept(&result.attributes, result.meta.size)
         .filter(|_| requested(ObjectAttributes::OBJECT_PARTS));
     let object_parts = match parts {
         Some(parts) => {
-            let max = page_size("max-parts", input.max_parts)?;
             documents.charge_page(max, max, doing).await?;
-            Some(page_of_parts(
-                &parts,
-                max,
-                input.part_number_marker.unwrap_or(0),
-            ))
+            Some(page_of_parts(&parts, max, marker))
         }
         None => None,
     };
@@ -72,6 +76,39 @@ pub(crate) async fn get(
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
         ..Default::default()
     }))
+}
+
+/// Returns the attributes that a request names.
+fn requested_names(headers: &HeaderMap) -> S3Result<Vec<String>> {
+    const NAMES: [&str; 5] = [
+        ObjectAttributes::ETAG,
+        ObjectAttributes::CHECKSUM,
+        ObjectAttributes::OBJECT_PARTS,
+        ObjectAttributes::STORAGE_CLASS,
+        ObjectAttributes::OBJECT_SIZE,
+    ];
+    const HEADER: &str = "x-amz-object-attributes";
+    let value = joined(headers, HEADER);
+    let names = value.as_deref().map(|value| value.trim_end_matches(','));
+    let missing = value
+        .as_deref()
+        .is_none_or(|value| !value.is_empty() && names == Some(""));
+    if missing {
+        let message = format!("The header {HEADER} is either missing or empty; name {NAMES:?}.");
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    let names: Vec<_> = names
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .collect();
+    match names.iter().find(|name| !NAMES.contains(name)) {
+        None => Ok(names.into_iter().map(str::to_owned).collect()),
+        Some(name) => {
+            let message = format!("Invalid attribute name specified: name {NAMES:?}.");
+            Err(invalid_argument(HEADER, name, message))
+        }
+    }
 }
 
 /// Returns the parts after the number `marker`, at most `max`.

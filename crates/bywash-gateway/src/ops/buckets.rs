@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use bywash::EngineError;
+use http::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::{acl, documents};
 use crate::config::Scope;
-use crate::errors::{OperationContext, fault, from_engine, not_implemented};
+use crate::errors::{
+    OperationContext, WithElements, fault, from_engine, invalid_argument, not_implemented,
+};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_BUCKETS;
-use crate::meta::{refuse_unsupported, timestamp};
+use crate::meta::{refuse_unsupported, text, timestamp};
+use crate::routes::Query;
 use crate::shared_state::bucket_removed;
+use crate::values::count;
 
 /// The region that S3 represents by an empty value.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -34,20 +39,22 @@ pub(crate) async fn list(
 ) -> S3Result<S3Response<ListBucketsOutput>> {
     let scope = request.extensions.get::<Arc<Scope>>().cloned();
     let documents = documents(&request)?;
-    let input = request.input;
-    let max = match input.max_buckets.map(usize::try_from) {
+    let query = Query::new(&request.uri);
+    let requested = query.text("max-buckets");
+    let max = match count("max-buckets", Some(requested))?.map(usize::try_from) {
         None => MAX_LIST_BUCKETS,
         Some(Ok(max)) if (1..=MAX_LIST_BUCKETS).contains(&max) => max,
         Some(_) => {
-            let message = format!("The parameter max-buckets is 1 to {MAX_LIST_BUCKETS}.");
-            return Err(fault(S3ErrorCode::InvalidArgument, message));
+            let message = format!(
+                "Argument max-buckets must be an integer between 1 and {MAX_LIST_BUCKETS}."
+            );
+            return Err(invalid_argument("max-buckets", requested, message));
         }
     };
     let doing = OperationContext::new("list buckets", "", "");
     let charge = max as u64 * BUCKET_BYTES;
     documents.charge_more(charge, doing).await?;
-    let prefix = input.prefix.as_deref().unwrap_or_default();
-    let after = input.continuation_token.as_deref().unwrap_or_default();
+    let (prefix, after) = (query.text("prefix"), query.text("continuation-token"));
     let engine = gateway.engine.clone();
     // Reads a folder: blocking.
     let mut found = tokio::task::spawn_blocking(move || engine.buckets())
@@ -56,7 +63,7 @@ pub(crate) async fn list(
     if let Some(scope) = scope {
         found.retain(|bucket| scope.sees(&bucket.name));
     }
-    let here = input.bucket_region.as_deref();
+    let here = query.first("bucket-region");
     let here = here.is_none_or(|region| region == &*gateway.region);
     found.retain(|bucket| here && bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
     let more = found.len() > max;
@@ -74,22 +81,36 @@ pub(crate) async fn list(
         buckets: Some(found.into_iter().map(bucket).collect()),
         continuation_token,
         owner: Some(owner()),
-        prefix: input.prefix,
+        prefix: query.first("prefix").map(str::to_owned),
     }))
+}
+
+/// Rejects settings of a new bucket that would be ignored, and those that are none.
+fn check_settings(headers: &HeaderMap) -> S3Result<()> {
+    const LOCK: &str = "x-amz-bucket-object-lock-enabled";
+    const OWNERSHIP: &str = "x-amz-object-ownership";
+    let lock = text(headers, LOCK);
+    if lock.is_some_and(|lock| !lock.eq_ignore_ascii_case("false")) {
+        let message = "Object lock is not supported here; create the bucket without it.";
+        return Err(not_implemented(message).with([("Header", LOCK)]));
+    }
+    match text(headers, OWNERSHIP) {
+        None | Some("BucketOwnerEnforced" | "BucketOwnerPreferred" | "ObjectWriter") => Ok(()),
+        Some(other) => {
+            let message = format!("Invalid {OWNERSHIP} header: {other}");
+            Err(invalid_argument(OWNERSHIP, other, message))
+        }
+    }
 }
 
 pub(crate) async fn create(
     gateway: &Gateway,
     request: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
-    let input = request.input;
-    refuse_unsupported(&request.headers)?;
-    let public = acl::public_by_headers(&request.headers)?;
-    if input.object_lock_enabled_for_bucket == Some(true) {
-        return Err(not_implemented(
-            "Object lock is not supported here; create the bucket without it.",
-        ));
-    }
+    let S3Request { input, headers, .. } = request;
+    refuse_unsupported(&headers)?;
+    let public = acl::public_by_headers(&headers)?;
+    check_settings(&headers)?;
     let doing = OperationContext {
         operation: "create bucket",
         bucket: &input.bucket,

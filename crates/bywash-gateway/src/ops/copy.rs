@@ -16,30 +16,33 @@ use object_store::{
     Attributes, CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta,
     ObjectStore, PutMode, TagSet,
 };
-use s3s::dto::*;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, UploadPartCopyInput,
+    UploadPartCopyOutput,
+};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::acl;
-use super::multipart::requested_algorithm;
+use super::checksums::{checksum_type, requested_algorithm};
+use super::multipart::part_of_upload;
 use super::set_checksum;
 use super::write::WriteCondition;
 use crate::conditions::Conditions;
+use crate::copy_source::CopySource;
 use crate::digest::Algorithm;
-use crate::errors::{
-    OperationContext, fault, from_store, invalid_range, not_implemented, slow_down,
-};
+use crate::errors::{OperationContext, fault, from_store, invalid_argument, slow_down};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
-    attributes_of, check_version, e_tag, encode_metadata_for, forget_checksum, keep_checksum,
-    keep_e_tag, keep_metageneration, keep_storage_class, kept_checksum, refuse_text_for,
-    refuse_unsupported, timestamp,
+    attributes_of, check_version, e_tag, encode_metadata_for, forget_checksum, joined,
+    keep_checksum, keep_e_tag, keep_metageneration, keep_storage_class, kept_checksum,
+    refuse_text_for, refuse_unsupported, text, timestamp,
 };
 use crate::object_parts::ObjectParts;
 use crate::passing::{PassedDigests, PassingDigests};
 use crate::tags::Tags;
-use crate::uploads::{Part, part_number};
+use crate::uploads::Part;
 
 /// Source of a copy, whose conditions hold.
 struct Source {
@@ -53,25 +56,20 @@ struct Source {
 }
 
 impl Source {
-    async fn find(gateway: &Gateway, source: &CopySource, headers: &HeaderMap) -> S3Result<Self> {
-        let CopySource::Bucket {
+    async fn find(gateway: &Gateway, headers: &HeaderMap) -> S3Result<Self> {
+        let source = CopySource::of(headers)?;
+        let CopySource {
             bucket,
             key,
-            version_id,
-        } = source
-        else {
-            return Err(not_implemented(
-                "A copy source is /bucket/key here, not an ARN.",
-            ));
-        };
-        let doing = OperationContext {
-            operation: "copy from",
-            bucket,
-            key,
-        };
-        let handle = gateway.bucket(bucket)?;
-        let path = path_of(key)?;
-        check_version(version_id.as_deref(), key)?;
+            version,
+        } = source.ok_or_else(|| {
+            let message = "A copy needs the header x-amz-copy-source.";
+            fault(S3ErrorCode::InvalidRequest, message)
+        })?;
+        let doing = OperationContext::new("copy from", &bucket, &key);
+        let handle = gateway.bucket(&bucket)?;
+        let path = path_of(&key)?;
+        check_version(version.as_deref(), &key)?;
         let options = GetOptions {
             head: true,
             ..GetOptions::default()
@@ -84,7 +82,7 @@ impl Source {
         let info = found.extensions.get::<ReadInfo>();
         Ok(Self {
             bucket: handle,
-            key: key.to_string(),
+            key,
             path,
             tags: info.map_or(0, |info| info.tags),
             meta: found.meta,
@@ -194,25 +192,12 @@ struct CopiedAttributes {
 }
 
 fn copied_attributes(
-    input: &CopyObjectInput,
     headers: &HeaderMap,
     source: &Source,
     bucket: &Bucket,
 ) -> S3Result<CopiedAttributes> {
-    let metadata = replaces(
-        "metadata",
-        input
-            .metadata_directive
-            .as_ref()
-            .map(MetadataDirective::as_str),
-    )?;
-    let tagging = replaces(
-        "tagging",
-        input
-            .tagging_directive
-            .as_ref()
-            .map(TaggingDirective::as_str),
-    )?;
+    let metadata = replaces(headers, "x-amz-metadata-directive")?;
+    let tagging = replaces(headers, "x-amz-tagging-directive")?;
     let tags = if tagging {
         Tags::from_headers(headers)?
     } else {
@@ -251,13 +236,13 @@ fn copied_attributes(
 }
 
 /// Whether a directive is REPLACE; the default is COPY.
-fn replaces(what: &str, directive: Option<&str>) -> S3Result<bool> {
-    match directive {
+fn replaces(headers: &HeaderMap, name: &str) -> S3Result<bool> {
+    match text(headers, name) {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
         Some(other) => {
-            let message = format!("The {what} directive is COPY or REPLACE, not {other}.");
-            Err(fault(S3ErrorCode::InvalidArgument, message))
+            let message = format!("Unknown directive: {name} is COPY or REPLACE.");
+            Err(invalid_argument(name, other, message))
         }
     }
 }
@@ -271,7 +256,7 @@ pub(crate) async fn object(
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
-    while !copy(gateway, &input, &headers, &bucket, &path, doing).await? {
+    while !copy(gateway, &headers, &bucket, &path, doing).await? {
         if attempts.next().is_none() {
             return Err(source_always_replaced(doing));
         }
@@ -290,7 +275,7 @@ pub(crate) async fn object(
         ..Default::default()
     };
     if let Some(checksum) = kept_checksum(&copied.attributes) {
-        result.checksum_type = Some(ChecksumType::from_static(checksum.kind()));
+        result.checksum_type = Some(checksum_type(checksum.kind()));
         set_checksum!(result, checksum);
     }
     Ok(S3Response::new(CopyObjectOutput {
@@ -302,20 +287,19 @@ pub(crate) async fn object(
 /// Copies the current version of the source. Returns false if it was replaced during the read.
 async fn copy(
     gateway: &Gateway,
-    input: &CopyObjectInput,
     headers: &HeaderMap,
     bucket: &Bucket,
     path: &Path,
     doing: OperationContext<'_>,
 ) -> S3Result<bool> {
-    let source = Source::find(gateway, &input.copy_source, headers).await?;
+    let source = Source::find(gateway, headers).await?;
     let CopiedAttributes {
         mut attributes,
         mut tags,
         keeps_tags,
         same,
-    } = copied_attributes(input, headers, &source, bucket)?;
-    let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
+    } = copied_attributes(headers, &source, bucket)?;
+    let algorithm = requested_algorithm(headers)?;
     let within = source.bucket.name() == bucket.name();
     let reclassed = headers.contains_key("x-amz-storage-class");
     if within && source.path == *path && same && !reclassed {
@@ -391,45 +375,53 @@ async fn copy_by_origin(
     }
 }
 
-/// Parses `bytes=FIRST-LAST`, the only form that part copies allow.
-fn source_range(value: &str, size: u64, doing: OperationContext<'_>) -> S3Result<Range<u64>> {
-    let Ok(s3s::dto::Range::Int {
+/// Returns the bytes of the source that a part copies: all, or `bytes=FIRST-LAST`, the only form of S3.
+fn source_range(headers: &HeaderMap, size: u64) -> S3Result<Option<Range<u64>>> {
+    const RANGE: &str = "x-amz-copy-source-range";
+    let Some(value) = joined(headers, RANGE).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let parsed = s3s::dto::Range::parse(&value).ok();
+    let Some(s3s::dto::Range::Int {
         first,
         last: Some(last),
-    }) = s3s::dto::Range::parse(value)
+    }) = parsed
     else {
-        let message = format!("The x-amz-copy-source-range is bytes=FIRST-LAST, not {value}.");
-        return Err(fault(S3ErrorCode::InvalidArgument, message));
+        let message = format!(
+            "The {RANGE} value must be of the form bytes=first-last where first and last are the zero-based offsets of the \
+             first and last bytes to copy"
+        );
+        return Err(invalid_argument(RANGE, &value, message));
     };
     if last >= size {
-        return Err(invalid_range(doing, size));
+        let message = format!("Range specified is not valid for source object of size: {size}");
+        return Err(invalid_argument(RANGE, &value, message));
     }
-    Ok(first..last + 1)
+    Ok(Some(first..last + 1))
 }
 
 pub(crate) async fn part(
     gateway: &Gateway,
     request: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = OperationContext::new("copy to part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let number = part_number(input.part_number)?;
-    let target = gateway
-        .uploads
-        .target(input.upload_id.clone(), doing)
-        .await?;
+    let (number, upload) = part_of_upload(&uri)?;
+    let target = gateway.uploads.target(upload, doing).await?;
     let (id, algorithm) = (target.origin_id(), target.algorithm());
     let md5 = gateway.wants_md5(&bucket);
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
     let (stored, length, passed) = loop {
-        let source = Source::find(gateway, &input.copy_source, &headers).await?;
+        let source = Source::find(gateway, &headers).await?;
         let size = source.meta.size;
-        let range = match &input.copy_source_range {
-            Some(value) => Some(source_range(value, size, source.doing())?),
-            None => None,
-        };
+        let range = source_range(&headers, size)?;
         let length = range.as_ref().map_or(size, |range| range.end - range.start);
         let replaced = Arc::default();
         match source.read(range).await {

@@ -5,7 +5,7 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::cors::CorsRule;
-use crate::errors::{custom, fault};
+use crate::errors::{WithElements, custom, fault};
 use crate::gateway::Gateway;
 use crate::limits::MAX_CORS_RULES;
 
@@ -65,7 +65,8 @@ pub(crate) async fn get(
     if rules.cors.is_empty() {
         let message = format!("The bucket {name} has no CORS configuration.");
         let code = "NoSuchCORSConfiguration";
-        return Err(custom(code, StatusCode::NOT_FOUND, message));
+        let error = custom(code, StatusCode::NOT_FOUND, message);
+        return Err(error.with([("BucketName", name)]));
     }
     Ok(S3Response::new(GetBucketCorsOutput {
         cors_rules: Some(rules.cors.iter().map(to_client).collect()),

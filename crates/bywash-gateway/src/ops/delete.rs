@@ -4,6 +4,7 @@ use bywash::time::parse_http_date;
 use bywash::{Bucket, DeleteCondition};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
+use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use s3s::dto::*;
@@ -11,11 +12,13 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::documents;
 use crate::documents::entry_bytes;
-use crate::errors::{OperationContext, fault, from_store};
+use crate::errors::{OperationContext, fault, from_store, invalid_argument};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_DELETE_KEYS;
-use crate::meta::{bare, check_version, text};
+use crate::meta::{bare, check_version, joined};
+use crate::routes::Query;
+use crate::values::size;
 use crate::xml;
 
 /// Bytes of an error's message besides its key: the key again, and text.
@@ -44,23 +47,24 @@ impl Target {
     }
 }
 
-/// Converts the condition of a delete.
-fn condition(
-    e_tag: Option<String>,
-    size: Option<i64>,
-    modified: Option<&Timestamp>,
-) -> S3Result<DeleteCondition> {
-    let size = size.map(|size| {
-        u64::try_from(size).map_err(|_| {
-            let message = format!("The size of an object's condition is 0 or more, not {size}.");
-            fault(S3ErrorCode::InvalidArgument, message)
+const SIZE: &str = "x-amz-if-match-size";
+const MODIFIED: &str = "x-amz-if-match-last-modified-time";
+
+/// Returns the condition of a delete. One that cannot be read is refused: without it, the object would be deleted.
+fn condition_of(headers: &HeaderMap) -> S3Result<DeleteCondition> {
+    let e_tag = joined(headers, "if-match").filter(|value| !value.is_empty());
+    let modified = joined(headers, MODIFIED).filter(|value| !value.is_empty());
+    let modified = modified.map(|value| {
+        parse_http_date(&value).ok_or_else(|| {
+            let message = format!("{MODIFIED} is an HTTP date, not {value}.");
+            invalid_argument(MODIFIED, &value, message)
         })
     });
     Ok(DeleteCondition {
-        e_tag,
+        e_tag: e_tag.map(|e_tag| wanted(&e_tag)).transpose()?,
         version: None,
-        size: size.transpose()?,
-        modified: modified.map(date).transpose()?,
+        size: size(headers, SIZE)?,
+        modified: modified.transpose()?,
     })
 }
 
@@ -76,7 +80,7 @@ fn wanted(if_match: &str) -> S3Result<String> {
 
 fn no_version(e_tag: &str) -> S3Error {
     let message = format!("{e_tag} names no version; name a strong ETag, or * for any version.");
-    fault(S3ErrorCode::InvalidArgument, message)
+    invalid_argument("If-Match", e_tag, message)
 }
 
 /// Converts the time of a condition.
@@ -126,19 +130,20 @@ pub(crate) async fn one(
     gateway: &Gateway,
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
-    let input = request.input;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
+    let query = Query::new(&uri);
+    let version = query.first("versionId");
     let bucket = gateway.bucket(&input.bucket)?;
-    let if_match = text(&request.headers, "if-match");
-    let condition = condition(
-        if_match.map(wanted).transpose()?,
-        input.if_match_size,
-        input.if_match_last_modified_time.as_ref(),
-    )?;
-    let target = Target::new(&input.key, input.version_id.as_deref(), condition)?;
+    let target = Target::new(&input.key, version, condition_of(&headers)?)?;
     let doing = OperationContext::new("delete", &input.bucket, &input.key);
     target.delete(&bucket, doing).await?;
     Ok(S3Response::new(DeleteObjectOutput {
-        version_id: input.version_id,
+        version_id: version.map(str::to_owned),
         ..Default::default()
     }))
 }
@@ -203,11 +208,18 @@ fn target_of(object: &ObjectIdentifier) -> S3Result<Target> {
         ETag::Strong(value) => Err(no_version(&format!("\"{value}\""))),
         ETag::Weak(value) => Err(no_version(&format!("W/\"{value}\""))),
     });
-    let condition = condition(
-        e_tag.transpose()?,
-        object.size,
-        object.last_modified_time.as_ref(),
-    )?;
+    let size = object.size.map(|size| {
+        u64::try_from(size).map_err(|_| {
+            let message = format!("The size of an object's condition is 0 or more, not {size}.");
+            invalid_argument("Size", &size.to_string(), message)
+        })
+    });
+    let condition = DeleteCondition {
+        e_tag: e_tag.transpose()?,
+        version: None,
+        size: size.transpose()?,
+        modified: object.last_modified_time.as_ref().map(date).transpose()?,
+    };
     Target::new(&object.key, object.version_id.as_deref(), condition)
 }
 

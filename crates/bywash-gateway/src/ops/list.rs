@@ -2,16 +2,18 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
-use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
 use super::documents;
 use crate::documents::RequestDocuments;
-use crate::errors::{OperationContext, fault, from_store, not_implemented};
+use crate::errors::{OperationContext, from_store, invalid_argument};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_KEYS;
 use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope, ListedObject};
 use crate::meta::{e_tag, timestamp};
+use crate::routes::Query;
+use crate::values::{count, is_true};
 
 /// Characters that `encoding-type=url` leaves unchanged.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -28,15 +30,22 @@ pub(super) struct Encoding {
 }
 
 impl Encoding {
-    pub(super) fn new(requested: Option<&EncodingType>) -> S3Result<Self> {
-        match requested.map(EncodingType::as_str) {
+    pub(super) fn new(query: &Query<'_>) -> S3Result<Self> {
+        match query.first("encoding-type") {
             None => Ok(Self { url: false }),
-            Some(EncodingType::URL) => Ok(Self { url: true }),
+            Some(kind) if kind.eq_ignore_ascii_case(EncodingType::URL) => Ok(Self { url: true }),
             Some(other) => {
-                let message = format!("The encoding-type is url or absent, not {other}.");
-                Err(fault(S3ErrorCode::InvalidArgument, message))
+                let message = "Invalid Encoding Method specified in Request: it is url, or absent.";
+                Err(invalid_argument("encoding-type", other, message))
             }
         }
+    }
+
+    /// Returns the encoding for a response, as it was requested.
+    pub(super) fn requested(query: &Query<'_>) -> Option<EncodingType> {
+        query
+            .first("encoding-type")
+            .map(|kind| kind.to_owned().into())
     }
 
     pub(super) fn write(self, name: &str) -> String {
@@ -54,14 +63,15 @@ impl Encoding {
 }
 
 /// The requested page size.
-pub(super) fn page_size(name: &str, requested: Option<i32>) -> S3Result<i32> {
-    match requested {
-        None => Ok(MAX_LIST_KEYS),
-        Some(requested) if requested >= 0 => Ok(requested.min(MAX_LIST_KEYS)),
-        Some(requested) => {
-            let message = format!("The parameter {name} is 0 or more, not {requested}.");
-            Err(fault(S3ErrorCode::InvalidArgument, message))
-        }
+pub(super) fn page_size(name: &str, requested: Option<&str>) -> S3Result<i32> {
+    Ok(count(name, requested)?.map_or(MAX_LIST_KEYS, |requested| requested.min(MAX_LIST_KEYS)))
+}
+
+/// The keys that a listing is limited to.
+pub(super) fn scope_of<'q>(query: &'q Query<'_>) -> ListScope<'q> {
+    ListScope {
+        prefix: query.text("prefix"),
+        delimiter: query.text("delimiter"),
     }
 }
 
@@ -130,14 +140,12 @@ pub(crate) async fn v1(
     request: S3Request<ListObjectsInput>,
 ) -> S3Result<S3Response<ListObjectsOutput>> {
     let documents = documents(&request)?;
-    let input = request.input;
-    let encoding = Encoding::new(input.encoding_type.as_ref())?;
-    let max = page_size("max-keys", input.max_keys)?;
-    let scope = ListScope {
-        prefix: input.prefix.as_deref().unwrap_or_default(),
-        delimiter: input.delimiter.as_deref().unwrap_or_default(),
-    };
-    let marker = input.marker.as_deref().unwrap_or_default();
+    let S3Request { input, uri, .. } = request;
+    let query = Query::new(&uri);
+    let encoding = Encoding::new(&query)?;
+    let max = page_size("max-keys", query.first("max-keys"))?;
+    let scope = scope_of(&query);
+    let marker = query.text("marker");
     let page = page(
         gateway,
         &input.bucket,
@@ -151,14 +159,14 @@ pub(crate) async fn v1(
     let (contents, prefixes) = split(page, encoding, |listed| object(&listed, encoding, true));
     Ok(S3Response::new(ListObjectsOutput {
         prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(input.delimiter.as_deref()),
+        delimiter: encoding.option(query.first("delimiter")),
         marker: Some(encoding.write(marker)),
         max_keys: Some(max),
         is_truncated: Some(next_marker.is_some()),
         next_marker,
         contents: Some(contents),
         common_prefixes: Some(prefixes),
-        encoding_type: input.encoding_type,
+        encoding_type: Encoding::requested(&query),
         name: Some(input.bucket),
         ..Default::default()
     }))
@@ -168,7 +176,7 @@ fn from_token(token: &str) -> S3Result<ListPosition> {
     ListPosition::from_token(token).ok_or_else(|| {
         let message =
             "The continuation token is not one of this endpoint's; begin the listing again.";
-        fault(S3ErrorCode::InvalidArgument, message)
+        invalid_argument("continuation-token", token, message)
     })
 }
 
@@ -177,37 +185,35 @@ pub(crate) async fn v2(
     request: S3Request<ListObjectsV2Input>,
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
     let documents = documents(&request)?;
-    let input = request.input;
-    let encoding = Encoding::new(input.encoding_type.as_ref())?;
-    let max = page_size("max-keys", input.max_keys)?;
-    let scope = ListScope {
-        prefix: input.prefix.as_deref().unwrap_or_default(),
-        delimiter: input.delimiter.as_deref().unwrap_or_default(),
-    };
+    let S3Request { input, uri, .. } = request;
+    let query = Query::new(&uri);
+    let encoding = Encoding::new(&query)?;
+    let max = page_size("max-keys", query.first("max-keys"))?;
+    let scope = scope_of(&query);
     // An empty token is that of the first page.
-    let after = match input.continuation_token.as_deref() {
-        Some(token) if !token.is_empty() => from_token(token)?,
-        _ => ListPosition::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
+    let after = match query.text("continuation-token") {
+        "" => ListPosition::marker(query.text("start-after"), &scope),
+        token => from_token(token)?,
     };
     let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
     let next = page.next.as_ref().map(ListPosition::to_token);
     let key_count = i32::try_from(page.entries.len()).ok();
-    let with_owner = input.fetch_owner.unwrap_or(false);
+    let with_owner = is_true(query.first("fetch-owner"));
     let (contents, prefixes) = split(page, encoding, |listed| {
         object(&listed, encoding, with_owner)
     });
     Ok(S3Response::new(ListObjectsV2Output {
         prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(input.delimiter.as_deref()),
-        start_after: encoding.option(input.start_after.as_deref()),
+        delimiter: encoding.option(query.first("delimiter")),
+        start_after: encoding.option(query.first("start-after")),
         max_keys: Some(max),
         key_count,
-        continuation_token: input.continuation_token,
+        continuation_token: query.first("continuation-token").map(str::to_owned),
         is_truncated: Some(next.is_some()),
         next_continuation_token: next,
         contents: Some(contents),
         common_prefixes: Some(prefixes),
-        encoding_type: input.encoding_type,
+        encoding_type: Encoding::requested(&query),
         name: Some(input.bucket),
         ..Default::default()
     }))
@@ -218,22 +224,17 @@ pub(crate) async fn versions(
     request: S3Request<ListObjectVersionsInput>,
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
     let documents = documents(&request)?;
-    let input = request.input;
-    let encoding = Encoding::new(input.encoding_type.as_ref())?;
-    let max = page_size("max-keys", input.max_keys)?;
-    let marker = input.key_marker.as_deref().unwrap_or_default();
-    match input.version_id_marker.as_deref() {
-        None | Some("" | "null") => {}
-        Some(other) => {
-            return Err(not_implemented(format!(
-                "There is no version {other}; every version is `null`."
-            )));
-        }
+    let S3Request { input, uri, .. } = request;
+    let query = Query::new(&uri);
+    let encoding = Encoding::new(&query)?;
+    let max = page_size("max-keys", query.first("max-keys"))?;
+    let marker = query.text("key-marker");
+    let version_marker = query.first("version-id-marker");
+    if let Some(version) = version_marker.filter(|version| !matches!(*version, "" | "null")) {
+        let message = "Invalid version id specified: every version here is `null`.";
+        return Err(invalid_argument("version-id-marker", version, message));
     }
-    let scope = ListScope {
-        prefix: input.prefix.as_deref().unwrap_or_default(),
-        delimiter: input.delimiter.as_deref().unwrap_or_default(),
-    };
+    let scope = scope_of(&query);
     let page = page(
         gateway,
         &input.bucket,
@@ -261,16 +262,16 @@ pub(crate) async fn versions(
     let (versions, prefixes) = split(page, encoding, version);
     Ok(S3Response::new(ListObjectVersionsOutput {
         prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(input.delimiter.as_deref()),
+        delimiter: encoding.option(query.first("delimiter")),
         key_marker: Some(encoding.write(marker)),
-        version_id_marker: input.version_id_marker,
+        version_id_marker: version_marker.map(str::to_owned),
         max_keys: Some(max),
         is_truncated: Some(next_key_marker.is_some()),
         next_version_id_marker: next_key_marker.as_ref().map(|_| "null".to_owned()),
         next_key_marker,
         versions: Some(versions),
         common_prefixes: Some(prefixes),
-        encoding_type: input.encoding_type,
+        encoding_type: Encoding::requested(&query),
         name: Some(input.bucket),
         ..Default::default()
     }))

@@ -3,6 +3,7 @@
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod buckets;
+mod checksums;
 pub(crate) mod copy;
 pub(crate) mod cors;
 pub(crate) mod delete;
@@ -16,14 +17,14 @@ pub(crate) mod write;
 
 use std::sync::Arc;
 
-use s3s::{S3Error, S3ErrorCode, S3Request, TrailingHeaders};
+use s3s::{S3Error, S3ErrorCode, S3Request};
 
 use crate::body::RequestContext;
 use crate::documents::RequestDocuments;
 use crate::errors::fault;
 
 /// Returns the context that the middleware attached to a request.
-fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
+pub(crate) fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
     let found = request
         .extensions
         .get::<Arc<RequestContext>>()
@@ -35,12 +36,6 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
 fn documents<T>(request: &S3Request<T>) -> Result<Arc<RequestDocuments>, S3Error> {
     let found = request.extensions.get::<Arc<RequestDocuments>>();
     found.map(Arc::clone).ok_or_else(outside_middleware)
-}
-
-/// Returns the trailers of a request that `s3s` reads, also of one whose headers were normalised in between.
-fn trailers<T>(request: &S3Request<T>) -> Option<TrailingHeaders> {
-    let passed = request.extensions.get::<TrailingHeaders>();
-    request.trailing_headers.as_ref().or(passed).cloned()
 }
 
 fn outside_middleware() -> S3Error {

@@ -4,60 +4,39 @@ use std::sync::Arc;
 
 use bywash::{Bucket, UploadedPart};
 use chrono::Utc;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use object_store::Error as StoreError;
 use object_store::path::Path;
 use s3s::dto::*;
-use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::set_checksum;
+use super::checksums::{self, checksum_algorithm, checksum_type};
 use super::write::{WriteCondition, body_length, part_body, write_error};
-use super::{acl, context, trailers};
+use super::{acl, context, set_checksum};
 use crate::completion::{
     ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result, late_attributes,
 };
-use crate::digest::{self, Algorithm, announce};
-use crate::errors::{OperationContext, fault, no_such_upload};
+use crate::digest::{self, Algorithm, ChecksumKind, announce};
+use crate::errors::{OperationContext, WithElements, fault, no_such_upload, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, encode_metadata_for, keep_storage_class, refuse_text_for,
     refuse_unsupported, text,
 };
+use crate::routes::Query;
 use crate::tags::Tags;
-use crate::uploads::{NewUpload, Part as StoredPart, Upload, UploadName, choose, part_number};
+use crate::uploads::{NewUpload, Part as StoredPart, Upload, UploadName, choose};
+use crate::values::{part_number, size};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
-fn full_object(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> bool {
-    match kind.map(ChecksumType::as_str) {
-        Some(kind) => kind == ChecksumType::FULL_OBJECT,
-        None => algorithm == Some(Algorithm::Crc64Nvme),
-    }
-}
-
-pub(super) fn checksum_type(full: bool) -> ChecksumType {
-    ChecksumType::from_static(if full {
-        ChecksumType::FULL_OBJECT
-    } else {
-        ChecksumType::COMPOSITE
-    })
-}
-
-pub(super) fn checksum_algorithm(algorithm: Algorithm) -> ChecksumAlgorithm {
-    ChecksumAlgorithm::from_static(algorithm.name())
-}
-
-/// Returns the checksum algorithm that a request names.
-pub(super) fn requested_algorithm(
-    named: Option<&ChecksumAlgorithm>,
-) -> S3Result<Option<Algorithm>> {
-    let Some(named) = named else {
-        return Ok(None);
-    };
-    let found = Algorithm::by_name(named.as_str()).ok_or_else(|| {
-        let message = format!("The checksum algorithm {} is unknown.", named.as_str());
+/// Returns the part and the upload that a request names.
+pub(super) fn part_of_upload(uri: &Uri) -> S3Result<(u16, String)> {
+    let query = Query::new(uri);
+    let number = part_number(&query)?.ok_or_else(|| {
+        let message = "A part needs partNumber and uploadId.";
         fault(S3ErrorCode::InvalidRequest, message)
-    });
-    found.map(Some)
+    })?;
+    Ok((number, query.text("uploadId").to_owned()))
 }
 
 pub(crate) async fn create(
@@ -68,12 +47,7 @@ pub(crate) async fn create(
     let doing = OperationContext::new("create upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let algorithm = requested_algorithm(input.checksum_algorithm.as_ref())?;
-    let full = full_object(algorithm, input.checksum_type.as_ref());
-    if full && matches!(algorithm, Some(Algorithm::Sha1 | Algorithm::Sha256)) {
-        let message = "A FULL_OBJECT checksum of an upload in parts must be a CRC.";
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
-    }
+    let (algorithm, kind) = checksums::of_upload(&headers)?.unzip();
     let admission = gateway.uploads.admit_upload(doing).await?;
     let mut attributes = attributes_of(&headers)?;
     refuse_text_for(&bucket, &attributes)?;
@@ -86,7 +60,7 @@ pub(crate) async fn create(
         attributes,
         tags,
         algorithm,
-        full_object: full,
+        full_object: kind == Some(ChecksumKind::FullObject),
     };
     let target = (&bucket, &path);
     let created = gateway.uploads.create(target, new, admission, doing);
@@ -96,7 +70,7 @@ pub(crate) async fn create(
         key: Some(input.key),
         upload_id: Some(id),
         checksum_algorithm: algorithm.map(checksum_algorithm),
-        checksum_type: algorithm.map(|_| checksum_type(full)),
+        checksum_type: kind.map(checksum_type),
         ..Default::default()
     }))
 }
@@ -106,18 +80,22 @@ pub(crate) async fn upload(
     request: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
     let context = context(&request)?;
-    let trailing_headers = trailers(&request);
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = OperationContext::new("upload part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let number = part_number(input.part_number)?;
-    let target = gateway.uploads.target(input.upload_id, doing).await?;
-    let checks = Checks::announced(&headers, trailing_headers, &context)?
-        .with_checksum(target.algorithm())
+    let (number, upload) = part_of_upload(&uri)?;
+    let target = gateway.uploads.target(upload, doing).await?;
+    let checks = Checks::announced(&headers, &context)?
+        .with_checksum(target.algorithm())?
         .with_md5(gateway.wants_md5(&bucket));
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
-    let Some(length) = body_length(&body, input.content_length) else {
+    let Some(length) = body_length(&body, &headers) else {
         let message = "A part needs Content-Length or x-amz-decoded-content-length.";
         return Err(fault(S3ErrorCode::MissingContentLength, message));
     };
@@ -187,23 +165,22 @@ fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Re
 }
 
 /// Compares the client's size of the object with the sum of its parts.
-fn check_size(chosen: &[(UploadedPart, &StoredPart)], announced: Option<i64>) -> S3Result<()> {
-    let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
-    if announced.is_some_and(|announced| u64::try_from(announced) != Ok(size)) {
-        let message = format!(
-            "The parts have {size} bytes together, not the number in x-amz-mp-object-size."
-        );
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
+fn check_size(headers: &HeaderMap, chosen: &[(UploadedPart, &StoredPart)]) -> S3Result<()> {
+    const SIZE: &str = "x-amz-mp-object-size";
+    let computed: u64 = chosen.iter().map(|(_, part)| part.size).sum();
+    match size(headers, SIZE)? {
+        Some(announced) if announced != computed => {
+            let message = format!(
+                "The provided '{SIZE}' header does not match what was computed: the parts have {computed} bytes together."
+            );
+            Err(fault(S3ErrorCode::InvalidRequest, message))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// What a completion announces of the object.
-struct ExpectedObject<'a> {
-    headers: &'a HeaderMap,
-    size: Option<i64>,
-    kind: Option<&'a ChecksumType>,
-}
+/// What a completion announces of the object, by its headers.
+struct ExpectedObject<'a>(&'a HeaderMap);
 
 impl ExpectedObject<'_> {
     /// Compares it with the parts, and returns the checksum of the object if all parts have one.
@@ -212,7 +189,8 @@ impl ExpectedObject<'_> {
         upload: &Upload,
         chosen: &[(UploadedPart, &StoredPart)],
     ) -> S3Result<Option<digest::Checksum>> {
-        check_size(chosen, self.size)?;
+        let headers = self.0;
+        check_size(headers, chosen)?;
         let checksums: Vec<_> = chosen
             .iter()
             .map(|(_, part)| (part.checksum.as_ref(), part.size))
@@ -220,9 +198,9 @@ impl ExpectedObject<'_> {
         let algorithm = checksums
             .first()
             .and_then(|(checksum, _)| checksum.map(|checksum| checksum.algorithm));
-        let full = upload.full_object || full_object(algorithm, self.kind);
-        let computed = digest::combine(&checksums, full);
-        check_whole(self.headers, computed.as_ref())?;
+        let kind = checksums::of_completion(headers, upload.checksum_kind(), algorithm)?;
+        let computed = digest::combine(&checksums, kind);
+        check_whole(headers, computed.as_ref())?;
         Ok(computed)
     }
 
@@ -239,7 +217,7 @@ impl ExpectedObject<'_> {
         };
         let (upload, chosen) = stored.chosen()?;
         let checksum = self.check(upload, &chosen)?;
-        let condition = WriteCondition::find(bucket, path, self.headers, doing).await?;
+        let condition = WriteCondition::find(bucket, path, self.0, doing).await?;
         let completed = stored.complete(condition.mode.clone(), doing).await?;
         let completed = completed.map_err(|error| condition.error(doing, &error))?;
         Ok((completed.e_tag, checksum.filter(|_| !completed.is_earlier)))
@@ -251,40 +229,67 @@ pub(crate) async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let url = gateway.url(&request.uri, &request.headers);
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
+    let id = Query::new(&uri).text("uploadId").to_owned();
     let doing = OperationContext::new("complete upload of", &input.bucket, &input.key);
-    let (bucket, path) = gateway.target(doing)?;
-    let name = UploadName::of(doing, input.upload_id);
+    let name = UploadName::of(doing, id.clone());
     let requested = input
         .multipart_upload
         .and_then(|upload| upload.parts)
         .unwrap_or_default();
+    let completion = complete_named(gateway, (doing, name), &headers, requested);
+    let (stored, checksum) = completion.await.map_err(|error| of_upload(error, &id))?;
+    let mut output = CompleteMultipartUploadOutput {
+        location: Some(url),
+        e_tag: stored.as_deref().map(e_tag),
+        bucket: Some(doing.bucket.to_owned()),
+        key: Some(doing.key.to_owned()),
+        ..Default::default()
+    };
+    if let Some(checksum) = checksum {
+        output.checksum_type = Some(checksum_type(checksum.kind()));
+        set_checksum!(output, checksum);
+    }
+    Ok(S3Response::new(output))
+}
+
+/// Names the upload in errors about its parts.
+fn of_upload(error: S3Error, id: &str) -> S3Error {
+    match error.code() {
+        S3ErrorCode::InvalidPart | S3ErrorCode::InvalidPartOrder => error.with([("UploadId", id)]),
+        _ => error,
+    }
+}
+
+/// Completes an upload. Returns the ETag of the object, and its checksum if it is known.
+async fn complete_named(
+    gateway: &Gateway,
+    (doing, name): (OperationContext<'_>, UploadName),
+    headers: &HeaderMap,
+    requested: Vec<CompletedPart>,
+) -> S3Result<(Option<String>, Option<digest::Checksum>)> {
+    let (bucket, path) = gateway.target(doing)?;
+    let expected = ExpectedObject(headers);
     if let Some(cluster) = gateway.uploads.cluster() {
-        let expected = ExpectedObject {
-            headers: &headers,
-            size: input.mpu_object_size,
-            kind: input.checksum_type.as_ref(),
-        };
         let sealed = cluster.open(name)?;
         let job = ClusterJob::new(cluster, (bucket.clone(), path.clone()), sealed, requested);
         let found = job.find(&gateway.uploads, doing).await?;
-        let (e_tag, checksum) = expected.complete((&bucket, &path), found, doing).await?;
-        return Ok(completed(doing, url, e_tag.as_deref(), checksum));
+        return expected.complete((&bucket, &path), found, doing).await;
     }
     let (completion, upload) = match gateway.uploads.complete(&name) {
         Ok(found) => found,
         Err(refusal) => {
             let earlier = earlier_result(&bucket, &path, &name.id, &requested).await;
             let (e_tag, checksum) = earlier.ok_or(refusal)?;
-            return Ok(completed(doing, url, Some(&e_tag), checksum));
+            return Ok((Some(e_tag), checksum));
         }
     };
     let chosen = choose(&upload, &requested)?;
-    let expected = ExpectedObject {
-        headers: &headers,
-        size: input.mpu_object_size,
-        kind: input.checksum_type.as_ref(),
-    };
     let computed = expected.check(&upload, &chosen)?;
     let size = chosen.iter().map(|(_, part)| part.size).sum();
     let attributes = late_attributes(&chosen, computed.as_ref(), &name.id);
@@ -302,7 +307,7 @@ pub(crate) async fn complete(
         Repeated::Done(result) => result,
         Repeated::Pending(job) => {
             let id = job.id.clone();
-            let condition = WriteCondition::find(&job.bucket, &job.path, &headers, doing).await?;
+            let condition = WriteCondition::find(&job.bucket, &job.path, headers, doing).await?;
             let result = job.run(condition.mode.clone()).await?;
             result.map_err(|error| match error {
                 StoreError::NotFound { .. } => no_such_upload(&id),
@@ -310,39 +315,28 @@ pub(crate) async fn complete(
             })?
         }
     };
-    Ok(completed(doing, url, result.e_tag.as_deref(), computed))
-}
-
-fn completed(
-    doing: OperationContext<'_>,
-    url: String,
-    stored: Option<&str>,
-    checksum: Option<digest::Checksum>,
-) -> S3Response<CompleteMultipartUploadOutput> {
-    let mut output = CompleteMultipartUploadOutput {
-        location: Some(url),
-        e_tag: stored.map(e_tag),
-        bucket: Some(doing.bucket.to_owned()),
-        key: Some(doing.key.to_owned()),
-        ..Default::default()
-    };
-    if let Some(checksum) = checksum {
-        output.checksum_type = Some(ChecksumType::from_static(checksum.kind()));
-        set_checksum!(output, checksum);
-    }
-    S3Response::new(output)
+    Ok((result.e_tag, computed))
 }
 
 pub(crate) async fn abort(
     gateway: &Gateway,
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-    let input = request.input;
+    const INITIATED: &str = "x-amz-if-match-initiated-time";
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
+    if headers.contains_key(INITIATED) {
+        let message = format!("The header {INITIATED} is not supported here; leave it out.");
+        return Err(not_implemented(message).with([("Header", INITIATED)]));
+    }
+    let id = Query::new(&uri).text("uploadId").to_owned();
     let doing = OperationContext::new("abort upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     let uploads = &gateway.uploads;
-    uploads
-        .abort(&bucket, &path, input.upload_id, doing)
-        .await?;
+    uploads.abort(&bucket, &path, id, doing).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }

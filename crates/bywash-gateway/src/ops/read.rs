@@ -20,7 +20,7 @@ use crate::auth::{Unsigned, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
 use crate::errors::{
-    OperationContext, custom, fault, from_store, invalid_range, not_implemented,
+    OperationContext, WithElements, custom, fault, from_store, invalid_range, not_implemented,
     precondition_failed,
 };
 use crate::gateway::Gateway;
@@ -29,7 +29,9 @@ use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{check_version, object_headers, text, validators};
 use crate::object_parts::ObjectParts;
 use crate::public_access::is_public;
-use crate::range::content_range;
+use crate::range::{content_range, requested_range};
+use crate::routes::Query;
+use crate::values::{part_number, wants_checksum};
 
 /// A validated read of an object.
 pub(super) struct ReadRequest<'a> {
@@ -116,7 +118,7 @@ impl<'a> ReadRequest<'a> {
     }
 
     /// Reads a part, of one version.
-    async fn get_part(&self, number: i32) -> S3Result<(GetResult, PartRange)> {
+    async fn get_part(&self, number: u16) -> S3Result<(GetResult, PartRange)> {
         let mut attempts = 0..MAX_COPY_ATTEMPTS;
         loop {
             let found = self.head().await?;
@@ -215,7 +217,7 @@ struct PartRange {
 
 impl PartRange {
     /// Finds the part `number`. An object that was not uploaded in parts has one.
-    fn find(found: &GetResult, number: i32) -> S3Result<Self> {
+    fn find(found: &GetResult, number: u16) -> S3Result<Self> {
         let size = found.meta.size;
         let parts = ObjectParts::kept(&found.attributes, size);
         let range = match &parts {
@@ -225,21 +227,35 @@ impl PartRange {
         let count = parts.map(|parts| parts.len());
         range.map(|range| Self { range, count }).ok_or_else(|| {
             let message = format!("The object has no part {number}.");
-            custom(
-                "InvalidPartNumber",
-                StatusCode::RANGE_NOT_SATISFIABLE,
-                message,
-            )
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            custom("InvalidPartNumber", status, message).with([
+                ("PartNumberRequested", number.to_string()),
+                ("ActualPartCount", count.unwrap_or(1).to_string()),
+            ])
         })
     }
 }
 
-fn refuse_range_and_part(range: Option<&Range>, part: Option<i32>) -> S3Result<()> {
-    if range.is_some() && part.is_some() {
-        let message = "Range and partNumber cannot be given together; give one.";
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
+/// What of an object a request reads.
+struct WantedBytes {
+    range: Option<Range>,
+    part: Option<u16>,
+    checksum: bool,
+}
+
+impl WantedBytes {
+    fn of(headers: &HeaderMap, query: &Query<'_>) -> S3Result<Self> {
+        // Together in any form, as in S3.
+        if headers.contains_key(header::RANGE) && query.has("partNumber") {
+            let message = "Range and partNumber cannot be given together; give one.";
+            return Err(fault(S3ErrorCode::InvalidRequest, message));
+        }
+        Ok(Self {
+            range: requested_range(headers),
+            part: part_number(query)?,
+            checksum: wants_checksum(headers)?,
+        })
     }
-    Ok(())
 }
 
 fn parts_count(headers: &mut HeaderMap, count: Option<usize>) {
@@ -319,11 +335,12 @@ pub(crate) async fn get(
         bucket: &input.bucket,
         key: &input.key,
     };
-    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    let query = Query::new(&uri);
+    let request = ReadRequest::new(gateway, doing, &headers, query.first("versionId"))?;
+    let wanted = WantedBytes::of(&headers, &query)?;
     refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
-    let (result, ranged, parts) = match input.part_number {
+    let (result, ranged, parts) = match wanted.part {
         Some(number) => {
             let (result, part) = request.get_part(number).await?;
             let ranged = !part.range.is_empty();
@@ -331,7 +348,7 @@ pub(crate) async fn get(
         }
         None => {
             let if_range = text(&headers, "if-range");
-            let (result, ranged) = request.get_range(input.range, if_range).await?;
+            let (result, ranged) = request.get_range(wanted.range, if_range).await?;
             (result, ranged, None)
         }
     };
@@ -339,12 +356,8 @@ pub(crate) async fn get(
     check_public(&extensions, &result)?;
     let size = result.meta.size;
     let whole = result.range == (0..size);
-    let checksums = input
-        .checksum_mode
-        .as_ref()
-        .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     note_cache(&extensions, &result);
-    let mut response = object_headers(&result, checksums && whole);
+    let mut response = object_headers(&result, wanted.checksum && whole);
     if ranged {
         content_range(&mut response, &result.range, size);
     }
@@ -378,30 +391,27 @@ pub(crate) async fn head(
         bucket: &input.bucket,
         key: &input.key,
     };
-    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    refuse_range_and_part(input.range.as_ref(), input.part_number)?;
+    let query = Query::new(&uri);
+    let request = ReadRequest::new(gateway, doing, &headers, query.first("versionId"))?;
+    let wanted = WantedBytes::of(&headers, &query)?;
     refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
     let result = request.head().await?;
     check_public(&extensions, &result)?;
     let size = result.meta.size;
-    let part = match input.part_number {
+    let part = match wanted.part {
         Some(number) => Some(PartRange::find(&result, number)?),
         None => None,
     };
     let parts = part.as_ref().and_then(|part| part.count);
-    let checked = match (part, input.range) {
+    let checked = match (part, wanted.range) {
         (Some(part), _) => Some(part.range),
         (None, None) => None,
         (None, Some(range)) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),
     };
-    let checksums = input
-        .checksum_mode
-        .as_ref()
-        .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
     note_cache(&extensions, &result);
-    let mut response = object_headers(&result, checksums && whole);
+    let mut response = object_headers(&result, wanted.checksum && whole);
     let mut length = size;
     if let Some(range) = checked {
         if !range.is_empty() {

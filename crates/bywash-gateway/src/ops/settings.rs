@@ -7,7 +7,7 @@ use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use crate::errors::custom;
+use crate::errors::{WithElements, custom};
 use crate::gateway::Gateway;
 
 /// Operations whose response is an error that the setting is absent: `name(input, output) = code, what`.
@@ -17,7 +17,7 @@ macro_rules! absent {
             let name = &request.input.bucket;
             gateway.bucket(name)?;
             let message = format!("The bucket {name} has no {}.", $what);
-            Err(custom($code, StatusCode::NOT_FOUND, message))
+            Err(custom($code, StatusCode::NOT_FOUND, message).with([("BucketName", name)]))
         }
     )*};
 }

@@ -13,6 +13,7 @@ use s3s::{S3Request, S3Response, S3Result};
 use crate::errors::{OperationContext, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{check_version, keep_e_tag};
+use crate::routes::Query;
 use crate::tags::{Tags, check_kept};
 
 /// An object that is written anew with other attributes.
@@ -93,9 +94,10 @@ pub(crate) async fn get(
     gateway: &Gateway,
     request: S3Request<GetObjectTaggingInput>,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
     let doing = OperationContext::new("read the tags of", &input.bucket, &input.key);
-    let version = input.version_id.as_deref();
+    let query = Query::new(&uri);
+    let version = query.first("versionId");
     let (bucket, path) = gateway.target(doing)?;
     let tags = if bucket.has_tags() {
         check_version(version, doing.key)?;
@@ -135,10 +137,10 @@ pub(crate) async fn put(
     gateway: &Gateway,
     request: S3Request<PutObjectTaggingInput>,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
     let doing = OperationContext::new("tag", &input.bucket, &input.key);
     let tags = Tags::from_set(input.tagging.tag_set);
-    set(gateway, doing, input.version_id.as_deref(), tags).await?;
+    set(gateway, doing, Query::new(&uri).first("versionId"), tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
@@ -146,9 +148,10 @@ pub(crate) async fn delete(
     gateway: &Gateway,
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
     let doing = OperationContext::new("delete the tags of", &input.bucket, &input.key);
-    let version = input.version_id.as_deref();
+    let query = Query::new(&uri);
+    let version = query.first("versionId");
     set(gateway, doing, version, Ok(Tags::default())).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }

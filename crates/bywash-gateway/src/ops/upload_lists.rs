@@ -8,8 +8,8 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
-use super::list::{Encoding, page_size};
-use super::multipart::{checksum_algorithm, checksum_type};
+use super::checksums::{checksum_algorithm, checksum_type};
+use super::list::{Encoding, page_size, scope_of};
 use super::{documents, set_checksum};
 use crate::documents::entry_bytes;
 use crate::errors::OperationContext;
@@ -18,9 +18,11 @@ use crate::keys::path_of;
 use crate::limits::MAX_KEY_BYTES;
 use crate::listing::ListScope;
 use crate::meta::{e_tag, timestamp};
+use crate::routes::Query;
 use crate::uploads::{
     ClusterUploads, ListedUpload, Part as StoredPart, UploadName, Uploads, not_recorded,
 };
+use crate::values::count;
 
 fn part(number: u16, stored: &StoredPart) -> Part {
     let mut part = Part {
@@ -41,16 +43,18 @@ pub(crate) async fn parts(
     request: S3Request<ListPartsInput>,
 ) -> S3Result<S3Response<ListPartsOutput>> {
     let documents = documents(&request)?;
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
+    let query = Query::new(&uri);
+    let max = page_size("max-parts", query.first("max-parts"))?;
+    let marker = "part-number-marker";
+    let marker = count(marker, query.first(marker))?.unwrap_or(0);
     let bucket = gateway.bucket(&input.bucket)?;
-    let max = page_size("max-parts", input.max_parts)?;
     let doing = OperationContext::new("list parts of", &input.bucket, &input.key);
     documents.charge_page(max, max, doing).await?;
-    let marker = input.part_number_marker.unwrap_or(0);
     let name = UploadName {
         bucket: input.bucket,
         key: input.key,
-        id: input.upload_id,
+        id: query.text("uploadId").to_owned(),
     };
     let max_len = usize::try_from(max).unwrap_or_default();
     let (upload, stored, more) = match gateway.uploads.cluster() {
@@ -90,7 +94,7 @@ pub(crate) async fn parts(
         part_number_marker: Some(marker),
         is_truncated: Some(more),
         checksum_algorithm: upload.algorithm.map(checksum_algorithm),
-        checksum_type: upload.algorithm.map(|_| checksum_type(upload.full_object)),
+        checksum_type: upload.checksum_kind().map(checksum_type),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         owner: Some(owner()),
         ..Default::default()
@@ -124,18 +128,18 @@ fn beyond(prefix: &str) -> String {
 }
 
 /// Returns the position of the requested page.
-fn beginning(input: &ListMultipartUploadsInput, scope: &ListScope<'_>) -> From {
-    let marker = input.key_marker.as_deref().unwrap_or_default();
+fn beginning(query: &Query<'_>, scope: &ListScope<'_>) -> From {
+    let marker = query.text("key-marker");
     if marker < scope.prefix || marker.is_empty() {
         return From::Key(scope.prefix.to_owned());
     }
     if scope.common_prefix(marker) == Some(marker) {
         return From::Prefix(marker.to_owned());
     }
-    match input.upload_id_marker.as_deref() {
-        Some(id) if !id.is_empty() => From::Upload(marker.to_owned(), id.to_owned()),
+    match query.text("upload-id-marker") {
         // The first key after the marker, so that the marker's own uploads are skipped.
-        _ => From::Key(format!("{marker}\0")),
+        "" => From::Key(format!("{marker}\0")),
+        id => From::Upload(marker.to_owned(), id.to_owned()),
     }
 }
 
@@ -204,15 +208,12 @@ impl UploadCursor<'_> {
 
 async fn upload_page(
     gateway: &Gateway,
-    input: &ListMultipartUploadsInput,
+    (bucket, query): (&str, &Query<'_>),
     encoding: Encoding,
     max: i32,
     mut max_bytes: u64,
 ) -> S3Result<UploadPage> {
-    let scope = ListScope {
-        prefix: input.prefix.as_deref().unwrap_or_default(),
-        delimiter: input.delimiter.as_deref().unwrap_or_default(),
-    };
+    let scope = scope_of(query);
     let mut page = UploadPage {
         uploads: Vec::new(),
         prefixes: Vec::new(),
@@ -221,11 +222,11 @@ async fn upload_page(
     let max = usize::try_from(max).unwrap_or_default();
     let mut cursor = UploadCursor {
         uploads: &gateway.uploads,
-        bucket: &input.bucket,
+        bucket,
         read: VecDeque::new(),
         more: true,
     };
-    let mut from = beginning(input, &scope);
+    let mut from = beginning(query, &scope);
     let mut last = (String::new(), String::new());
     // One entry at a time: locks are short, and only the page is copied.
     while let Some(begun) = cursor.next(&from, &scope).await? {
@@ -233,6 +234,7 @@ async fn upload_page(
             name,
             initiated,
             algorithm,
+            checksum_kind,
         } = begun;
         let prefix = scope.common_prefix(&name.key);
         let found = page.uploads.len() + page.prefixes.len();
@@ -257,6 +259,7 @@ async fn upload_page(
             upload_id: Some(name.id),
             initiated: Some(timestamp(initiated)),
             checksum_algorithm: algorithm.map(checksum_algorithm),
+            checksum_type: checksum_kind.map(checksum_type),
             storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
             owner: Some(owner()),
             ..Default::default()
@@ -270,10 +273,11 @@ pub(crate) async fn uploads(
     request: S3Request<ListMultipartUploadsInput>,
 ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
     let documents = documents(&request)?;
-    let input = request.input;
+    let S3Request { input, uri, .. } = request;
+    let query = Query::new(&uri);
+    let max = page_size("max-uploads", query.first("max-uploads"))?;
     gateway.bucket(&input.bucket)?;
-    let encoding = Encoding::new(input.encoding_type.as_ref())?;
-    let max = page_size("max-uploads", input.max_uploads)?;
+    let encoding = Encoding::new(&query)?;
     let doing = OperationContext::new("list uploads of", &input.bucket, "");
     // Reads the names from the table one by one, or those of a cluster page by page.
     let read = match gateway.uploads.cluster() {
@@ -281,7 +285,7 @@ pub(crate) async fn uploads(
         None => 1,
     };
     let max_bytes = documents.charge_page(max, read, doing).await?;
-    let page = upload_page(gateway, &input, encoding, max, max_bytes).await?;
+    let page = upload_page(gateway, (&input.bucket, &query), encoding, max, max_bytes).await?;
     let truncated = page.next.is_some();
     let (next_key, next_id) = page.next.unzip();
     Ok(S3Response::new(ListMultipartUploadsOutput {
@@ -290,12 +294,12 @@ pub(crate) async fn uploads(
         is_truncated: Some(truncated),
         next_key_marker: next_key.map(|key| encoding.write(&key)),
         next_upload_id_marker: next_id,
-        key_marker: encoding.option(input.key_marker.as_deref()),
-        upload_id_marker: input.upload_id_marker,
-        prefix: encoding.option(input.prefix.as_deref()),
-        delimiter: encoding.option(input.delimiter.as_deref()),
+        key_marker: encoding.option(query.first("key-marker")),
+        upload_id_marker: query.first("upload-id-marker").map(str::to_owned),
+        prefix: encoding.option(query.first("prefix")),
+        delimiter: encoding.option(query.first("delimiter")),
         max_uploads: Some(max),
-        encoding_type: input.encoding_type,
+        encoding_type: Encoding::requested(&query),
         bucket: Some(input.bucket),
         ..Default::default()
     }))

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bywash::{Bucket, PartBody, PutStreamOptions};
 use futures::StreamExt;
 use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
 use object_store::path::Path;
 use object_store::{Attributes, Error as StoreError, ObjectStoreExt, PutMode, UpdateVersion};
 use s3s::dto::*;
 use s3s::stream::ByteStream;
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::{acl, context, trailers};
+use super::{acl, context};
 use crate::body::{BodyError, RequestContext};
 use crate::conditions::Conditions;
 use crate::digest::announce;
@@ -99,9 +100,9 @@ pub(super) fn write_error(
 }
 
 /// Returns the announced length of a body, without its framing.
-pub(super) fn body_length(body: &StreamingBlob, content_length: Option<i64>) -> Option<u64> {
+pub(super) fn body_length(body: &StreamingBlob, headers: &HeaderMap) -> Option<u64> {
     let exact = body.remaining_length().exact().map(|length| length as u64);
-    exact.or_else(|| content_length.and_then(|length| u64::try_from(length).ok()))
+    exact.or_else(|| text(headers, CONTENT_LENGTH.as_str())?.parse().ok())
 }
 
 pub(super) fn store_error(error: BodyError) -> StoreError {
@@ -121,7 +122,6 @@ pub(crate) async fn put(
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
     let context = context(&request)?;
-    let trailing_headers = trailers(&request);
     let S3Request { input, headers, .. } = request;
     let doing = OperationContext::new("write", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
@@ -133,14 +133,13 @@ pub(crate) async fn put(
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
     let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
-    let checks = Checks::announced(&headers, trailing_headers, &context)?
-        .with_md5(gateway.wants_md5(&bucket));
+    let checks = Checks::announced(&headers, &context)?.with_md5(gateway.wants_md5(&bucket));
     if let Some(checksum) = checks.known() {
         keep_checksum(&mut attributes, &checksum);
     }
     let condition = WriteCondition::find(&bucket, &path, &headers, doing).await?;
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
-    let length = body_length(&body, input.content_length);
+    let length = body_length(&body, &headers);
     let options = PutStreamOptions {
         mode: condition.mode.clone(),
         attributes,

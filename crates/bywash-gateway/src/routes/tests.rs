@@ -9,11 +9,12 @@ fn route(method: &str, target: &str, headers: &[(&str, &str)]) -> S3Result<&'sta
     let path = parts.uri.path().strip_prefix('/').unwrap();
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
     let found = Target {
+        is_virtual: false,
         bucket: bucket.to_owned(),
         key: key.to_owned(),
         unknown_host: None,
     };
-    operation(&parts, &found, &Query::new(&parts))
+    operation(&parts, &found, &Query::new(&parts.uri))
 }
 
 const COPY: [(&str, &str); 1] = [("x-amz-copy-source", "/b/other")];

@@ -221,6 +221,8 @@ impl ClusterUploads {
         let uploads = uploads.map(|open| ListedUpload {
             initiated: open.initiated,
             algorithm: open.algorithm.as_deref().and_then(Algorithm::by_name),
+            // It is in the id of the upload alone.
+            checksum_kind: None,
             name: UploadName {
                 bucket: open.bucket,
                 key: open.key,

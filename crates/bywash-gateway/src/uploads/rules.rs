@@ -6,7 +6,7 @@ use s3s::{S3ErrorCode, S3Result};
 
 use super::{Part, Upload};
 use crate::digest::Algorithm;
-use crate::errors::fault;
+use crate::errors::{WithElements, fault, invalid_argument};
 use crate::limits::MAX_PART_NUMBER;
 use crate::meta::bare;
 
@@ -40,7 +40,12 @@ pub(crate) fn choose<'u>(
         let Some(part) = stored.filter(|part| checksum_agrees(part, wanted)) else {
             let message =
                 format!("Part {number} was not uploaded, or its ETag or checksum is another one.");
-            return Err(fault(S3ErrorCode::InvalidPart, message));
+            let number = number.to_string();
+            let elements = [
+                ("PartNumber", &*number),
+                ("ETag", e_tag.unwrap_or_default()),
+            ];
+            return Err(fault(S3ErrorCode::InvalidPart, message).with(elements));
         };
         chosen.push((
             UploadedPart {
@@ -61,7 +66,12 @@ pub(crate) fn choose<'u>(
             "Part {number} has {} bytes; all but the last need {PART_BYTES_MIN}.",
             part.size
         );
-        return Err(fault(S3ErrorCode::EntityTooSmall, message));
+        return Err(fault(S3ErrorCode::EntityTooSmall, message).with([
+            ("ETag", part.client_e_tag().to_owned()),
+            ("MinSizeAllowed", PART_BYTES_MIN.to_string()),
+            ("ProposedSize", part.size.to_string()),
+            ("PartNumber", number.to_string()),
+        ]));
     }
     Ok(chosen)
 }
@@ -92,6 +102,6 @@ pub(crate) fn part_number(number: i32) -> S3Result<u16> {
             let message = format!(
                 "Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive."
             );
-            fault(S3ErrorCode::InvalidArgument, message)
+            invalid_argument("partNumber", &number.to_string(), message)
         })
 }

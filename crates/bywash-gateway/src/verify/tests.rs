@@ -9,12 +9,12 @@ use crate::record::RequestIds;
 /// A consumer that stops at the announced length must not have all bytes before verification.
 #[test]
 fn last_piece_is_returned_only_after_verification() {
-    let context = Arc::new(RequestContext::new(RequestIds::new().next(), None, None));
+    let context = Arc::new(RequestContext::new(RequestIds::new().next(), None));
     let headers = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-amz-checksum-crc32"),
         HeaderValue::from_static("AAAAAA=="),
     )]);
-    let checks = Checks::announced(&headers, None, &context).unwrap();
+    let checks = Checks::announced(&headers, &context).unwrap();
     let pieces = ["ab", "cd", "ef"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
     let body = StreamingBlob::wrap(futures::stream::iter(pieces));
     let mut body = VerifiedBody::new(body, checks, Some(6), Arc::clone(&context));

@@ -146,18 +146,165 @@ async fn signed_payloads_are_verified() {
 }
 
 #[tokio::test]
-async fn chunk_above_the_limit_is_rejected() {
+async fn signed_chunk_of_any_size_is_verified_as_it_passes() {
     let server = Server::signed().await;
     let signer = Signer::default();
-    let extra = [("x-amz-decoded-content-length", "1073741824")];
-    let (headers, _) = signer.headers("PUT", "/memory/key", "", SIGNED_CHUNKS, &extra);
-    let mut headers = borrow(&headers);
-    headers.push(("content-length", "1073741999"));
-    let framed = format!("40000000;chunk-signature={}\r\n", "0".repeat(64));
-    server
-        .put("/memory/key", &headers, framed.as_bytes())
-        .await
-        .expect_error(400, "InvalidRequest");
+    let body = pattern((20 << 20) + 1);
+    let length = body.len().to_string();
+    let extra = [("x-amz-decoded-content-length", length.as_str())];
+    let (headers, seed) = signer.headers("PUT", "/folder/key", "", SIGNED_CHUNKS, &extra);
+    // A byte of the body, and a digit of the last chunk's signature.
+    for spoil in [None, Some(0), Some(1)] {
+        let (mut framed, _) = signed_chunks(&signer, &seed, &body, body.len(), spoil);
+        framed.extend_from_slice(b"\r\n");
+        let reply = server.put("/folder/key", &borrow(&headers), &framed).await;
+        match spoil {
+            None => drop(reply.expect(200)),
+            Some(_) => drop(reply.expect_error(403, "SignatureDoesNotMatch")),
+        }
+    }
+    // Without a signature of the chunk.
+    let framed = [b"1400001\r\n", &body[..], b"\r\n0\r\n\r\n"].concat();
+    let reply = server.put("/folder/key", &borrow(&headers), &framed).await;
+    reply.expect_error(400, "InvalidRequest");
+    let target = signer.presign("GET", "/folder/key", 60);
+    assert!(server.get(&target, &[]).await.expect(200).body == body);
+}
+
+/// A PUT, with a payload header, codings, an announced length, trailers, and a body in frames or without.
+struct Coded {
+    payload: &'static str,
+    coding: &'static str,
+    decoded: &'static str,
+    trailer: bool,
+    framed: bool,
+}
+
+impl Coded {
+    fn headers(&self) -> Vec<(&'static str, &'static str)> {
+        let mut headers = Vec::new();
+        for (name, value) in [
+            ("x-amz-content-sha256", self.payload),
+            ("content-encoding", self.coding),
+            ("x-amz-decoded-content-length", self.decoded),
+        ] {
+            headers.extend((!value.is_empty()).then_some((name, value)));
+        }
+        headers.extend(
+            self.trailer
+                .then_some(("x-amz-trailer", "x-amz-checksum-crc32")),
+        );
+        headers
+    }
+
+    fn body(&self) -> &'static [u8] {
+        match (self.framed, self.trailer) {
+            (false, _) => b"hello",
+            (true, true) => b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
+            (true, false) => b"5\r\nhello\r\n0\r\n\r\n",
+        }
+    }
+}
+
+#[tokio::test]
+async fn coded_body_is_stored_decoded_or_not_at_all() {
+    let server = Server::anonymous().await;
+    let (mut stored, mut refused) = (0, 0);
+    for payload in [
+        "",
+        "UNSIGNED-PAYLOAD",
+        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD",
+    ] {
+        for coding in [
+            "",
+            "gzip",
+            "aws-chunked",
+            "gzip,aws-chunked",
+            "aws-chunked, br",
+        ] {
+            for decoded in ["", "5", "4", "6", "x"] {
+                for (trailer, framed) in
+                    [(false, false), (false, true), (true, false), (true, true)]
+                {
+                    let coded = Coded {
+                        payload,
+                        coding,
+                        decoded,
+                        trailer,
+                        framed,
+                    };
+                    let headers = coded.headers();
+                    server
+                        .send("DELETE", "/memory/key", &[], b"")
+                        .await
+                        .expect(204);
+                    let reply = server.put("/memory/key", &headers, coded.body()).await;
+                    let found = server.get("/memory/key", &[]).await;
+                    let text = format!("{headers:?} {:?}: {}", coded.body(), reply.text());
+                    if reply.status != 200 {
+                        assert!(matches!(reply.status, 400 | 411 | 501), "{text}");
+                        assert_eq!(found.status, 404, "{text}");
+                        refused += 1;
+                        continue;
+                    }
+                    stored += 1;
+                    // Without a word about frames, a body that looks framed is one that is not.
+                    let is_coded = coding.contains("aws-chunked") || payload.contains("STREAMING");
+                    let expected = if is_coded { b"hello" } else { coded.body() };
+                    assert_eq!(found.body, expected, "{text}");
+                    assert!(decoded.is_empty() || decoded == expected.len().to_string());
+                    let codings: String = coding.replace("aws-chunked", "").replace([',', ' '], "");
+                    let kept = found.header("content-encoding").unwrap_or_default();
+                    assert_eq!(kept, codings, "{text}");
+                }
+            }
+        }
+    }
+    assert!(stored >= 30 && refused >= 400, "{stored} {refused}");
+}
+
+#[tokio::test]
+async fn coded_part_and_document_are_decoded_or_refused() {
+    let server = Server::anonymous().await;
+    server.put("/memory/key", &[], b"x").await.expect(200);
+    let xml = b"<Delete><Object><Key>key</Key></Object></Delete>";
+    let coding = [("Content-Encoding", "aws-chunked")];
+    let reply = server.send("POST", "/memory?delete", &coding, xml).await;
+    reply.expect_error(400, "InvalidArgument");
+    server.get("/memory/key", &[]).await.expect(200);
+    let length = xml.len().to_string();
+    let framed = [
+        format!("{:x}\r\n", xml.len()).as_bytes(),
+        xml,
+        b"\r\n0\r\n\r\n",
+    ]
+    .concat();
+    let headers = [
+        ("x-amz-content-sha256", SIGNED_CHUNKS),
+        ("x-amz-decoded-content-length", length.as_str()),
+    ];
+    let reply = server
+        .send("POST", "/memory?delete", &headers, &framed)
+        .await;
+    reply.expect(200);
+    server.get("/memory/key", &[]).await.expect(404);
+    let reply = server
+        .send("POST", "/memory/parts?uploads", &coding, b"")
+        .await;
+    let id = reply.expect(200).tag("UploadId").unwrap();
+    let target = format!("/memory/parts?partNumber=1&uploadId={id}");
+    let reply = server
+        .put(&target, &coding, b"5\r\nhello\r\n0\r\n\r\n")
+        .await;
+    reply.expect_error(400, "InvalidArgument");
+    for (decoded, status) in [("5", 200), ("6", 400)] {
+        let headers = [("x-amz-decoded-content-length", decoded)];
+        server.put(&target, &headers, b"hello").await.expect(status);
+    }
 }
 
 #[tokio::test]

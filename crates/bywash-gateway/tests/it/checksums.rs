@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use md5::Digest as _;
 
-use crate::http::{http_chunks, pattern};
+use crate::http::{HttpResponse, http_chunks, pattern};
 use crate::server::{BUCKETS, Server};
 use crate::sign::{Signer, borrow, sha256_hex};
 
@@ -291,5 +291,166 @@ async fn missing_announced_trailer_fails() {
             .put("/memory/key", &borrow(&headers), bare)
             .await
             .expect_error(400, "MalformedTrailerError");
+    }
+}
+
+/// Algorithms with a type, and whether S3 has the pair; without one the second of an algorithm that has both is named.
+const KINDS: [(&str, &str, &str); 15] = [
+    ("CRC32", "", "COMPOSITE"),
+    ("CRC32", "FULL_OBJECT", "FULL_OBJECT"),
+    ("CRC32", "COMPOSITE", "COMPOSITE"),
+    ("CRC32C", "", "COMPOSITE"),
+    ("CRC32C", "FULL_OBJECT", "FULL_OBJECT"),
+    ("CRC32C", "COMPOSITE", "COMPOSITE"),
+    ("CRC64NVME", "", "FULL_OBJECT"),
+    ("CRC64NVME", "FULL_OBJECT", "FULL_OBJECT"),
+    ("CRC64NVME", "COMPOSITE", ""),
+    ("SHA1", "", "COMPOSITE"),
+    ("SHA1", "FULL_OBJECT", ""),
+    ("SHA1", "COMPOSITE", "COMPOSITE"),
+    ("SHA256", "", "COMPOSITE"),
+    ("SHA256", "FULL_OBJECT", ""),
+    ("SHA256", "COMPOSITE", "COMPOSITE"),
+];
+
+/// An upload of one part with a checksum, at `target`.
+struct Upload<'a> {
+    server: &'a Server,
+    bucket: &'a str,
+    algorithm: &'a str,
+    kind: &'a str,
+    id: String,
+    e_tag: String,
+}
+
+impl Upload<'_> {
+    fn target(&self) -> String {
+        format!("/{}/key", self.bucket)
+    }
+
+    /// Name of the checksum's header.
+    fn header(&self) -> String {
+        format!("x-amz-checksum-{}", self.algorithm.to_ascii_lowercase())
+    }
+
+    /// Uploads the part, with a checksum of each algorithm in turn: only the upload's is taken.
+    async fn part(&mut self) {
+        let part = format!("{}?partNumber=1&uploadId={}", self.target(), self.id);
+        for (name, value) in &checksums(b"hello") {
+            let headers = [(*name, value.as_str())];
+            let reply = self.server.put(&part, &headers, b"hello").await;
+            if **name == self.header() {
+                reply.expect(200);
+            } else {
+                let refused = reply.expect_error(400, "InvalidRequest");
+                let message = refused.tag("Message").unwrap();
+                let algorithm = self.algorithm.to_ascii_lowercase();
+                assert!(message.contains(&algorithm), "{message}");
+            }
+        }
+        let reply = self.server.put(&part, &[], b"hello").await.expect(200);
+        reply.header("etag").unwrap().clone_into(&mut self.e_tag);
+    }
+
+    async fn complete(&self, kind: &str) -> HttpResponse {
+        let part = format!("<PartNumber>1</PartNumber><ETag>{}</ETag>", self.e_tag);
+        let body =
+            format!("<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>");
+        let target = format!("{}?uploadId={}", self.target(), self.id);
+        let headers = [("x-amz-checksum-type", kind)];
+        let server = self.server;
+        server
+            .send("POST", &target, &headers, body.as_bytes())
+            .await
+    }
+
+    /// Checks lists of the upload and its parts, and that only its own type completes it. Returns the checksum.
+    async fn ends(&self) -> String {
+        for list in [
+            format!("{}?uploadId={}", self.target(), self.id),
+            format!("/{}?uploads", self.bucket),
+        ] {
+            let listed = self.server.get(&list, &[]).await;
+            assert_eq!(listed.tag("ChecksumType").as_deref(), Some(self.kind));
+        }
+        for other in ["COMPOSITE", "FULL_OBJECT", "neither"] {
+            if other != self.kind {
+                let refused = self.complete(other).await;
+                let refused = refused.expect_error(400, "InvalidRequest");
+                let message = refused.tag("Message").unwrap();
+                assert!(other == "neither" || message.contains(self.kind));
+            }
+        }
+        let done = self.complete(&self.kind.to_ascii_lowercase()).await;
+        self.is_named(&done.expect(200), self.kind == "COMPOSITE")
+    }
+
+    /// Checks the checksum and its type in a document, and returns it.
+    #[track_caller]
+    fn is_named(&self, document: &HttpResponse, has_suffix: bool) -> String {
+        let kind = document.tag("ChecksumType");
+        assert_eq!(kind.as_deref(), Some(self.kind), "{}", document.text());
+        let element = format!("Checksum{}", self.algorithm);
+        let value = document.tag(&element).unwrap();
+        assert_eq!(value.ends_with("-1"), has_suffix, "{value}");
+        value
+    }
+}
+
+#[tokio::test]
+async fn types_of_checksums_are_named_by_each_response() {
+    let server = Server::anonymous().await;
+    for (bucket, (algorithm, named, kind)) in BUCKETS.into_iter().cycle().zip(KINDS) {
+        let target = format!("/{bucket}/key");
+        let mut headers = vec![("x-amz-checksum-algorithm", algorithm)];
+        headers.extend((!named.is_empty()).then_some(("x-amz-checksum-type", named)));
+        let begun = server
+            .send("POST", &format!("{target}?uploads"), &headers, b"")
+            .await;
+        if kind.is_empty() {
+            begun.expect_error(400, "InvalidRequest");
+            continue;
+        }
+        let begun = begun.expect(200);
+        assert_eq!(begun.header("x-amz-checksum-algorithm"), Some(algorithm));
+        assert_eq!(begun.header("x-amz-checksum-type"), Some(kind));
+        let mut upload = Upload {
+            server: &server,
+            bucket,
+            algorithm,
+            kind,
+            id: begun.tag("UploadId").unwrap(),
+            e_tag: String::new(),
+        };
+        upload.part().await;
+        let value = upload.ends().await;
+        for method in ["GET", "HEAD"] {
+            let mode = [("x-amz-checksum-mode", "ENABLED")];
+            let reply = server.send(method, &target, &mode, b"").await.expect(200);
+            assert_eq!(reply.header(&upload.header()), Some(value.as_str()));
+            assert_eq!(reply.header("x-amz-checksum-type"), Some(kind));
+        }
+        let names = [("x-amz-object-attributes", "Checksum")];
+        let attributes = server.get(&format!("{target}?attributes"), &names).await;
+        let plain = upload.is_named(&attributes, false);
+        assert_eq!(plain, value.trim_end_matches("-1"));
+        let source = [("x-amz-copy-source", target.as_str())];
+        let copied = server.put(&format!("/{bucket}/copy"), &source, b"").await;
+        let copied = upload.is_named(&copied, kind == "COMPOSITE");
+        assert_eq!(copied, value);
+    }
+}
+
+#[tokio::test]
+async fn types_without_an_algorithm_and_unknown_algorithms_are_refused() {
+    let server = Server::anonymous().await;
+    for headers in [
+        [("x-amz-checksum-type", "COMPOSITE")],
+        [("x-amz-checksum-algorithm", "MD5")],
+    ] {
+        let reply = server
+            .send("POST", "/memory/key?uploads", &headers, b"")
+            .await;
+        reply.expect_error(400, "InvalidRequest");
     }
 }

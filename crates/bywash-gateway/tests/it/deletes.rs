@@ -28,7 +28,7 @@ async fn deleted_object_is_gone_and_can_be_deleted_again() {
         server
             .send("DELETE", &format!("/{bucket}/b?versionId=7"), &[], b"")
             .await
-            .expect_error(404, "NoSuchVersion");
+            .expect_error(400, "InvalidArgument");
         server
             .send("DELETE", &format!("/{bucket}/b?versionId=null"), &[], b"")
             .await

@@ -13,23 +13,119 @@ async fn with_secret() -> Server {
 }
 
 #[tokio::test]
-async fn region_of_an_old_client_is_refused_with_the_right_one() {
+async fn signature_for_any_region_is_accepted_in_header_query_and_chunks() {
     let server = with_secret().await;
-    let (mut headers, _) =
-        Signer::default().headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);
-    for region in ["US", "EU"] {
-        for (name, value) in &mut headers {
-            if name.eq_ignore_ascii_case("authorization") {
-                *value = value.replace("/us-east-1/", &format!("/{region}/"));
+    for region in [
+        "eu-central-1",
+        "US",
+        "EU",
+        "auto",
+        "Mars_1",
+        "a.b",
+        "a b",
+        "\u{fc}",
+        "",
+    ] {
+        let signer = Signer {
+            region: region.to_owned(),
+            ..Signer::default()
+        };
+        let target = "/folder/secret";
+        // Twice: the second read may go the fast path.
+        for _ in 0..2 {
+            for method in ["GET", "HEAD"] {
+                let payload = sha256_hex(b"");
+                let (headers, _) = signer.headers(method, target, "", &payload, &[]);
+                let reply = server.send(method, target, &borrow(&headers), b"").await;
+                reply.expect(200);
             }
         }
-        let reply = server.get("/folder/secret", &borrow(&headers)).await;
-        let reply = reply.expect_error(400, "AuthorizationHeaderMalformed");
-        assert_eq!(reply.tag("Region").as_deref(), Some("us-east-1"));
-        for (_, value) in &mut headers {
-            *value = value.replace(&format!("/{region}/"), "/us-east-1/");
+        let body = [&b"chunk "[..], region.as_bytes()].concat();
+        let length = body.len().to_string();
+        let extra = [("x-amz-decoded-content-length", length.as_str())];
+        let payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+        let (headers, seed) = signer.headers("PUT", "/memory/chunks", "", payload, &extra);
+        let (mut framed, first) = signer.chunk(&seed, &body);
+        framed.extend(signer.chunk(&first, b"").0);
+        framed.extend(b"\r\n");
+        let headers = borrow(&headers);
+        let put = server.put("/memory/chunks", &headers, &framed);
+        put.await.expect(200);
+        let ascii = region.bytes().all(|byte| byte.is_ascii_graphic());
+        if ascii {
+            let target = signer.presign("GET", "/memory/chunks", 60);
+            assert_eq!(server.get(&target, &[]).await.expect(200).body, body);
         }
+        // The secret key is what counts.
+        let wrong = Signer {
+            secret_key: "another".to_owned(),
+            region: region.to_owned(),
+            ..Signer::default()
+        };
+        let (headers, _) = wrong.headers("GET", target, "", &sha256_hex(b""), &[]);
+        let reply = server.get(target, &borrow(&headers)).await;
+        reply.expect_error(403, "SignatureDoesNotMatch");
+        // Nor does a signature count in another region.
+        let (headers, _) = signer.headers("GET", target, "", &sha256_hex(b""), &[]);
+        let mut headers = headers;
+        for (name, value) in &mut headers {
+            if name == "authorization" {
+                *value = value.replace(&format!("/{region}/s3/"), "/other/s3/");
+            }
+        }
+        let reply = server.get(target, &borrow(&headers)).await;
+        reply.expect_error(403, "SignatureDoesNotMatch");
     }
+}
+
+#[tokio::test]
+async fn date_header_stands_for_the_one_of_amazon() {
+    let server = with_secret().await;
+    let signer = Signer::default();
+    let now = Utc::now();
+    let day = now.format("%Y%m%d").to_string();
+    for date in [
+        now.format("%a, %d %b %Y %H:%M:%S GMT").to_string(),
+        now.format("%A, %d-%b-%y %H:%M:%S GMT").to_string(),
+        now.format("%a %b %e %H:%M:%S %Y").to_string(),
+        now.format("%Y%m%dT%H%M%SZ").to_string(),
+    ] {
+        let signer = Signer {
+            date: now.format("%Y%m%dT%H%M%SZ").to_string(),
+            ..Signer::default()
+        };
+        let payload = sha256_hex(b"");
+        let one_space = date.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines = format!("date:{one_space}\nhost:127.0.0.1\nx-amz-content-sha256:{payload}\n");
+        let names = "date;host;x-amz-content-sha256";
+        let signature = signer.sign_request(&format!(
+            "GET\n/folder/secret\n\n{lines}\n{names}\n{payload}"
+        ));
+        let credential = format!("{}/{}", signer.access_key, signer.scope());
+        // The fields in any order.
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 SignedHeaders={names}, Signature={signature},Credential={credential}"
+        );
+        let headers = [
+            ("date", date.as_str()),
+            ("x-amz-content-sha256", &payload),
+            ("authorization", &authorization),
+        ];
+        server.get("/folder/secret", &headers).await.expect(200);
+    }
+    // Without any date.
+    let (headers, _) = signer.headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);
+    let mut headers = borrow(&headers);
+    headers.retain(|(name, _)| *name != "x-amz-date");
+    let reply = server.get("/folder/secret", &headers).await;
+    reply.expect_error(403, "AccessDenied");
+    // Of another day than the credential.
+    let (mut headers, _) = signer.headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);
+    for (_, value) in &mut headers {
+        *value = value.replace(&format!("/{day}/"), "/20200101/");
+    }
+    let reply = server.get("/folder/secret", &borrow(&headers)).await;
+    reply.expect_error(400, "AuthorizationHeaderMalformed");
 }
 
 #[tokio::test]

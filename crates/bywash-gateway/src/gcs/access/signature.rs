@@ -3,8 +3,6 @@
 //!
 //! Sources: "Signatures" and "Migrating from Amazon S3" of the documentation of Google's storage.
 
-mod canonical;
-
 use chrono::NaiveDateTime;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -12,8 +10,8 @@ use ring::hmac;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
-use self::canonical::{Pair, bytes_of, headers, pairs, parameter, path, query};
 use super::super::error::{GcsError, GcsResult};
+use crate::canonical::{Pair, bytes_of, headers, pairs, parameter, path, query};
 use crate::digest::hex;
 use crate::limits::{MAX_CLOCK_SKEW_S, MAX_PRESIGNED_S};
 use crate::meta::text;
@@ -92,7 +90,8 @@ pub(crate) struct ClaimedSignature {
 impl ClaimedSignature {
     /// Finds the signature of a request; `None` if it has none.
     pub(crate) fn find(parts: &Parts) -> GcsResult<Option<Self>> {
-        let pairs = pairs(&parts.uri)?;
+        let pairs = pairs(&parts.uri, false);
+        let pairs = pairs.map_err(|_| GcsError::invalid("The query is not UTF-8."))?;
         let in_query: Vec<_> = Algorithm::ALL[1..]
             .iter()
             .filter(|algorithm| {
@@ -270,10 +269,10 @@ impl ClaimedSignature {
             .flat_map(|headers| paths.map(|path| (headers, path)))
             .flat_map(|(headers, path)| queries.each_ref().map(|query| (headers, path, query)))
         {
-            let request = format!(
-                "{}\n{path}\n{query}\n{headers}\n{}\n{}",
-                parts.method, self.signed, self.payload
-            );
+            let mut request = format!("{}\n{path}\n{query}\n", parts.method).into_bytes();
+            request.extend_from_slice(headers);
+            let end = format!("\n{}\n{}", self.signed, self.payload);
+            request.extend_from_slice(end.as_bytes());
             let text = format!(
                 "{}\n{}\n{}\n{}",
                 self.algorithm.name(),

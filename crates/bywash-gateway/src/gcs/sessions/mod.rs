@@ -51,7 +51,7 @@ use super::generation::Conditions;
 use super::insert::{StatedHashes, body_of, name_object, take_stated_hashes};
 use super::metadata::GivenMetadata;
 use super::resource::{encoded, json};
-use crate::digest::{Algorithm, Checksum, ResumableMd5, hex};
+use crate::digest::{Algorithm, Checksum, ChecksumKind, ResumableMd5, combine, hex};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{
     MAX_FINISHED_SESSIONS, MAX_JSON_BYTES, MAX_LIVE_CHUNK_BYTES, MAX_LIVE_SESSIONS,
@@ -348,5 +348,6 @@ fn joined(first: &str, first_length: u64, second: &str, length: u64) -> String {
     }
     let (first, second) = (checksum(first), checksum(second));
     let parts = [(Some(&first), first_length), (Some(&second), length)];
-    crate::digest::combine(&parts, true).map_or_else(String::new, |joined| joined.value)
+    let joined = combine(&parts, ChecksumKind::FullObject);
+    joined.map_or_else(String::new, |joined| joined.value)
 }

@@ -28,7 +28,7 @@ use super::{document, element};
 use crate::completion::{
     self, ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result,
 };
-use crate::digest::{self, Algorithm};
+use crate::digest::{self, Algorithm, ChecksumKind};
 use crate::errors::{OperationContext, from_store, no_such_upload};
 use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
 use crate::meta::{bare, encode_metadata_for, refuse_text_for};
@@ -226,7 +226,7 @@ async fn complete_here(
         .iter()
         .map(|(_, part)| (part.checksum.as_ref(), part.size))
         .collect();
-    let computed = digest::combine(&checksums, true);
+    let computed = digest::combine(&checksums, ChecksumKind::FullObject);
     let size = chosen.iter().map(|(_, part)| part.size).sum();
     let attributes = completion::late_attributes(&chosen, computed.as_ref(), &name.id);
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();

@@ -71,7 +71,7 @@ fn request(context: Option<&Arc<RequestContext>>) -> S3Request<GetObjectInput> {
 async fn cache_outcome_of_a_read_is_in_the_context_and_in_a_header() {
     let (gateway, ..) = gateway_with_object().await;
     for expected in [CacheOutcome::Miss, CacheOutcome::Hit] {
-        let context = Arc::new(RequestContext::new(RequestIds::new().next(), None, None));
+        let context = Arc::new(RequestContext::new(RequestIds::new().next(), None));
         let response = get(&gateway, request(Some(&context))).await.unwrap();
         assert_eq!(context.cache(), Some(expected));
         assert_eq!(response.headers["x-bywash-cache"], expected.name());

@@ -1,9 +1,9 @@
-//! The parts of a request as a signature covers them.
+//! The parts of a request as a signature of version 4 covers them.
 
 use http::{HeaderMap, Uri};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-
-use super::super::super::error::{GcsError, GcsResult};
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
+};
 
 /// Characters that a canonical query has as they are.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -16,18 +16,22 @@ const PLAIN_PATH: &AsciiSet = &PLAIN.remove(b'/');
 
 /// A decoded parameter of a query.
 #[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) name: String,
-    pub(super) value: String,
+pub(crate) struct Pair {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
-/// Decodes a query as signers encode it: a plus is a plus.
-pub(super) fn pairs(uri: &Uri) -> GcsResult<Vec<Pair>> {
+/// The query is not UTF-8.
+#[derive(Debug)]
+pub(crate) struct NotUtf8;
+
+/// Decodes a query. Signers encode a plus; one that is not is a plus or, as in forms, a space.
+pub(crate) fn pairs(uri: &Uri, plus_is_space: bool) -> Result<Vec<Pair>, NotUtf8> {
     let query = uri.query().unwrap_or_default();
-    let decoded = |text: &str| -> GcsResult<String> {
-        let decoded = percent_decode_str(text).decode_utf8();
-        let decoded = decoded.map_err(|_| GcsError::invalid("The query is not UTF-8."))?;
-        Ok(decoded.into_owned())
+    let decoded = |text: &str| {
+        let spaced = text.replace('+', if plus_is_space { " " } else { "+" });
+        let decoded = percent_decode_str(&spaced).decode_utf8();
+        decoded.map(String::from).map_err(|_| NotUtf8)
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
@@ -42,14 +46,14 @@ pub(super) fn pairs(uri: &Uri) -> GcsResult<Vec<Pair>> {
 }
 
 /// Returns the value of a parameter, whose name is in lower case here.
-pub(super) fn parameter<'p>(pairs: &'p [Pair], name: &str) -> Option<&'p str> {
+pub(crate) fn parameter<'p>(pairs: &'p [Pair], name: &str) -> Option<&'p str> {
     let mut pairs = pairs.iter();
     let found = pairs.find(|pair| pair.name.eq_ignore_ascii_case(name))?;
     Some(&found.value)
 }
 
 /// Returns a canonical query: sorted, encoded anew, without the signature itself.
-pub(super) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
+pub(crate) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
     let is_signature = |name: &str| {
         ["x-goog-signature", "x-amz-signature"]
             .iter()
@@ -69,34 +73,38 @@ pub(super) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
 }
 
 /// Encodes a path anew.
-pub(super) fn path(sent: &str) -> String {
-    let decoded = percent_decode_str(sent).decode_utf8_lossy();
-    utf8_percent_encode(&decoded, PLAIN_PATH).to_string()
+pub(crate) fn path(sent: &str) -> String {
+    let decoded: Vec<u8> = percent_decode_str(sent).collect();
+    percent_encode(&decoded, PLAIN_PATH).to_string()
 }
 
 /// Returns the lines of the headers that a signature covers.
 ///
 /// `host`: the value of the header Host, in place of the one that was sent.
-pub(super) fn headers(headers: &HeaderMap, signed: &str, host: Option<&str>) -> String {
-    let line = |name: &str| {
+pub(crate) fn headers(headers: &HeaderMap, signed: &str, host: Option<&str>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for name in signed.split(';') {
+        lines.extend_from_slice(name.as_bytes());
+        lines.push(b':');
         if let Some(host) = host.filter(|_| name == "host") {
-            return format!("host:{host}\n");
+            lines.extend_from_slice(host.as_bytes());
+        } else {
+            for (index, value) in headers.get_all(name).iter().enumerate() {
+                if index > 0 {
+                    lines.push(b',');
+                }
+                let words = value.as_bytes().split(u8::is_ascii_whitespace);
+                let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+                lines.extend_from_slice(&words.join(&b' '));
+            }
         }
-        let values: Vec<String> = headers
-            .get_all(name)
-            .iter()
-            .map(|value| {
-                let value = String::from_utf8_lossy(value.as_bytes());
-                value.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-            })
-            .collect();
-        format!("{name}:{}\n", values.join(","))
-    };
-    signed.split(';').map(line).collect()
+        lines.push(b'\n');
+    }
+    lines
 }
 
 /// Decodes hexadecimal digits of any case.
-pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     let byte = |pair: &[u8]| {
         let digits = std::str::from_utf8(pair).ok()?;
