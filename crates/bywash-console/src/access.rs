@@ -161,20 +161,35 @@ pub(crate) async fn require_key(
         let target = utf8_percent_encode(target, NON_ALPHANUMERIC);
         return see_other(&format!("/login?next={target}"));
     }
+    if request.uri().query().is_some_and(has_password) {
+        return unauthorized(
+            "u and p of a query are not read: logs keep addresses; send the pair as HTTP Basic\n",
+        );
+    }
     ask_for_key()
 }
 
 /// Returns the response to a program without a key.
 pub(crate) fn ask_for_key() -> Response {
-    (
-        StatusCode::UNAUTHORIZED,
-        [(
-            WWW_AUTHENTICATE,
-            "Basic realm=\"bywash\", charset=\"UTF-8\"",
-        )],
+    unauthorized(
         "give the server's access key and secret key as HTTP Basic; `bywash env` prints them\n",
     )
+}
+
+fn unauthorized(message: &'static str) -> Response {
+    let basic = "Basic realm=\"bywash\", charset=\"UTF-8\"";
+    (
+        StatusCode::UNAUTHORIZED,
+        [(WWW_AUTHENTICATE, basic)],
+        message,
+    )
         .into_response()
+}
+
+/// Returns whether a query has a name and a password as clients of InfluxDB 1 can send them.
+fn has_password(query: &str) -> bool {
+    let names = query.split('&').map(|pair| pair.split('=').next());
+    names.flatten().any(|name| name == "u" || name == "p")
 }
 
 fn see_other(target: &str) -> Response {

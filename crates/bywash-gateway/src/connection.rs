@@ -1,4 +1,9 @@
 //! State of a connection: its phase with a deadline, and the bytes of unfinished request heads.
+//!
+//! A head for which there is no memory gets a response, as a request for which there is none does: a client that is cut
+//! does not learn that it may send the request again.
+
+mod head;
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +18,9 @@ use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use self::head::{Head, head_length};
 use crate::config::Limits;
-use crate::limits::{MAX_FREE_HEAD_BYTES, MIN_RECLAIM_IDLE};
+use crate::limits::MIN_RECLAIM_IDLE;
 
 /// Phase of a connection. In all phases but `Busy` it can be closed without failing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,18 +41,27 @@ enum Phase {
 /// Bits of the phase in [`Connection::state`]; the other bits are its start time.
 const PHASE_BITS: u32 = 3;
 
+/// Returns an endpoint's response to a head for which there is no memory.
+pub(crate) type NoRoom = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
+
 /// Bytes of all unfinished heads.
-#[derive(Debug)]
 pub(crate) struct HeadBytes {
     bytes: Arc<ByteLimit>,
+    no_room: NoRoom,
     /// Counts rejected heads.
     traffic: Option<Arc<Traffic>>,
 }
 
 impl HeadBytes {
-    pub(crate) fn new(limit: usize, engine: Engine, traffic: Option<Arc<Traffic>>) -> Arc<Self> {
+    pub(crate) fn new(
+        limit: usize,
+        engine: Engine,
+        no_room: NoRoom,
+        traffic: Option<Arc<Traffic>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             bytes: ByteLimit::new(engine, limit as u64),
+            no_room,
             traffic,
         })
     }
@@ -210,8 +225,13 @@ impl Drop for ResponseGuard {
     }
 }
 
+/// A response to a head, written instead of reading the rest of it.
+struct Refusal {
+    response: Vec<u8>,
+    written: usize,
+}
+
 /// A socket that enforces deadlines of request heads and counts the bytes of unfinished ones.
-#[derive(Debug)]
 pub(crate) struct HeadGuard<S> {
     io: S,
     connection: Arc<Connection>,
@@ -220,11 +240,10 @@ pub(crate) struct HeadGuard<S> {
     head_time: Duration,
     /// Max time between two requests.
     idle_time: Duration,
-    /// Bytes of the unfinished head.
-    head: usize,
-    /// Charged bytes of it, and their charges.
-    charged: usize,
-    charges: Vec<ByteCharge>,
+    head: Head,
+    refusal: Option<Refusal>,
+    /// Set once the connection's last response is sent, maybe before its whole request was read.
+    unread: Arc<AtomicBool>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -233,6 +252,7 @@ impl<S> HeadGuard<S> {
         io: S,
         connection: Arc<Connection>,
         heads: Arc<HeadBytes>,
+        unread: Arc<AtomicBool>,
         limits: &Limits,
     ) -> Self {
         Self {
@@ -241,18 +261,11 @@ impl<S> HeadGuard<S> {
             heads,
             head_time: limits.head,
             idle_time: limits.idle,
-            head: 0,
-            charged: 0,
-            charges: Vec::new(),
+            head: Head::default(),
+            refusal: None,
+            unread,
             timer: None,
         }
-    }
-
-    /// Resets the head's state: the head is complete or was cancelled.
-    fn head_ends(&mut self) {
-        self.charged = 0;
-        self.charges.clear();
-        self.head = 0;
     }
 
     /// Ready with the reason once the phase exceeds its deadline; otherwise wakes `cx` then.
@@ -283,24 +296,50 @@ impl<S> HeadGuard<S> {
         Poll::Pending
     }
 
-    /// Counts `read` bytes outside of request bodies.
-    fn head_grows(&mut self, read: usize) -> io::Result<()> {
-        if self.head == 0 && !self.connection.enter(Phase::Head) {
+    /// Counts bytes that were read outside of request bodies. Refuses the request if they do not fit.
+    fn head_grows(&mut self, read: &[u8]) -> io::Result<()> {
+        if self.head.bytes == 0 && !self.connection.enter(Phase::Head) {
             return Err(reclaimed());
         }
-        self.head += read;
-        // The reader's buffer doubles, so a head may need twice its bytes.
-        let wanted = 2 * self.head + MAX_FREE_HEAD_BYTES;
-        if self.head > MAX_FREE_HEAD_BYTES && wanted > self.charged {
-            let full = || {
-                let reason = "unfinished request heads take all memory they may";
-                io::Error::new(io::ErrorKind::OutOfMemory, reason)
-            };
-            let charge = self.heads.try_charge(wanted - self.charged);
-            self.charges.push(charge.ok_or_else(full)?);
-            self.charged = wanted;
+        if !self.head.grow(read, &self.heads) {
+            let mut response = (self.heads.no_room)();
+            if self.head.is_head_request {
+                response.truncate(head_length(&response));
+            }
+            self.unread.store(true, Relaxed);
+            self.refusal = Some(Refusal {
+                response,
+                written: 0,
+            });
         }
         Ok(())
+    }
+}
+
+impl<S: AsyncWrite + Unpin> HeadGuard<S> {
+    /// Writes the response to a head that does not fit, and closes the connection.
+    fn poll_refused(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(refusal) = &mut self.refusal else {
+            return Poll::Pending;
+        };
+        let io = &mut self.io;
+        let mut poll = || {
+            while let Some(rest) = refusal.response.get(refusal.written..)
+                && !rest.is_empty()
+            {
+                match ready!(Pin::new(&mut *io).poll_write(cx, rest))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    written => refusal.written += written,
+                }
+            }
+            ready!(Pin::new(&mut *io).poll_flush(cx))?;
+            Pin::new(&mut *io).poll_shutdown(cx)
+        };
+        let ended: io::Result<()> = ready!(poll());
+        Poll::Ready(ended.err().unwrap_or_else(|| {
+            let reason = "unfinished request heads take all memory they may";
+            io::Error::new(io::ErrorKind::OutOfMemory, reason)
+        }))
     }
 }
 
@@ -315,7 +354,7 @@ fn reclaimed() -> io::Error {
     )
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeadGuard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -324,16 +363,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadGuard<S> {
         let this = self.get_mut();
         let (phase, since) = this.connection.phase();
         if phase == Phase::Busy || phase == Phase::Idle {
-            this.head_ends();
+            this.head = Head::default();
+        }
+        if this.refusal.is_some() {
+            return this.poll_refused(cx).map(Err);
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
+        if this.unread.load(Relaxed) {
+            // After the last response: what comes is no head.
+            return read;
+        }
         match (read, phase) {
             (read, Phase::Busy | Phase::Closing) => read,
             (Poll::Ready(Ok(())), _) => {
-                let read = buf.filled().len() - before;
-                if read > 0 {
+                let read = &buf.filled()[before..];
+                if !read.is_empty() {
                     this.head_grows(read)?;
+                }
+                if this.refusal.is_some() {
+                    // Nothing of it is parsed.
+                    buf.set_filled(before);
+                    return this.poll_refused(cx).map(Err);
                 }
                 // A head that arrives in small pieces must meet its deadline too.
                 if phase == Phase::Head && since.elapsed() >= this.head_time {

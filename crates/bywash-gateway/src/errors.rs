@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode};
 pub(crate) use elements::{Elements, WithElements, invalid_argument};
 
 /// Seconds a client should wait after SlowDown: about the stall limit of a body.
-const RETRY_AFTER_S: &str = "5";
+pub(crate) const RETRY_AFTER_S: &str = "5";
 
 /// Operation and object, for messages.
 #[derive(Debug, Clone, Copy)]

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use bywash::Engine;
 use bywash::traffic::Traffic;
 use http::header::CONNECTION;
-use http::{Request, Response};
-use hyper::body::{Body, Incoming};
+use http::{HeaderValue, Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::rt::{Sleep, Timer};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -28,10 +29,15 @@ use crate::acceptor::{Accepted, Acceptor};
 use crate::access_log::Peer;
 use crate::addresses::Network;
 use crate::config::Limits;
-use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, ResponseGuard};
+use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, NoRoom, ResponseGuard};
+use crate::errors::RETRY_AFTER_S;
 use crate::idle::StallGuard;
 use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
 use crate::memory_ceiling::limit_socket_buffers;
+
+/// What a client is to do whose request has no memory.
+pub(crate) const NO_ROOM: &str =
+    "Requests take all memory that they may; send the request again later.";
 
 /// Result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +51,21 @@ pub(crate) struct Transport {
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) trusted_proxies: Vec<Network>,
+    /// Response to a request whose head has no memory.
+    pub(crate) no_room: NoRoom,
     /// Counts connections closed by a limit.
     pub(crate) traffic: Option<Arc<Traffic>>,
+}
+
+/// Returns a response that asks the client to send its request again on another connection, with more headers, each with its
+/// end of line, and a body.
+pub(crate) fn no_room(headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: {RETRY_AFTER_S}\r\nconnection: close\r\n\
+         content-length: {length}\r\n{headers}\r\n{body}"
+    )
+    .into_bytes()
 }
 
 /// A request, and the client that sent it.
@@ -55,20 +74,67 @@ pub(crate) struct ClientRequest {
     pub(crate) request: Request<Incoming>,
 }
 
+/// Body of a request, as a service reads it that needs no client's address.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    /// Whether bytes of it are left. Written and read by the connection's own task, hence relaxed.
+    open: Arc<AtomicBool>,
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None)) || self.incoming.is_end_stream() {
+            self.open.store(false, Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
 /// A service that needs no client's address. Its futures are on the heap: each connection has room for one of the
-/// server's, and most connections are idle.
+/// server's, and most connections are idle. A response that comes before the end of the request's body is its
+/// connection's last.
 struct Boxed<S>(S);
 
-impl<S> Service<ClientRequest> for Boxed<S>
+impl<S, B> Service<ClientRequest> for Boxed<S>
 where
-    S: Service<Request<Incoming>>,
+    S: Service<Request<RequestBody>, Response = Response<B>>,
+    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Pin<Box<S::Future>>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
     fn call(&self, client: ClientRequest) -> Self::Future {
-        Box::pin(self.0.call(client.request))
+        let open = Arc::new(AtomicBool::new(!client.request.body().is_end_stream()));
+        let request = client.request.map(|incoming| RequestBody {
+            incoming,
+            open: Arc::clone(&open),
+        });
+        let response = self.0.call(request);
+        Box::pin(async move {
+            let mut response = response.await?;
+            if open.load(Relaxed) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok(response)
+        })
     }
 }
 
@@ -86,7 +152,7 @@ pub async fn serve_http<S, B>(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Drained
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Send + Sync + 'static,
     S::Future: Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
     B: Body + Send + Unpin + 'static,
@@ -97,6 +163,7 @@ where
         limits,
         tls,
         trusted_proxies: Vec::new(),
+        no_room: Box::new(|| no_room("content-type: text/plain\r\n", NO_ROOM)),
         traffic: None,
     };
     serve(engine, listener, transport, Boxed(service), shutdown).await
@@ -125,13 +192,14 @@ where
         limits,
         tls,
         trusted_proxies,
+        no_room,
         traffic,
     } = transport;
     let mut acceptor = Acceptor::new(listener, &limits, trusted_proxies, traffic.clone());
     let head_bytes = head_bytes(engine.budget().limit(), &limits);
     let server = Arc::new(Server {
         service,
-        heads: HeadBytes::new(head_bytes, engine, traffic),
+        heads: HeadBytes::new(head_bytes, engine, no_room, traffic),
         http: http(&limits),
         tls: tls.map(TlsAcceptor::from),
         limits,
@@ -267,7 +335,13 @@ where
     ) {
         let server = Arc::clone(&self);
         let heads = Arc::clone(&self.heads);
-        let io = HeadGuard::new(io, Arc::clone(&connection), heads, &self.limits);
+        let io = HeadGuard::new(
+            io,
+            Arc::clone(&connection),
+            heads,
+            Arc::clone(&unread),
+            &self.limits,
+        );
         let service = service_fn(move |request: Request<Incoming>| {
             let unread = Arc::clone(&unread);
             connection.request_begins();

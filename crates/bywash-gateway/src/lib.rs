@@ -69,7 +69,7 @@ pub use gcs::{
     gcs_session_tokens, serve_gcs,
 };
 pub use host::is_domain;
-pub use http_server::{Drained, serve_http};
+pub use http_server::{Drained, RequestBody, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};
 pub use serve::{ServeError, serve_s3};
 pub use shared_state::SharedState;

@@ -18,7 +18,9 @@ use serde::Deserialize;
 
 use crate::body::RequestRecorder;
 use crate::errors::{Elements, fault};
+use crate::http_server::{self, NO_ROOM};
 use crate::limits::MAX_KEY_BYTES;
+use crate::record::RequestId;
 use crate::xml;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -51,6 +53,19 @@ pub(crate) fn complete(
         response.headers_mut().insert(REQUEST_ID, id);
     }
     Ok(response)
+}
+
+/// Returns the response to a request whose head has no memory.
+pub(crate) fn no_room(id: RequestId) -> Vec<u8> {
+    let document = ErrorDocument {
+        code: S3ErrorCode::SlowDown.as_str().to_owned(),
+        message: Some(NO_ROOM.to_owned()),
+    };
+    let (id, host) = (id.as_str(), id.process());
+    let document = document.to_xml([("RequestId", id), ("HostId", host)].into_iter());
+    let headers =
+        format!("{CONTENT_TYPE}: application/xml\r\n{REQUEST_ID}: {id}\r\n{HOST_ID}: {host}\r\n");
+    http_server::no_room(&headers, &document)
 }
 
 /// Completes the document of an error, and its headers.

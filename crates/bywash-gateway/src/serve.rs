@@ -13,6 +13,8 @@ use crate::gateway::Gateway;
 use crate::host::Hosts;
 use crate::http_server::{Drained, Transport, serve};
 use crate::middleware::{Middleware, S3Handler};
+use crate::record::RequestIds;
+use crate::response;
 use crate::uploads::Uploads;
 
 /// Why an endpoint cannot be started.
@@ -102,10 +104,12 @@ pub async fn serve_s3(
         tls: config.tls.is_some(),
     };
     let service = S3Handler::new(Middleware::new(gateway, &config, hosts));
+    let ids = RequestIds::new();
     let transport = Transport {
         limits: config.limits,
         tls: config.tls,
         trusted_proxies: config.trusted_proxies,
+        no_room: Box::new(move || response::no_room(ids.next())),
         traffic: Some(Arc::clone(engine.traffic())),
     };
     Ok(serve(engine, listener, transport, service, shutdown).await)

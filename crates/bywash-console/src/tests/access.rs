@@ -127,9 +127,14 @@ async fn page_and_series_require_the_key() {
         );
         assert_eq!(console.get(target).await.0, 200, "{target}");
     }
-    let write = "POST /write HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5";
-    let (status, ..) = send(console.address, write, b"m a=1").await;
-    assert_eq!(status, 401);
+    for query in ["", "?u=key&p=se:cret", "?db=x&p=se%3Acret&u=key"] {
+        let write = format!("POST /write{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5");
+        let (status, head, body) = send(console.address, &write, b"m a=1").await;
+        assert_eq!(status, 401);
+        assert!(header(&head, "www-authenticate").is_some());
+        let names_them = body.starts_with("u and p of a query are not read");
+        assert_eq!(names_them, !query.is_empty(), "{body}");
+    }
     assert_eq!(
         console.series.sources(i64::MIN..=i64::MAX).await.unwrap(),
         [""; 0]

@@ -140,6 +140,12 @@ async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
     let (status, head, body) = console.post("/write", "", &lines).await;
     assert_eq!((status, header(&head, "retry-after")), (503, Some("5")));
     assert!(body.contains("no memory for the lines"), "{body}");
+    // Of a longer body the rest is not read, and the response arrives nevertheless.
+    let long = vec![b'#'; 12 << 20];
+    for _ in 0..10 {
+        let (status, head, _) = console.post("/write", "", &long).await;
+        assert_eq!((status, header(&head, "connection")), (503, Some("close")));
+    }
     held.truncate(held.len() - 6);
     assert_eq!(console.post("/write", "", &lines).await.0, 204);
     // Unpacked it may have the max length.

@@ -5,7 +5,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode};
 use serde_json::json;
 
+use crate::http_server::{self, NO_ROOM};
+
 pub(crate) type GcsResult<T> = Result<T, GcsError>;
+
+const JSON: &str = "application/json; charset=UTF-8";
 
 /// The reason of an error about what is not served.
 const NOT_IMPLEMENTED: &str = "notImplemented";
@@ -176,7 +180,7 @@ impl GcsError {
         if self.status != StatusCode::NOT_MODIFIED {
             let kind = match self.is_plain {
                 true => "text/plain; charset=utf-8",
-                false => "application/json; charset=UTF-8",
+                false => JSON,
             };
             let kind = HeaderValue::from_static(kind);
             response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -198,6 +202,13 @@ impl GcsError {
         });
         error.to_string()
     }
+}
+
+/// Returns the response to a request whose head has no memory.
+pub(crate) fn no_room() -> Vec<u8> {
+    let error = GcsError::unavailable(NO_ROOM);
+    let headers = format!("{CONTENT_TYPE}: {JSON}\r\n");
+    http_server::no_room(&headers, &error.document(error.status))
 }
 
 impl From<S3Error> for GcsError {

@@ -123,6 +123,7 @@ pub async fn serve_gcs(
         limits: config.limits,
         tls: config.tls,
         trusted_proxies: config.trusted_proxies,
+        no_room: Box::new(super::error::no_room),
         traffic: Some(Arc::clone(engine.traffic())),
     };
     let service = EndpointHandler::new(endpoint);

@@ -339,7 +339,7 @@ async fn heads_and_idle_connections_have_separate_deadlines() {
 }
 
 #[tokio::test]
-async fn unfinished_heads_above_their_memory_are_closed() {
+async fn unfinished_heads_above_their_memory_are_refused_with_slow_down() {
     advance_clock_by_ticks();
     // A 32nd of the memory: 512 KiB, so 3 heads of 60 KB.
     let server = Server::start_in(16 << 20, S3Config::anonymous()).await;
@@ -350,7 +350,7 @@ async fn unfinished_heads_above_their_memory_are_closed() {
             .write_all(b"GET / HTTP/1.1\r\nx-other: ")
             .await
             .unwrap();
-        // The connection may be reset during the write.
+        // It may be refused during the write.
         let _ = socket.write_all(&[b'h'; 60_000]).await;
         unfinished.push(socket);
     }
@@ -367,7 +367,19 @@ async fn unfinished_heads_above_their_memory_are_closed() {
         .put("/memory/key", &[("x-other", &"h".repeat(3 << 10))], b"x")
         .await
         .expect(200);
-    drop(unfinished);
+    let mut responses = 0;
+    for mut socket in unfinished {
+        let mut first = [0; 1];
+        let read = tokio::time::timeout(SHORT, socket.peek(&mut first)).await;
+        if let Ok(Ok(1)) = read {
+            let reply = read_response(&mut socket).await;
+            assert!(reply.complete);
+            assert_eq!(reply.header("retry-after"), Some("5"));
+            reply.expect_error(503, "SlowDown");
+            responses += 1;
+        }
+    }
+    assert_eq!(responses, refused());
     // Their memory is released too.
     let begun = Instant::now();
     while server

@@ -17,6 +17,7 @@ mod digests;
 mod documents;
 mod error_documents;
 mod etags;
+mod full_memory;
 mod gcs;
 mod gcs_access;
 mod gcs_batch;
