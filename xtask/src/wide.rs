@@ -1,10 +1,15 @@
 //! The wide matrix of clients. Each client is installed once and on its own; one that cannot be installed is left out by name.
 
+mod go;
 mod java;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use self::go::{
+    DISTRIBUTION_TESTS, GOOGLE_GO_TESTS, LITESTREAM, MC, OLD, RESTIC, THANOS_TESTS, TODAY,
+    go_program, go_programs, go_tests,
+};
 use self::java::{AWS, GOOGLE, OLD_SPARK, SPARK, java, spark};
 use crate::counts::Counts;
 use crate::install;
@@ -12,10 +17,15 @@ use crate::run::{Failure, Step, doing, root};
 use crate::siege;
 use crate::tools;
 
-/// MinIO's command line.
-const MC: &str = "github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9";
-/// restic of today; the old one is Debian's.
-const RESTIC: &str = "github.com/restic/restic/cmd/restic@v0.18.1";
+/// git-annex of Debian, in a folder of its own: its programs come before those of the system.
+const ANNEX: [&str; 6] = [
+    "git-annex",
+    "libmagic1",
+    "libmagic-mgc",
+    "libpopt0",
+    "libyaml-0-2",
+    "rsync",
+];
 /// Debian's programs, with what they need besides a system's usual libraries.
 const DEBIAN: [&str; 8] = [
     "restic",
@@ -31,9 +41,6 @@ const DEBIAN: [&str; 8] = [
 const GOOGLE_PYTHON: &str = "google-cloud-storage==3.17.1";
 /// What the tests of its media library decode bodies with.
 const BROTLI: &str = "brotli==1.2.1";
-/// Modules of a Go program: with the library of today, and with an old one.
-const TODAY: (&str, &str) = ("", "go.mod");
-const OLD: (&str, &str) = ("-old", "go.old.mod");
 /// The client over Google's storage library for Go, and that over the one for Java.
 pub(crate) const GO_CLIENT: &str = "google-cloud-storage for Go";
 pub(crate) const JAVA_CLIENT: &str = "google-cloud-storage for Java";
@@ -76,7 +83,7 @@ impl Install {
     }
 }
 
-const INSTALLS: [Install; 20] = [
+const INSTALLS: [Install; 25] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
@@ -91,7 +98,15 @@ const INSTALLS: [Install; 20] = [
     },
     Install {
         name: "s3fs-fuse, and restic and s3cmd of Debian",
-        run: debian,
+        run: |wide| debian(wide, "debian", &DEBIAN),
+    },
+    Install {
+        name: "git-annex",
+        run: |wide| debian(wide, "debian-annex", &ANNEX),
+    },
+    Install {
+        name: "GDAL, Icechunk, TensorStore, s5cmd and Amazon's common runtime",
+        run: |wide| python(wide, "python-data", "requirements-data.txt"),
     },
     Install {
         name: "AWS SDKs for Go",
@@ -110,6 +125,18 @@ const INSTALLS: [Install; 20] = [
         run: |wide| go_program(wide, "restic", RESTIC),
     },
     Install {
+        name: "Litestream",
+        run: |wide| go_program(wide, "litestream", LITESTREAM),
+    },
+    Install {
+        name: "tests of distribution's storage driver",
+        run: |wide| go_tests(wide, &DISTRIBUTION_TESTS),
+    },
+    Install {
+        name: "acceptance test of Thanos' store",
+        run: |wide| go_tests(wide, &THANOS_TESTS),
+    },
+    Install {
         name: "AWS SDK for JavaScript and minio-js",
         run: |wide| javascript(wide, "new"),
     },
@@ -125,7 +152,7 @@ const INSTALLS: [Install; 20] = [
     GOOGLE_JAVA_PROGRAM,
     Install {
         name: "tests of Google's storage library for Go",
-        run: google_go_tests,
+        run: |wide| go_tests(wide, &GOOGLE_GO_TESTS),
     },
     Install {
         name: "tests of Google's storage library for Python",
@@ -268,64 +295,10 @@ fn python(wide: &Path, folder: &str, requirements: &str) -> Result<(), Failure> 
     install::venv(&wide.join(folder), &format!("wide/{requirements}")).map(drop)
 }
 
-fn debian(wide: &Path) -> Result<(), Failure> {
-    let folder = wide.join("debian");
-    install::make_once(&folder, &DEBIAN.join(" "), || {
-        install::unpack_debian(&folder, &DEBIAN)
-    })
-}
-
-/// A program that Go fetches and builds.
-fn go_program(wide: &Path, name: &str, program: &str) -> Result<(), Failure> {
-    let go = install::go(wide.parent().unwrap_or(wide))?;
-    let folder = wide.join("go").join(name);
-    install::make_once(&folder, program, || {
-        install::go_install(&go, &folder, program)
-    })
-}
-
-/// A program of this repository over a library, built with each of the lists of modules.
-fn go_programs(wide: &Path, name: &str, lists: &[(&str, &str)]) -> Result<(), Failure> {
-    let go = install::go(wide.parent().unwrap_or(wide))?;
-    let source = sources().join("go").join(name);
-    for &(suffix, modules) in lists {
-        let folder = wide.join("go").join(format!("{name}{suffix}"));
-        let wanted = [modules, "main.go"].map(|file| install::sha256(&source.join(file)));
-        let [modules_digest, program_digest] = wanted;
-        let wanted = format!("{name} of {} and {}", modules_digest?, program_digest?);
-        install::make_once(&folder, &wanted, || {
-            Step::new(&go)
-                // Without the parts of Google's library that only gRPC uses, of which the program has none.
-                .args(["build", "-tags", "disable_grpc_modules"])
-                .args(["-ldflags=-s -w", "-modfile", modules, "-o"])
-                .args([&folder.join("program")])
-                .args(["."])
-                .env("CGO_ENABLED", "0")
-                .folder(&source)
-                .run()
-        })?;
-    }
-    Ok(())
-}
-
-/// Compiles the tests of Google's library for Go, in the release that our program has, and copies the data that they read.
-fn google_go_tests(wide: &Path) -> Result<(), Failure> {
-    let go = install::go(wide.parent().unwrap_or(wide))?;
-    let modules = sources().join("go/gcs");
-    let folder = wide.join("go/gcs-tests");
-    let wanted = format!("tests of {}", install::sha256(&modules.join("go.mod"))?);
-    // The folder of a module cannot be written to, and its tests are built by its own list of modules.
-    let script = "set -e; library=$(\"$GO\" list -m -f '{{.Dir}}' cloud.google.com/go/storage); \
-         cp -r \"$library\" \"$FOLDER/source\"; chmod -R u+w \"$FOLDER/source\"; cd \"$FOLDER/source\"; \
-         \"$GO\" test -c -o \"$FOLDER/program\" .";
-    install::make_once(&folder, &wanted, || {
-        Step::new("sh")
-            .args(["-c", script])
-            .env("GO", &go)
-            .env("FOLDER", &folder)
-            .env("CGO_ENABLED", "0")
-            .folder(&modules)
-            .run()
+fn debian(wide: &Path, folder: &str, packages: &[&str]) -> Result<(), Failure> {
+    let folder = wide.join(folder);
+    install::make_once(&folder, &packages.join(" "), || {
+        install::unpack_debian(&folder, packages)
     })
 }
 

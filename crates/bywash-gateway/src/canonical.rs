@@ -1,5 +1,6 @@
 //! The parts of a request as a signature of version 4 covers them.
 
+use http::header::HOST;
 use http::{HeaderMap, Uri};
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
@@ -72,7 +73,7 @@ pub(crate) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
     found.join("&")
 }
 
-/// Encodes a path anew.
+/// Decodes a path and encodes it again.
 pub(crate) fn path(sent: &str) -> String {
     let decoded: Vec<u8> = percent_decode_str(sent).collect();
     percent_encode(&decoded, PLAIN_PATH).to_string()
@@ -101,6 +102,14 @@ pub(crate) fn headers(headers: &HeaderMap, signed: &str, host: Option<&str>) -> 
         lines.push(b'\n');
     }
     lines
+}
+
+/// Returns the value of the header Host without its port, as some clients sign it: Amazon's servers have none. `None` without a port.
+pub(crate) fn host_without_port(headers: &HeaderMap) -> Option<&str> {
+    let host = headers.get(HOST)?.to_str().ok()?;
+    let (name, port) = host.rsplit_once(':')?;
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    is_port.then_some(name)
 }
 
 /// Decodes hexadecimal digits of any case.

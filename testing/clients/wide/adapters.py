@@ -9,7 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from harness import ACCESS_KEY, REGION, SECRET_KEY, clean_environment
+from harness import ACCESS_KEY, REGION, SECRET_KEY, clean_environment, sha256
 
 # Folder of what `cargo xtask clients --wide` has installed.
 WIDE = Path(os.environ["BYWASH_WIDE"])
@@ -301,10 +301,63 @@ class Rclone(Program):
         self.call("deletefile", self.at(key))
 
 
+class S5cmd(Program):
+    path = WIDE / "python-data/bin/s5cmd"
+    # A failure is to be seen, not repeated; parts of 5 MiB, so that the files of the tests go in parts.
+    options = ["--raw", "--part-size", "5"]
+
+    def call(self, operation, *arguments):
+        return self.run(self.path, "--endpoint-url", self.server.url, "--retry-count", "0", operation, *arguments)
+
+    def version(self):
+        return self.call("version").split("-")[0].removeprefix("v")
+
+    def at(self, key):
+        return f"s3://{self.bucket}/{key}"
+
+    def put(self, file, key):
+        self.call("cp", *self.options, file, self.at(key))
+
+    upload = put
+
+    def get(self, key, file):
+        self.call("cp", *self.options, self.at(key), file)
+
+    def range(self, key, first, count, file):
+        """Downloads by ranges of 1 MiB at the same time."""
+        self.call("cp", "--raw", "--part-size", "1", "--concurrency", "3", self.at(key), file)
+        return file.read_bytes()[first : first + count]
+
+    def list(self, prefix):
+        lines = self.run(self.path, "--json", "--endpoint-url", self.server.url, "ls", self.at(prefix + "*")).splitlines()
+        return [json.loads(line)["key"].removeprefix(self.at("")) for line in lines]
+
+    def copy(self, key, to):
+        self.call("cp", "--raw", self.at(key), self.at(to))
+
+    def delete(self, key):
+        self.call("rm", "--raw", self.at(key))
+
+
+class CommonRuntime(Library):
+    """Amazon's client in C, which its connectors and mounts have."""
+
+    path = WIDE / "python-data/bin/python"
+    command = [path, HERE / "scripts/crt_objects.py"]
+
+    def copy(self, key, to):
+        """Between plain keys: it refuses to send a copy to a key with a space, which it does not encode."""
+        plain = [f"crt/{sha256(name.encode())}" for name in (key, to)]
+        self.s3.copy_object(Bucket=self.bucket, Key=plain[0], CopySource={"Bucket": self.bucket, "Key": key})
+        super().copy(*plain)
+        self.s3.copy_object(Bucket=self.bucket, Key=to, CopySource={"Bucket": self.bucket, "Key": plain[1]})
+
+
 # By the name that the table of results has.
 OBJECTS = {
     "s3cmd": S3cmd,
     "s3cmd, old": OldS3cmd,
+    "s5cmd": S5cmd,
     "mc": Mc,
     "rclone": Rclone,
     "minio-py": MinioPython,
@@ -312,6 +365,7 @@ OBJECTS = {
     "minio-go": GoMinio,
     "minio-go, old": OldGoMinio,
     "minio-js": JavaScriptMinio,
+    "AWS common runtime": CommonRuntime,
     "AWS SDK for Go": GoAws,
     "AWS SDK for Go, old": OldGoAws,
     "AWS SDK for JavaScript": JavaScriptAws,
@@ -420,6 +474,23 @@ class OldSpark(Spark):
         self.env["WIDE_JARS"] = str(WIDE / "java/spark-old/jars")
 
 
+class Rasters(Script):
+    path = WIDE / "python-data/bin/python"
+    script = "gdal_rasters.py"
+
+
+class Vectors(Rasters):
+    script = "gdal_vectors.py"
+
+
+class Icechunk(Rasters):
+    script = "icechunk_arrays.py"
+
+
+class TensorStore(Rasters):
+    script = "tensorstore_arrays.py"
+
+
 TABLES = {
     "deltalake": Delta,
     "deltalake, old": OldDelta,
@@ -429,6 +500,10 @@ TABLES = {
     "pylance, old": OldLance,
     "chdb": ClickHouse,
     "chdb, old": OldClickHouse,
+    "rasterio": Rasters,
+    "pyogrio": Vectors,
+    "icechunk": Icechunk,
+    "tensorstore": TensorStore,
 }
 SPARK = {"Spark": Spark, "Spark, old": OldSpark}
 BACKUPS = {"restic": Restic, "restic, old": OldRestic}

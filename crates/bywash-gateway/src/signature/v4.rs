@@ -18,7 +18,9 @@ use super::{
     ALGORITHM, Mismatch, PAYLOAD, SERVICE, TERMINATOR, UNSIGNED, Verified, check_skew, shown,
     unknown_key,
 };
-use crate::canonical::{bytes_of, headers, pairs, path, query as canonical_query};
+use crate::canonical::{
+    bytes_of, headers, host_without_port, pairs, path, query as canonical_query,
+};
 use crate::digest::hex;
 use crate::errors::{WithElements, fault};
 use crate::limits::{MAX_CLOCK_SKEW_S, MAX_PRESIGNED_S};
@@ -285,8 +287,8 @@ impl ClaimedSignature<'_> {
         })
     }
 
-    /// Returns the canonical requests that clients may have signed: with the path encoded again or as it is, and a plus in
-    /// the query as a space or a plus. The first one is the common one.
+    /// Returns the canonical requests that clients may have signed: with the path encoded again or as it is, a plus in the
+    /// query as a space or a plus, and the host with its port or without. The first one is the common one.
     fn requests(&self, parts: &Parts) -> S3Result<Vec<Vec<u8>>> {
         let sent = parts.uri.path();
         let mut paths = vec![path(sent)];
@@ -302,14 +304,20 @@ impl ClaimedSignature<'_> {
                 queries.push(canonical_query(pairs.iter()));
             }
         }
-        let headers = headers(&parts.headers, &self.signed, None);
+        let mut sets = vec![headers(&parts.headers, &self.signed, None)];
+        if let Some(host) = host_without_port(&parts.headers) {
+            sets.push(headers(&parts.headers, &self.signed, Some(host)));
+        }
         let mut requests = Vec::new();
-        for payload in &self.payloads {
+        for (headers, payload) in sets
+            .iter()
+            .flat_map(|set| self.payloads.iter().map(move |payload| (set, payload)))
+        {
             for path in &paths {
                 for query in &queries {
                     let head = format!("{}\n{path}\n{query}\n", parts.method);
                     let end = format!("\n{}\n{payload}", self.signed);
-                    requests.push([head.as_bytes(), &headers, end.as_bytes()].concat());
+                    requests.push([head.as_bytes(), headers, end.as_bytes()].concat());
                 }
             }
         }

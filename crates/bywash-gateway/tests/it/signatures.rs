@@ -2,6 +2,7 @@
 
 use chrono::{Duration, Utc};
 
+use crate::http::{head, raw};
 use crate::server::{SECRET, Server};
 use crate::sign::{Signer, borrow, presign_v2_until, sha256_hex};
 
@@ -303,5 +304,31 @@ async fn two_signatures_and_an_old_version_2_date_are_rejected() {
         let authorization = crate::sign::authorize_v2(SECRET, "GET", "/folder/secret", &date);
         let headers = [("Date", date.as_str()), ("Authorization", &authorization)];
         server.get("/folder/secret", &headers).await.expect(status);
+    }
+}
+
+/// git-annex signs so.
+#[tokio::test]
+async fn signature_for_the_host_without_its_port_is_accepted() {
+    let server = Server::signed().await;
+    let signer = Signer::default();
+    let (headers, _) = signer.headers("GET", "/folder", "", &sha256_hex(b""), &[]);
+    let presigned = signer.presign("GET", "/folder", 60);
+    for (host, is_good) in [
+        ("127.0.0.1", true),
+        ("127.0.0.1:9000", true),
+        ("127.0.0.1:", false),
+        ("127.0.0.1:x", false),
+        ("127.0.0.2:9000", false),
+        ("other.127.0.0.1:9000", false),
+    ] {
+        for request in [
+            head("GET", "/folder", &borrow(&headers)),
+            head("GET", &presigned, &[]),
+        ] {
+            let request = request.replace("Host: 127.0.0.1\r\n", &format!("Host: {host}\r\n"));
+            let reply = raw(server.address, request.as_bytes()).await;
+            assert_eq!(reply.status == 200, is_good, "{host}: {}", reply.text());
+        }
     }
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::hold::Hold;
-use super::raw::{closed_within, head_of, open, read_slowly, send_available, unsigned_payload};
+use super::raw::{
+    closed_within, exchange, head_of, open, read_slowly, send_available, unsigned_payload,
+};
 use super::{Case, case};
 use crate::CaseError;
 use crate::client::Expect;
 use crate::context::{CaseContext, body};
 use crate::process::Setup;
+use crate::record::{Class, Outcome};
 
 pub(super) const CASES: &[Case] = &[
     case!("listings", listings),
@@ -36,6 +39,8 @@ const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
 /// Maximum time of a head, with a margin for a busy machine.
 const HEAD_TIME: Duration = Duration::from_secs(20);
+/// Maximum time of a response: requests wait for memory for some seconds.
+const RESPONSE_TIME: Duration = Duration::from_secs(60);
 
 /// Sends `count` requests and reads at most a few bytes of their responses.
 async fn hold_requests(
@@ -239,11 +244,33 @@ async fn slow_clients(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// 1,000 heads of 60 KB that never end: each connection is closed at its deadline.
+/// Starts a well-behaved client that repeatedly sends 15 KB, its head and its body by one write. Each request has a
+/// response: it is served, or gets SlowDown.
+fn post_in_background(context: &CaseContext) -> tokio::task::JoinHandle<()> {
+    let (address, record) = (context.address(), Arc::clone(&context.record));
+    let body = body(context.seed, 2, 15_000);
+    tokio::spawn(async move {
+        loop {
+            let head = unsigned_payload(("PUT", "/data/posted", ""), Some(body.len() as u64));
+            let request = [&head, &*body].concat();
+            let outcome = match exchange(address, "PUT", &request, RESPONSE_TIME).await {
+                Ok(response) if response.status == 200 => Outcome::Correct,
+                Ok(response) if response.status == 503 => Outcome::SlowDown,
+                Ok(response) => Outcome::Failed(format!("15 KB: {}", response.status)),
+                Err(error) => Outcome::Failed(format!("15 KB: no response: {error}")),
+            };
+            record.request(Class::WellBehaved, outcome);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+}
+
+/// 1,000 heads of 60 KB that never end: each connection is closed at its deadline, or gets SlowDown.
 async fn heads(context: &mut CaseContext) -> Result<(), CaseError> {
     serve(context, Setup::default()).await?;
     let background =
         read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let posts = post_in_background(context);
     let head = format!(
         "GET /data/background HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: {}",
         "a".repeat(60_000)
@@ -260,6 +287,7 @@ async fn heads(context: &mut CaseContext) -> Result<(), CaseError> {
         })
         .await;
     background.abort();
+    posts.abort();
     let open = closed.iter().filter(|closed| closed.is_none()).count();
     context.record.figure("still open", open);
     if open > 0 {

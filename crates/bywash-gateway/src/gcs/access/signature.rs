@@ -11,7 +11,7 @@ use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
 use super::super::error::{GcsError, GcsResult};
-use crate::canonical::{Pair, bytes_of, headers, pairs, parameter, path, query};
+use crate::canonical::{Pair, bytes_of, headers, host_without_port, pairs, parameter, path, query};
 use crate::digest::hex;
 use crate::limits::{MAX_CLOCK_SKEW_S, MAX_PRESIGNED_S};
 use crate::meta::text;
@@ -249,8 +249,8 @@ impl ClaimedSignature {
         self.signed.split(';').any(|signed| signed == name)
     }
 
-    /// The texts that clients sign of a request: with its path as it is or encoded anew, for Google's host, and without a parameter that
-    /// Google's Java client adds after it signed.
+    /// The texts that clients sign of a request: with its path as it is or encoded again, for Google's host, for its host without a
+    /// port, and without a parameter that Google's Java client adds after it signed.
     fn texts(&self, parts: &Parts, pairs: &[Pair]) -> Vec<String> {
         let sent = parts.uri.path();
         let anew = path(sent);
@@ -260,8 +260,12 @@ impl ClaimedSignature {
             query(pairs.iter().filter(|pair| !is_added(pair))),
         ];
         // Clients built on `object_store` sign for Google's host, whatever the address of their requests.
-        let sets =
-            [None, Some(HOST_OF_GOOGLE)].map(|host| headers(&parts.headers, &self.signed, host));
+        let hosts = [
+            None,
+            Some(HOST_OF_GOOGLE),
+            host_without_port(&parts.headers),
+        ];
+        let sets = hosts.map(|host| headers(&parts.headers, &self.signed, host));
         let paths = [sent, &anew];
         let mut texts = Vec::new();
         for (headers, path, query) in sets
