@@ -1,6 +1,7 @@
 //! `bywash serve`: the S3 endpoint, the GCS endpoint and the admin endpoints over one engine.
 
 mod admin;
+mod at_rest;
 mod banner;
 mod cluster;
 mod cluster_settings;
@@ -39,6 +40,7 @@ use tokio::task::JoinHandle;
 use crate::endpoint::ambient_endpoint;
 use crate::failure::Failure;
 use admin::{AdminListeners, admin_services};
+use at_rest::encrypted_disks;
 use banner::Banner;
 use cluster::{ClusterParts, RunningNode};
 use data_dir::{Credentials, DataDir, Session};
@@ -122,6 +124,9 @@ pub(crate) struct Args {
     /// ETags of objects written to folders and memory: md5, as S3's; or fast, without a digest [default: md5]
     #[arg(long, value_name = "STYLE")]
     etag: Option<String>,
+    /// What encrypts the objects of buckets in folders and in memory at rest: disk. Their clients may then ask for it by x-amz-server-side-encryption [default: nothing]
+    #[arg(long, value_name = "WHAT")]
+    at_rest_encryption: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -410,6 +415,7 @@ fn s3_config(
         uploads: Some(data.multipart()),
         cluster_uploads: None,
         public: settings.public(),
+        disks: encrypted_disks(settings),
         bucket_rules: Some(data.bucket_rules()),
         open_uploads: OpenUploads::default(),
         shared: SharedState::default(),

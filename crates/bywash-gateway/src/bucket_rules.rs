@@ -10,13 +10,13 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bywash::Engine;
+use bywash::{Bucket, Engine};
 use bywash::staged_file::{StagedFile, open_folder};
 use parking_lot::{Mutex, RwLock};
 use s3s::{S3ErrorCode, S3Result};
 use serde::{Deserialize, Serialize};
 
-use crate::config::PublicAccess;
+use crate::config::{EncryptedDisks, PublicAccess};
 use crate::cors::CorsRule;
 use crate::errors::fault;
 use crate::public_access::UnsignedAccess;
@@ -39,6 +39,7 @@ pub(crate) struct AllRules {
     rules: RwLock<HashMap<String, Arc<BucketRules>>>,
     /// From the settings of the server.
     public: BTreeMap<String, PublicAccess>,
+    disks: EncryptedDisks,
     folder: Option<PathBuf>,
     /// Held by a change.
     changes: Mutex<()>,
@@ -68,9 +69,27 @@ impl AllRules {
         Ok(Self {
             rules: RwLock::new(rules),
             public,
+            disks: EncryptedDisks::default(),
             folder,
             changes: Mutex::new(()),
         })
+    }
+
+    pub(crate) fn with_disks(self, disks: EncryptedDisks) -> Self {
+        Self { disks, ..self }
+    }
+
+    /// Whether the disk of a bucket is encrypted, as the operator states. An S3 origin states by itself how it encrypts.
+    pub(crate) fn is_encrypted(&self, bucket: &Bucket) -> bool {
+        let by_name = self.disks.buckets.contains(bucket.name());
+        let by_kind = self.disks.all && bucket.takes_late_attributes();
+        (by_name || by_kind) && bucket.origin_kind() != "s3"
+    }
+
+    /// The same of a bucket by its name.
+    pub(crate) fn has_encrypted(&self, engine: &Engine, bucket: &str) -> bool {
+        let is_none = !self.disks.all && self.disks.buckets.is_empty();
+        !is_none && engine.bucket(bucket).is_some_and(|bucket| self.is_encrypted(&bucket))
     }
 
     pub(crate) fn of(&self, bucket: &str) -> Arc<BucketRules> {

@@ -1,6 +1,6 @@
 //! Settings of an endpoint: access keys, limits, certificate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -168,6 +168,15 @@ impl FromStr for PublicAccess {
     }
 }
 
+/// Buckets whose disks are encrypted, as the operator states. Their clients may ask for encryption at rest.
+#[derive(Debug, Clone, Default)]
+pub struct EncryptedDisks {
+    /// All in folders and in memory.
+    pub all: bool,
+    /// Names of buckets, of any origin but S3.
+    pub buckets: BTreeSet<String>,
+}
+
 /// Settings of one S3 endpoint.
 #[derive(Debug, Clone)]
 pub struct S3Config {
@@ -197,6 +206,8 @@ pub struct S3Config {
     pub cluster_uploads: Option<ClusterUploads>,
     /// Buckets that unsigned requests may read, besides those whose ACL says so.
     pub public: BTreeMap<String, PublicAccess>,
+    /// Buckets whose clients may ask for encryption at rest.
+    pub disks: EncryptedDisks,
     /// Folder that preserves ACLs of buckets and their rules for pages of other sites, created if missing. Without one they are lost
     /// when the server ends.
     pub bucket_rules: Option<PathBuf>,
@@ -233,6 +244,7 @@ impl S3Config {
             uploads: None,
             cluster_uploads: None,
             public: BTreeMap::new(),
+            disks: EncryptedDisks::default(),
             bucket_rules: None,
             open_uploads: OpenUploads::default(),
             shared: SharedState::default(),

@@ -96,6 +96,8 @@ operations! {
     delete_bucket_cors(DeleteBucketCorsInput) -> DeleteBucketCorsOutput = cors::delete;
     put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::put_object;
     get_bucket_encryption(GetBucketEncryptionInput) -> GetBucketEncryptionOutput = settings::encryption;
+    delete_bucket_encryption(DeleteBucketEncryptionInput) -> DeleteBucketEncryptionOutput = settings::delete_encryption;
+    put_bucket_encryption(PutBucketEncryptionInput) -> PutBucketEncryptionOutput = settings::put_encryption;
     get_bucket_lifecycle_configuration(GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = settings::lifecycle;
     get_bucket_logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = settings::logging;
     get_bucket_notification_configuration(GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput = settings::notifications;

@@ -23,6 +23,7 @@ mod cors;
 mod digest;
 mod documents;
 mod encoded_word;
+mod encryption;
 mod errors;
 mod fast;
 #[cfg(any(test, fuzzing))]
@@ -62,7 +63,7 @@ mod xml;
 pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget};
 pub use addresses::{Network, NetworkError};
 pub use config::{
-    Credential, ETagStyle, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
+    Credential, ETagStyle, EncryptedDisks, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
 };
 pub use gcs::{
     GcsAccount, GcsAccountError, GcsConfig, GcsServeError, GcsSessionTokens, GcsTokenKeys,

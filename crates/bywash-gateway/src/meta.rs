@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-use bywash::origin::{CLIENT_ETAG, client_etag, etag_matches};
+use bywash::origin::{CLIENT_ETAG, EXPIRES, client_etag, etag_matches};
 use bywash::time::http_date;
 use bywash::{Bucket, CacheOutcome, ReadInfo};
 use chrono::{DateTime, Utc};
@@ -14,6 +14,7 @@ use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::encoded_word::encode;
+use crate::encryption;
 use crate::errors::{WithElements, fault, invalid_argument, not_implemented};
 use crate::limits::MAX_METADATA_BYTES;
 use crate::signature::is_aws_chunked;
@@ -24,8 +25,6 @@ const RESERVED: &str = "bywash-";
 const CHECKSUM: &str = "bywash-checksum-";
 /// Identifies the multipart upload that created an object, to a client that repeats its completion.
 const UPLOAD_ID: &str = "bywash-upload";
-/// Stores the Expires header, which `object_store` has no attribute for.
-const EXPIRES: &str = "bywash-expires";
 /// Identifies the multipart upload that created an object. Reserved too; Azure allows no hyphen in a name.
 const UPLOAD_MARK: &str = "bywashupload";
 /// Counts the versions of an object's metadata, for Google's API. Reserved; without a hyphen, as the mark.
@@ -140,13 +139,15 @@ fn stored_text(headers: &HeaderMap, name: &str) -> S3Result<Option<String>> {
 }
 
 /// Headers of writes that are not implemented.
-const UNSUPPORTED: [&str; 19] = [
-    "x-amz-server-side-encryption",
+const UNSUPPORTED: [&str; 21] = [
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-context",
-    "x-amz-server-side-encryption-bucket-key-enabled",
     "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
     "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-object-lock-mode",
     "x-amz-object-lock-retain-until-date",
     "x-amz-object-lock-legal-hold",
@@ -162,11 +163,17 @@ const UNSUPPORTED: [&str; 19] = [
     "x-amz-grant-write-acp",
 ];
 
+/// A switch of encryption by a key service.
+const BUCKET_KEY: &str = "x-amz-server-side-encryption-bucket-key-enabled";
+
 /// Rejects headers that would otherwise be silently ignored.
 pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
+    let bucket_key = text(headers, BUCKET_KEY).filter(|value| !value.eq_ignore_ascii_case("false"));
+    let bucket_key = bucket_key.map(|_| BUCKET_KEY);
     if let Some(name) = UNSUPPORTED
         .into_iter()
         .find(|name| text(headers, name).is_some())
+        .or(bucket_key)
     {
         let message = format!("The header {name} is not supported here; leave it out.");
         return Err(not_implemented(message).with([("Header", name)]));
@@ -201,7 +208,9 @@ pub(crate) fn refuse_text_for(bucket: &Bucket, attributes: &Attributes) -> S3Res
     if bucket.takes_late_attributes() {
         return Ok(());
     }
-    let refused = CONTENT_HEADERS.iter().find(|(_, attribute)| {
+    let expires = (header::EXPIRES, EXPIRES);
+    let mut texts = CONTENT_HEADERS.iter().chain([&expires]);
+    let refused = texts.find(|(_, attribute)| {
         attributes
             .get(attribute)
             .is_some_and(|value| !value.is_ascii())
@@ -267,7 +276,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     }
     // Any text, as in S3: dates that are none too.
     if let Some(value) = stored_text(headers, header::EXPIRES.as_str())? {
-        attributes.insert(metadata(EXPIRES), value.into());
+        attributes.insert(EXPIRES, value.into());
     }
     let mut total = 0;
     for header in headers.keys() {
@@ -487,13 +496,14 @@ pub(crate) fn version_headers(
     {
         put(HeaderName::from_static(STORAGE_CLASS), class);
     }
-    if let Some(value) = attributes.get(&metadata(EXPIRES)) {
+    if let Some(value) = attributes.get(&EXPIRES) {
         put(header::EXPIRES, value);
     }
     if let Some(version) = version {
         put(VERSION, version);
     }
     put(header::ACCEPT_RANGES, "bytes");
+    encryption::state_kept(attributes, &mut headers);
     user_metadata(attributes, &mut headers);
     headers.extend(validators(meta));
     let tags = Tags::kept(attributes).len().max(tags as usize);

@@ -29,6 +29,7 @@ use crate::chunked::{ChunkedBody, SignedChunks};
 use crate::config::S3Config;
 use crate::cors;
 use crate::documents::{Documents, RequestDocuments};
+use crate::encryption;
 use crate::errors::not_implemented;
 use crate::fast::FastPath;
 use crate::gateway::Gateway;
@@ -101,7 +102,8 @@ impl Middleware {
         });
         let fast = keys.as_ref().map(|(_, signing)| {
             let signing = Arc::clone(signing);
-            FastPath::new(&engine, hosts.clone(), signing, config.access_log.clone())
+            let log = config.access_log.clone();
+            FastPath::new(&engine, hosts.clone(), signing, Arc::clone(&rules), log)
         });
         let documents = config.shared.documents(&engine);
         let mut builder = S3ServiceBuilder::new(gateway);
@@ -228,6 +230,9 @@ impl Middleware {
         let mut response = self.service.call(Request::from_parts(parts, body)).await?;
         if operation == "GetObjectAttributes" {
             unquote_e_tag(&mut response);
+        }
+        if response.status().is_success() && self.rules.has_encrypted(&self.engine, &target.bucket) {
+            encryption::state(operation, response.headers_mut());
         }
         // All other buffered bodies are XML.
         if operation != "GetObject" && !is_representable(&response) {

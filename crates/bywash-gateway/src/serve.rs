@@ -118,9 +118,9 @@ pub async fn serve_s3(
 async fn open_rules(config: &S3Config) -> Result<AllRules, ServeError> {
     let (folder, public) = (config.bucket_rules.clone(), config.public.clone());
     let read = tokio::task::spawn_blocking(move || AllRules::open(folder, public));
-    read.await
-        .unwrap_or_else(|error| Err(error.into()))
-        .map_err(ServeError::BucketRules)
+    let rules = read.await.unwrap_or_else(|error| Err(error.into()));
+    let rules = rules.map_err(ServeError::BucketRules)?;
+    Ok(rules.with_disks(config.disks.clone()))
 }
 
 async fn open_uploads(config: &S3Config, engine: &Engine) -> Result<Arc<Uploads>, ServeError> {

@@ -11,6 +11,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
+use crate::origin::ENCRYPTION;
 use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
 use crate::origin::object_tags::ObjectTags;
 use crate::part_body::joined;
@@ -106,8 +107,9 @@ impl Bucket {
         &self,
         path: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        mut options: PutOptions,
     ) -> Result<PutResult> {
+        options.attributes.remove(&ENCRYPTION);
         let shared = Arc::clone(self.shared());
         let kept = match shared.engine.write_cache {
             WriteCache::OnRead => None,
@@ -239,8 +241,9 @@ impl Bucket {
     pub(crate) async fn begin_upload(
         &self,
         path: &Path,
-        options: PutMultipartOptions,
+        mut options: PutMultipartOptions,
     ) -> Result<String> {
+        options.attributes.remove(&ENCRYPTION);
         with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
             self.shared().origin.create_upload(path, options.clone())

@@ -28,6 +28,7 @@ pub(super) struct FileSettings {
     pub(super) fetch_folder: Option<PathBuf>,
     pub(super) write_cache: Option<String>,
     pub(super) etag: Option<String>,
+    pub(super) at_rest_encryption: Option<String>,
     pub(super) s3_addr: Option<String>,
     pub(super) gcs_addr: Option<String>,
     pub(super) domain: Vec<String>,
@@ -68,6 +69,8 @@ pub(super) struct FileBucket {
     pub(super) block_size: Option<String>,
     /// `read` or `read-list` for unsigned requests.
     pub(super) public: Option<String>,
+    /// `disk` if the operator's disk encrypts its objects.
+    pub(super) at_rest_encryption: Option<String>,
     #[serde(default)]
     pub(super) read_only: bool,
     /// Allowed redirects of a web server: `same-host` or `any`.

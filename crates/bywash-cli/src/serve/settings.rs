@@ -15,6 +15,7 @@ use bywash_gateway::{
 };
 
 use super::Args;
+use super::at_rest::AtRestEncryption;
 use super::cluster_settings::{ClusterOptions, ClusterSettings};
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::databases::DatabaseRetention;
@@ -53,6 +54,8 @@ pub(super) struct Settings {
     pub(super) write_cache: WriteCache,
     /// ETags of objects written to folders and memory.
     pub(super) etag: ETagStyle,
+    /// What encrypts the objects of folders and memory.
+    pub(super) at_rest: AtRestEncryption,
     pub(super) s3_addr: SocketAddr,
     /// Address of the endpoint of Google's storage API; `None`: it is off.
     pub(super) gcs_addr: Option<SocketAddr>,
@@ -120,6 +123,7 @@ pub(super) struct BucketSettings {
     pub(super) read_only: bool,
     /// What unsigned requests may do.
     pub(super) public: Option<PublicAccess>,
+    pub(super) at_rest: AtRestEncryption,
     /// `None`: from the environment.
     pub(super) options: OriginOptions,
 }
@@ -134,6 +138,7 @@ impl BucketSettings {
             block_size: None,
             read_only: false,
             public: None,
+            at_rest: AtRestEncryption::Unknown,
             options: OriginOptions::default(),
         }
     }
@@ -194,6 +199,10 @@ impl Settings {
             verify: word("--verify", args.verify.or(file.verify))?,
             write_cache: word("--write-cache", args.write_cache.or(file.write_cache))?,
             etag: word("--etag", args.etag.or(file.etag))?,
+            at_rest: word(
+                "--at-rest-encryption",
+                args.at_rest_encryption.or(file.at_rest_encryption),
+            )?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -588,6 +597,8 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
                 )));
             }
         };
+        let at_rest = bucket.at_rest_encryption.as_deref();
+        settings.at_rest = AtRestEncryption::of_bucket(at_rest, &settings)?;
         settings.options = options;
         add(&mut from_file, settings)?;
     }

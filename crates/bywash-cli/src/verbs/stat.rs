@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bywash::origin::{ENCRYPTION, EXPIRES};
 use chrono::{DateTime, SecondsFormat, Utc};
 use object_store::{Attribute, Attributes};
 use serde::Serialize;
@@ -99,6 +100,8 @@ fn split(attributes: &Attributes) -> (BTreeMap<String, String>, BTreeMap<String,
     let (mut headers, mut metadata) = (BTreeMap::new(), BTreeMap::new());
     for (attribute, value) in attributes {
         let header = match attribute {
+            expires if *expires == EXPIRES => "expires",
+            encryption if *encryption == ENCRYPTION => "server-side-encryption",
             Attribute::ContentDisposition => "content-disposition",
             Attribute::ContentEncoding => "content-encoding",
             Attribute::ContentLanguage => "content-language",

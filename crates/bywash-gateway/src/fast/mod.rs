@@ -16,6 +16,8 @@ use http::{Request, Response};
 use http_body::Body;
 
 use crate::access_log::{AccessLog, Peer};
+use crate::bucket_rules::AllRules;
+use crate::encryption;
 use crate::body::ServedBody;
 use crate::host::Hosts;
 use crate::meta::version_headers;
@@ -31,6 +33,7 @@ pub(crate) struct FastPath {
     reads: ResidentReads,
     hosts: Hosts,
     keys: Arc<SigningKeys>,
+    rules: Arc<AllRules>,
 }
 
 impl FastPath {
@@ -38,12 +41,14 @@ impl FastPath {
         engine: &Engine,
         hosts: Hosts,
         keys: Arc<SigningKeys>,
+        rules: Arc<AllRules>,
         access_log: Option<AccessLog>,
     ) -> Self {
         Self {
             reads: ResidentReads::new(engine, access_log, REQUEST_ID),
             hosts,
             keys,
+            rules,
         }
     }
 
@@ -73,7 +78,11 @@ impl FastPath {
         let version = self.reads.find(wanted.bucket, &wanted.key, range)?;
         let with_checksum = wanted.with_checksum && version.is_whole();
         let head = self.reads.head(&version, with_checksum, |version| {
-            headers(&version.object, with_checksum)
+            let mut headers = headers(&version.object, with_checksum);
+            if self.rules.is_encrypted(&version.bucket) {
+                encryption::state("GetObject", &mut headers);
+            }
+            headers
         });
         let is_met = |tag| is_e_tag_of(&head, tag) || faulty!(self, AnyCondition);
         if !wanted.if_match.is_none_or(is_met) {

@@ -9,6 +9,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::{acl, documents};
 use crate::config::Scope;
+use crate::encryption;
 use crate::errors::{
     OperationContext, WithElements, fault, from_engine, invalid_argument, not_implemented,
 };
@@ -109,6 +110,7 @@ pub(crate) async fn create(
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     let S3Request { input, headers, .. } = request;
     refuse_unsupported(&headers)?;
+    encryption::refuse_wish(&headers)?;
     let public = acl::public_by_headers(&headers)?;
     check_settings(&headers)?;
     let doing = OperationContext {

@@ -30,6 +30,7 @@ use super::write::WriteCondition;
 use crate::conditions::Conditions;
 use crate::copy_source::CopySource;
 use crate::digest::Algorithm;
+use crate::encryption;
 use crate::errors::{OperationContext, fault, from_store, invalid_argument, slow_down};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
@@ -192,6 +193,7 @@ struct CopiedAttributes {
 }
 
 fn copied_attributes(
+    gateway: &Gateway,
     headers: &HeaderMap,
     source: &Source,
     bucket: &Bucket,
@@ -222,6 +224,7 @@ fn copied_attributes(
     let tags = tags.keep(bucket, &mut attributes)?;
     let before = attributes.clone();
     keep_storage_class(headers, bucket, &mut attributes);
+    encryption::keep(gateway, bucket, headers, &mut attributes)?;
     // The ACL of the source is not copied.
     let public = acl::public_by_headers(headers)?;
     acl::keep(bucket, public == Some(true), &mut attributes)?;
@@ -278,10 +281,13 @@ pub(crate) async fn object(
         result.checksum_type = Some(checksum_type(checksum.kind()));
         set_checksum!(result, checksum);
     }
-    Ok(S3Response::new(CopyObjectOutput {
+    let output = CopyObjectOutput {
         copy_object_result: Some(result),
         ..Default::default()
-    }))
+    };
+    let mut response = HeaderMap::new();
+    encryption::state_kept(&copied.attributes, &mut response);
+    Ok(S3Response::with_headers(output, response))
 }
 
 /// Copies the current version of the source. Returns false if it was replaced during the read.
@@ -298,11 +304,12 @@ async fn copy(
         mut tags,
         keeps_tags,
         same,
-    } = copied_attributes(headers, &source, bucket)?;
+    } = copied_attributes(gateway, headers, &source, bucket)?;
     let algorithm = requested_algorithm(headers)?;
     let within = source.bucket.name() == bucket.name();
+    let encrypted = headers.contains_key(encryption::ENCRYPTION);
     let reclassed = headers.contains_key("x-amz-storage-class");
-    if within && source.path == *path && same && !reclassed {
+    if within && source.path == *path && same && !reclassed && !encrypted {
         let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
                        its metadata; give x-amz-metadata-directive: REPLACE.";
         return Err(fault(S3ErrorCode::InvalidRequest, message));
@@ -413,6 +420,7 @@ pub(crate) async fn part(
     let doing = OperationContext::new("copy to part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
+    encryption::refuse(&headers)?;
     let (number, upload) = part_of_upload(&uri)?;
     let target = gateway.uploads.target(upload, doing).await?;
     let (id, algorithm) = (target.origin_id(), target.algorithm());

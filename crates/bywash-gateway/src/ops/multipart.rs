@@ -17,6 +17,7 @@ use crate::completion::{
     ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result, late_attributes,
 };
 use crate::digest::{self, Algorithm, ChecksumKind, announce};
+use crate::encryption;
 use crate::errors::{OperationContext, WithElements, fault, no_such_upload, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{
@@ -53,6 +54,7 @@ pub(crate) async fn create(
     refuse_text_for(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
+    let response = encryption::keep(gateway, &bucket, &headers, &mut attributes)?;
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
     let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
@@ -65,14 +67,15 @@ pub(crate) async fn create(
     let target = (&bucket, &path);
     let created = gateway.uploads.create(target, new, admission, doing);
     let id = created.await?;
-    Ok(S3Response::new(CreateMultipartUploadOutput {
+    let output = CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(id),
         checksum_algorithm: algorithm.map(checksum_algorithm),
         checksum_type: kind.map(checksum_type),
         ..Default::default()
-    }))
+    };
+    Ok(S3Response::with_headers(output, response))
 }
 
 pub(crate) async fn upload(
@@ -89,6 +92,7 @@ pub(crate) async fn upload(
     let doing = OperationContext::new("upload part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
+    encryption::refuse(&headers)?;
     let (number, upload) = part_of_upload(&uri)?;
     let target = gateway.uploads.target(upload, doing).await?;
     let checks = Checks::announced(&headers, &context)?

@@ -19,6 +19,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::auth::{Unsigned, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
+use crate::encryption;
 use crate::errors::{
     OperationContext, WithElements, custom, fault, from_store, invalid_range, not_implemented,
     precondition_failed,
@@ -51,6 +52,7 @@ impl<'a> ReadRequest<'a> {
         let bucket = gateway.bucket(doing.bucket)?;
         let path = path_of(doing.key)?;
         check_version(version, doing.key)?;
+        encryption::refuse(headers)?;
         if text(headers, "x-amz-server-side-encryption-customer-algorithm").is_some() {
             return Err(not_implemented(
                 "Customer keys are not supported here; read without them.",

@@ -17,6 +17,7 @@ use crate::body::{BodyError, RequestContext};
 use crate::conditions::Conditions;
 use crate::digest::announce;
 use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
+use crate::encryption;
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, e_tag_like, encode_metadata_for, keep_checksum, keep_e_tag,
@@ -130,6 +131,7 @@ pub(crate) async fn put(
     refuse_text_for(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
+    let mut response = encryption::keep(gateway, &bucket, &headers, &mut attributes)?;
     let public = acl::public_by_headers(&headers)?;
     acl::keep(&bucket, public == Some(true), &mut attributes)?;
     let tags = Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
@@ -160,7 +162,6 @@ pub(crate) async fn put(
             let fault = context.fault();
             fault.unwrap_or_else(|| condition.error(doing, &error))
         })?;
-    let mut response = HeaderMap::new();
     if let Some(checksum) = context.verified.get() {
         announce(&mut response, checksum);
     }

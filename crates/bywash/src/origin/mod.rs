@@ -29,6 +29,7 @@ pub mod s3;
 pub(crate) mod session;
 pub mod signed;
 pub(crate) mod stated_digest;
+mod stated_headers;
 mod url;
 mod write_only;
 
@@ -49,5 +50,6 @@ pub use session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
     SessionToken, StoredRange, UploadSession,
 };
+pub use stated_headers::{ENCRYPTION, EXPIRES, WANTED_ENCRYPTION};
 pub use url::OriginUrl;
 pub use write_only::{Writable, WriteOnly};

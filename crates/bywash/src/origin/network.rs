@@ -21,6 +21,7 @@ use url::Url;
 use super::object_tags::stated_count;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
+use super::stated_headers::StatedAttributes;
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
@@ -242,6 +243,9 @@ impl HttpService for Checked {
         }
         if let Some(tags) = stated_count(&parts.headers).filter(|_| is_data || is_head) {
             parts.extensions.insert(tags);
+        }
+        if let Some(stated) = StatedAttributes::of(&parts.headers).filter(|_| is_data || is_head) {
+            parts.extensions.insert(stated);
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;

@@ -22,6 +22,7 @@ use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::origin::ENCRYPTION;
 use crate::origin::session::ChunkRule;
 use crate::written_blocks::WrittenBlocks;
 use end::UploadState;
@@ -80,8 +81,9 @@ impl Bucket {
     ///
     /// # Errors
     /// [`EngineError::InvalidSetting`] if the store takes no chunk or object of this length; otherwise as any request.
-    pub async fn upload(&self, path: &Path, options: UploadOptions) -> Result<Upload> {
+    pub async fn upload(&self, path: &Path, mut options: UploadOptions) -> Result<Upload> {
         self.shared().counters.request();
+        options.attributes.remove(&ENCRYPTION);
         let plan = self.chunk_plan(&options)?;
         let mut upload = Upload::new(self, path, options, plan);
         let chunk = plan.length_of(0);

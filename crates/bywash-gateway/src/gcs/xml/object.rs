@@ -20,6 +20,7 @@ use super::names::of_amazon;
 use super::{document, element};
 use crate::conditions::{Conditions as HeaderConditions, Unmet, meets_if_range};
 use crate::errors::{OperationContext, no_such_key};
+use crate::encryption::refuse_wish;
 use crate::meta::{attributes_of, bare, client_e_tag, refuse_unsupported, text};
 
 /// Checks the conditions of a read on ETags and times.
@@ -107,6 +108,7 @@ pub(super) async fn head(
 pub(super) fn given(headers: &HeaderMap) -> GcsResult<GivenMetadata> {
     let headers = of_amazon(headers);
     refuse_unsupported(&headers)?;
+    refuse_wish(&headers)?;
     Ok(GivenMetadata {
         attributes: attributes_of(&headers)?,
         md5: text(&headers, "content-md5").map(str::to_owned),
@@ -174,6 +176,7 @@ pub(super) async fn copy(
 ) -> GcsResult<Response<Body>> {
     let headers = of_amazon(&request.parts.headers);
     refuse_unsupported(&headers)?;
+    refuse_wish(&headers)?;
     let given = match text(&headers, "x-amz-metadata-directive") {
         None => GivenMetadata::default(),
         Some(directive) if directive.eq_ignore_ascii_case("copy") => GivenMetadata::default(),

@@ -7,14 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::ETAG;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use object_store::path::Path;
-use object_store::{Error, PutMode, Result};
+use object_store::{Error, PutMode, PutMultipartOptions, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
 use super::multipart::{self, Checksums, Part, Parts, PartsPage, S3Upload, UploadsPage};
 use super::part_urls::PartUrls;
+use super::tags::{is_unknown, no_tags};
 use crate::EngineError;
 use crate::content_digest::ContentDigest;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
@@ -108,6 +109,32 @@ impl S3Store {
             checksums: Checksums::promised(&response),
         };
         Ok(self.session(path, options, upload, Parts::new()))
+    }
+
+    /// Starts an upload whose parts the caller numbers, and returns its id.
+    pub(super) async fn start_upload(
+        &self,
+        path: &Path,
+        options: &PutMultipartOptions,
+    ) -> Result<String> {
+        let mut headers = multipart::attribute_headers(&options.attributes);
+        let tags = options.tags.encoded();
+        if !tags.is_empty() {
+            let tags = HeaderValue::from_str(tags).map_err(|error| generic(error.to_string()))?;
+            headers.insert(HeaderName::from_static("x-amz-tagging"), tags);
+        }
+        let response = self
+            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
+                request
+            })
+            .await?;
+        if !tags.is_empty() && is_unknown(response.status) {
+            return Err(no_tags());
+        }
+        multipart::started(&response).ok_or_else(|| {
+            let outcome = MultipartOutcome::of_failure(&response);
+            outcome.into_error((STORE, "start upload of"), path, &response, false)
+        })
     }
 
     pub(super) fn take_over(

@@ -31,7 +31,7 @@ use self::multipart::Checksums;
 pub(in crate::origin) use self::multipart::attribute_headers;
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
-use self::put::{CheckedPuts, is_on, is_special};
+use self::put::{CheckedPuts, Special, is_on, special_of};
 use self::tags::of_client;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
@@ -73,6 +73,7 @@ pub struct S3Client {
     conditional_delete: bool,
     /// Copies of parts need no header that only object_store's requests have.
     copies: bool,
+    special: Option<Special>,
     /// Time beyond the stall limit that a completion may take without sending a byte.
     joining: Duration,
 }
@@ -135,7 +136,7 @@ impl S3Store {
         };
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
-        let special = is_special(&builder);
+        let special = special_of(&builder);
         let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
         let conditional_delete = delete::is_amazon(&builder);
@@ -155,10 +156,11 @@ impl S3Store {
             tagless,
             conditional_delete,
             copies,
+            special,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
-        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client, special));
+        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
         Ok(Self::new(
             &format!("s3://{bucket}"),
             endpoint,
@@ -248,7 +250,15 @@ impl Origin for S3Store {
         }
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+    async fn create_upload(
+        &self,
+        path: &Path,
+        mut options: PutMultipartOptions,
+    ) -> Result<String> {
+        let Some(special) = self.client.special else {
+            return self.start_upload(path, &options).await;
+        };
+        special.check(&mut options.attributes)?;
         let tagged = !options.tags.is_empty();
         let key = self.full_path(path);
         let created = self.client.client.create_multipart_opts(&key, options);

@@ -21,6 +21,7 @@ use crate::content_digest::ContentDigest;
 use crate::origin::http_client::Response;
 use crate::origin::multipart_xml::{self, PartElement};
 use crate::origin::session::{ChunkRule, StoredRange};
+use crate::origin::stated_headers::header_of;
 
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
@@ -136,6 +137,10 @@ pub(in crate::origin) fn attribute_headers(attributes: &Attributes) -> HeaderMap
         }
     };
     for (attribute, value) in attributes {
+        if let Some(name) = header_of(attribute) {
+            set(name.as_str(), value);
+            continue;
+        }
         match attribute {
             Attribute::CacheControl => set("cache-control", value),
             Attribute::ContentDisposition => set("content-disposition", value),

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result};
+use object_store::{
+    Attributes, Error, GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result,
+};
 
 use super::S3Client;
 use super::client::STORE;
@@ -16,21 +18,42 @@ use super::multipart::{Checksums, attribute_headers, complete_headers};
 use super::tags::{is_unknown, no_tags, of_client};
 use crate::origin::http_client::{Request, Response};
 use crate::origin::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
+use crate::origin::stated_headers::{StatedAttributes, WANTED_ENCRYPTION};
 
 /// A client that stores objects with a checksum.
 #[derive(Debug)]
 pub(super) struct CheckedPuts {
     objects: Arc<AmazonS3>,
     client: S3Client,
-    /// Settings of the builder that only object_store's own request has: encryption, a payer, another checksum.
-    special: bool,
     /// The store refused the header of the checksum, so that the MD5 is sent. A stale value costs a request, hence
     /// relaxed.
     md5_only: AtomicBool,
 }
 
-/// Returns whether the builder has settings that only object_store's own request has.
-pub(super) fn is_special(builder: &AmazonS3Builder) -> bool {
+/// Settings of the builder that only object_store's own requests have: encryption, a payer, another checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Special {
+    /// They encrypt each object.
+    encrypts: bool,
+}
+
+impl Special {
+    /// Removes the wish for encryption from the attributes of a write, which the settings fulfil.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(super) fn check(self, attributes: &mut Attributes) -> Result<()> {
+        match attributes.remove(&WANTED_ENCRYPTION) {
+            Some(_) if !self.encrypts => Err(Error::NotSupported {
+                source: "its settings leave encryption out of writes; set aws_server_side_encryption".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the settings that only object_store's own requests have, if the builder has some.
+pub(super) fn special_of(builder: &AmazonS3Builder) -> Option<Special> {
     let value = |name: &str| {
         let key = name.parse::<AmazonS3ConfigKey>().ok()?;
         builder.get_config_value(&key)
@@ -45,9 +68,12 @@ pub(super) fn is_special(builder: &AmazonS3Builder) -> bool {
         AmazonS3ConfigKey::RequestPayer,
         AmazonS3ConfigKey::DisableTagging,
     ];
-    given.iter().any(|name| value(name).is_some())
+    let is_special = given.iter().any(|name| value(name).is_some())
         || switches.into_iter().any(|key| is_on(builder, key))
-        || value("aws_conditional_put").as_deref() == Some("disabled")
+        || value("aws_conditional_put").as_deref() == Some("disabled");
+    is_special.then(|| Special {
+        encrypts: given[..3].iter().any(|name| value(name).is_some()),
+    })
 }
 
 /// Returns whether a switch of the builder is on, in each spelling that its `build` takes for true.
@@ -63,11 +89,10 @@ impl fmt::Display for CheckedPuts {
 }
 
 impl CheckedPuts {
-    pub(super) fn new(client: &S3Client, special: bool) -> Self {
+    pub(super) fn new(client: &S3Client) -> Self {
         Self {
             objects: Arc::clone(&client.client),
             client: client.clone(),
-            special,
             md5_only: AtomicBool::new(false),
         }
     }
@@ -111,8 +136,10 @@ impl CheckedPuts {
         let md5_only = self.md5_only.load(Relaxed);
         let (mut host, mut response) = self.send(key, &pieces, options, md5_only).await?;
         if is_unknown_header(&response) && !md5_only {
-            self.md5_only.store(true, Relaxed);
             (host, response) = self.send(key, &pieces, options, true).await?;
+            // Otherwise it is another header that the store does not have.
+            let is_it = !is_unknown_header(&response);
+            self.md5_only.store(is_it, Relaxed);
         }
         if !options.tags.is_empty() && is_unknown(response.status) {
             return Err(no_tags());
@@ -136,10 +163,11 @@ crate::forward_object_store! {
             &self,
             path: &Path,
             payload: PutPayload,
-            options: PutOptions,
+            mut options: PutOptions,
         ) -> Result<PutResult> {
-            match self.special {
-                true => {
+            match self.client.special {
+                Some(special) => {
+                    special.check(&mut options.attributes)?;
                     let tagged = !options.tags.is_empty();
                     let put = self.objects.put_opts(path, payload, options).await;
                     put.map_err(|error| match tagged {
@@ -147,12 +175,18 @@ crate::forward_object_store! {
                         false => error,
                     })
                 }
-                false => self.put(path, payload, &options).await,
+                None => self.put(path, payload, &options).await,
             }
         }
 
         async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.objects.get_opts(path, options).await
+            let mut read = self.objects.get_opts(path, options).await?;
+            if let Some(StatedAttributes(stated)) = read.extensions.remove() {
+                for (attribute, value) in &stated {
+                    read.attributes.insert(attribute.clone(), value.clone());
+                }
+            }
+            Ok(read)
         }
     }
 }
@@ -177,7 +211,7 @@ mod tests {
                 .with_bucket_name("data")
                 .with_config(AmazonS3ConfigKey::DisableTagging, &word);
             let on = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
-            assert_eq!(is_special(&builder), on, "{word}");
+            assert_eq!(special_of(&builder).is_some(), on, "{word}");
             // The client shows its setting, and refuses other words.
             match builder.build() {
                 Ok(client) => {
