@@ -23,6 +23,7 @@ mod file_target;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod io;
+mod key_turns;
 mod limits;
 mod list;
 mod open_upload;
@@ -32,6 +33,7 @@ mod part_body;
 mod progress;
 mod read;
 pub mod records;
+mod rename;
 mod retry;
 mod rewrite;
 mod scratch;

@@ -51,6 +51,10 @@ pub(crate) const MAX_ABSENT_BYTES: RangeInclusive<u64> = (4 << 20)..=(16 << 20);
 /// part of a server's resident memory covers them. The excess is charged.
 pub(crate) const MAX_UNCHARGED_TABLE_BYTES: u64 = 12 << 20;
 
+/// Renamed files of folders whose readers go on, about 200 bytes each: those that are read while they are renamed. Readers of older
+/// ones end with an error, as of a changed file.
+pub(crate) const MAX_RESTAMPED_FILES: usize = 1024;
+
 /// Ranged GETs in flight of one bucket: more than a columnar reader sends at once, so that it does not wait a round
 /// trip longer than without the cache; few enough for any origin.
 pub(crate) const MAX_RANGED_GETS: usize = 64;

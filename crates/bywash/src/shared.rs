@@ -16,9 +16,10 @@ use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
 use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
+use crate::key_turns::KeyTurns;
 use crate::limits::MAX_RANGED_GETS;
 use crate::origin::health::OriginHealth;
-use crate::origin::interface::{Capability, Origin};
+use crate::origin::interface::{Capability, Origin, VersionDeletes};
 use crate::origin::metered::Metered;
 use crate::read::{
     AbandonedMemory, DownloadFlights, FileDownloadQueues, FileDownloads, FlightResult,
@@ -195,6 +196,8 @@ pub(crate) struct BucketShared {
     pub(crate) fetch_permits: Arc<Semaphore>,
     /// The cluster that the engine belongs to.
     pub(crate) cluster: Option<Cluster>,
+    /// Turns of writes, over a store without conditional deletes.
+    pub(crate) key_turns: Option<Arc<KeyTurns>>,
     /// Loads that wait for other nodes.
     pub(crate) peer_waits: Arc<PeerWaits>,
     pub(crate) engine: Arc<EngineShared>,
@@ -219,6 +222,9 @@ impl BucketShared {
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
         let disk_address = engine.disk.as_ref().and_then(|_| origin.durable_address());
+        // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
+        let looks = engine.cluster.is_none() && origin.version_deletes() == VersionDeletes::ByLook;
+        let needs_turns = looks && origin.can(Capability::Write);
         let metered = Metered::new(origin, Arc::clone(&health), Arc::clone(&engine.traffic));
         Self {
             name: name.to_owned(),
@@ -242,6 +248,7 @@ impl BucketShared {
             latencies: LatencyWindow::default(),
             fetch_permits: Arc::new(Semaphore::new(MAX_RANGED_GETS)),
             cluster: engine.cluster.clone(),
+            key_turns: needs_turns.then(Arc::default),
             peer_waits: Arc::default(),
             engine,
         }

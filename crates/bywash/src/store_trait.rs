@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 use tokio::time::Instant;
 
@@ -122,5 +122,9 @@ impl ObjectStore for Bucket {
             }
         })
         .await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.rename_current(from, to, options).await
     }
 }

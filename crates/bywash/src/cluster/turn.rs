@@ -9,18 +9,36 @@ use object_store::path::Path;
 use object_store::{Error, Result};
 
 use super::{WriteEnd, WriteTurn};
+use crate::key_turns::HeldKeys;
 use crate::shared::BucketShared;
 
-/// A write in progress; empty without a cluster.
+/// A write in progress.
 #[derive(Debug)]
-pub(crate) struct Turn(Option<Box<dyn WriteTurn>>);
+pub(crate) struct Turn {
+    /// `None` without a cluster.
+    cluster: Option<Box<dyn WriteTurn>>,
+    _keys: HeldKeys,
+}
 
 impl BucketShared {
     /// Begins a write of `paths`.
     pub(crate) async fn turn(self: &Arc<Self>, paths: Vec<Path>) -> Turn {
-        match &self.cluster {
-            Some(cluster) => Turn(Some(cluster.versions.begin_write(&self.name, paths).await)),
-            None => Turn(None),
+        let keys = match &self.key_turns {
+            Some(turns) => turns.shared(paths.clone()).await,
+            None => HeldKeys::default(),
+        };
+        self.turn_with(paths, keys).await
+    }
+
+    /// As [`Self::turn`], with the right to write the keys.
+    pub(crate) async fn turn_with(&self, paths: Vec<Path>, keys: HeldKeys) -> Turn {
+        let cluster = match &self.cluster {
+            Some(cluster) => Some(cluster.versions.begin_write(&self.name, paths).await),
+            None => None,
+        };
+        Turn {
+            cluster,
+            _keys: keys,
         }
     }
 }
@@ -36,7 +54,7 @@ impl Turn {
     }
 
     pub(crate) async fn end_as(self, end: WriteEnd) -> Result<()> {
-        match self.0 {
+        match self.cluster {
             Some(turn) => turn.end(end).await,
             None => Ok(()),
         }

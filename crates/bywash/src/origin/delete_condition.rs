@@ -4,6 +4,17 @@ use chrono::{DateTime, Utc};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, Result};
 
+/// How a version of an object is deleted, and no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionDeletes {
+    /// By [`crate::Origin::delete_if`]: the store compares the version.
+    ByStore,
+    /// By a look at the object before its delete: it is not known whether the store compares versions.
+    ByLook,
+    /// Not at all: its settings state that the store does not compare versions.
+    Never,
+}
+
 /// Condition of a delete; the default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteCondition {
@@ -42,7 +53,7 @@ impl DeleteCondition {
     }
 
     /// Checks a version that was found. The delete then has to name that version.
-    pub(super) fn check(&self, path: &Path, found: &ObjectMeta) -> Result<()> {
+    pub(crate) fn check(&self, path: &Path, found: &ObjectMeta) -> Result<()> {
         let bare = |e_tag: &str| e_tag.trim_matches('"').to_owned();
         let e_tag = found.e_tag.as_deref().map(bare);
         let named = self
@@ -67,17 +78,18 @@ impl DeleteCondition {
     }
 }
 
-/// Returns whether a server heeds conditions of deletes: as the setting `name` states, which is `yes` or `disabled`, and `default`
-/// without it.
-pub(super) fn is_heeded(
+/// Returns how a server deletes a version: as the setting `name` states, which is `yes` or `disabled`. Without it, `is_known` states
+/// whether the server is one that compares versions.
+pub(super) fn version_deletes(
     setting: Option<&str>,
     (name, yes): (&str, &str),
-    default: bool,
-) -> std::result::Result<bool, String> {
+    is_known: bool,
+) -> std::result::Result<VersionDeletes, String> {
     match setting {
-        None => Ok(default),
-        Some("disabled") => Ok(false),
-        Some(value) if value == yes => Ok(true),
+        None if is_known => Ok(VersionDeletes::ByStore),
+        None => Ok(VersionDeletes::ByLook),
+        Some("disabled") => Ok(VersionDeletes::Never),
+        Some(value) if value == yes => Ok(VersionDeletes::ByStore),
         Some(other) => Err(format!("{name} is {yes} or disabled, not {other:?}")),
     }
 }

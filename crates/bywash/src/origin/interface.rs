@@ -12,7 +12,7 @@ use object_store::{
     TagSet, UpdateVersion,
 };
 
-pub use super::delete_condition::DeleteCondition;
+pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 use super::object_tags::ObjectTags;
 use super::page::{self, Level, ListPage};
 use super::session::{
@@ -105,6 +105,17 @@ pub struct AttributeRewrite {
     pub attributes: Attributes,
     /// All tags that it is to have, for a store that keeps them beside the object.
     pub tags: TagSet,
+}
+
+/// Another key for a version of an object. Its bytes stay.
+#[derive(Debug, Clone)]
+pub struct ObjectRename {
+    /// The version, which has an ETag.
+    pub version: UpdateVersion,
+    /// All attributes that it is to have under the other key.
+    pub attributes: Attributes,
+    /// Whether an object of the other key is replaced.
+    pub mode: PutMode,
 }
 
 /// A part of an upload, as the bytes of a version of its object.
@@ -260,11 +271,30 @@ pub trait Origin: ObjectStore {
         Err(lacks(self.kind(), "copies of parts"))
     }
 
+    /// Returns how a version is deleted, and no other.
+    fn version_deletes(&self) -> VersionDeletes {
+        VersionDeletes::ByLook
+    }
+
     /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an
     /// ETag, and else counts as deleted.
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let _ = (path, condition);
         Err(lacks(self.kind(), "conditional deletes"))
+    }
+
+    /// Gives an object another key in one step. The object there is a new version, with a time and an ETag of its own.
+    ///
+    /// `NotFound` or `Precondition` with the path `from` if the object is not the version of `rename`; with the path `to`, or
+    /// `AlreadyExists`, if the mode does not allow the write. `NotImplemented`, and nothing has changed, if the store has no renames, or
+    /// none of this object: it is then copied and deleted.
+    async fn rename_version(
+        &self,
+        _from: &Path,
+        _to: &Path,
+        _rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        Err(lacks(self.kind(), "renames"))
     }
 
     /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.

@@ -1,4 +1,4 @@
-//! The `memory://` origin: object_store's in-memory store, plus uploads with attributes, ETags of clients, and conditional deletes.
+//! The `memory://` origin: object_store's in-memory store, plus uploads with attributes, ETags of clients, conditional deletes, and renames.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
-    CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart, body_length_error,
-    invalid_part,
+    CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart, VersionDeletes,
+    body_length_error, invalid_part,
 };
 
 /// Objects in memory, lost when the process ends.
@@ -101,14 +101,47 @@ impl MemoryStore {
         ready(self.objects.delete(path))
     }
 
-    fn put_now(
+    fn put_now(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let _turn = self.changes.lock();
+        self.put_locked(path, payload, options)
+    }
+
+    /// Gives an object another key, if it is the version of `rename`.
+    fn rename_now(&self, from: &Path, to: &Path, rename: &ObjectRename) -> Result<PutResult> {
+        let _turn = self.changes.lock();
+        let found = self.stored(from)?;
+        let e_tag = full_e_tag(&found).unwrap_or_default();
+        let wanted = rename.version.e_tag.as_deref().unwrap_or_default();
+        if !etag_matches(&e_tag, wanted) {
+            return Err(Error::Precondition {
+                path: from.to_string(),
+                source: "the object is not the version to rename".into(),
+            });
+        }
+        let read = ready(self.objects.get_opts(from, GetOptions::default()))?;
+        let bytes = ready(read.bytes())?;
+        let mut attributes = rename.attributes.clone();
+        if let Some(client) = given(&found.attributes) {
+            attributes.insert(CLIENT_ETAG, client.to_owned().into());
+        }
+        let options = PutOptions {
+            mode: rename.mode.clone(),
+            attributes,
+            ..PutOptions::default()
+        };
+        let put = self.put_locked(to, bytes.into(), options)?;
+        ready(self.objects.delete(from))?;
+        Ok(put)
+    }
+
+    /// Writes an object; the caller holds the lock of changes.
+    fn put_locked(
         &self,
         path: &Path,
         payload: PutPayload,
         mut options: PutOptions,
     ) -> Result<PutResult> {
         let client = given(&options.attributes).map(str::to_owned);
-        let _turn = self.changes.lock();
         if let PutMode::Update(version) = &mut options.mode
             && let Some(wanted) = &version.e_tag
             && let Ok(found) = self.stored(path)
@@ -151,8 +184,21 @@ impl Origin for MemoryStore {
         true
     }
 
+    fn version_deletes(&self) -> VersionDeletes {
+        VersionDeletes::ByStore
+    }
+
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         self.delete_now(path, condition)
+    }
+
+    async fn rename_version(
+        &self,
+        from: &Path,
+        to: &Path,
+        rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        self.rename_now(from, to, rename)
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {

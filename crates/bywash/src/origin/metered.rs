@@ -16,8 +16,8 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
-    UploadedPart,
+    Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename, Origin, PartBody,
+    PartCopy, UploadedPart, VersionDeletes,
 };
 use super::object_tags::ObjectTags;
 use super::page::{Level, ListPage};
@@ -291,9 +291,23 @@ impl Origin for Metered {
         self.meter.measure(OriginRequest::Upload, sent).await
     }
 
+    fn version_deletes(&self) -> VersionDeletes {
+        self.origin.version_deletes()
+    }
+
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let sent = self.origin.delete_if(path, condition);
         self.meter.measure(OriginRequest::Delete, sent).await
+    }
+
+    async fn rename_version(
+        &self,
+        from: &Path,
+        to: &Path,
+        rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        let sent = self.origin.rename_version(from, to, rename);
+        self.meter.measure(OriginRequest::Write, sent).await
     }
 
     fn needs_session(&self) -> bool {

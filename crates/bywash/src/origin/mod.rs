@@ -38,7 +38,7 @@ pub use cloud::Cloud;
 pub use health::{OriginErrorKind, OriginFailure, OriginStats};
 pub use interface::{
     AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedPart, ListedParts,
-    Origin, PartBody, PartCopy, UploadedPart,
+    ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
 };
 pub(crate) use multipart_xml::WriteConflict;
 pub use network::{Connector, Redirects, client_builder};

@@ -13,8 +13,8 @@ use object_store::{
 };
 
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
-    lacks,
+    Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename, Origin, PartBody,
+    UploadedPart, lacks,
 };
 use super::object_tags::ObjectTags;
 use super::page;
@@ -296,6 +296,15 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     async fn delete_if(&self, path: &Path, _condition: &DeleteCondition) -> Result<()> {
         self.refuse("delete", path)
+    }
+
+    async fn rename_version(
+        &self,
+        from: &Path,
+        _to: &Path,
+        _rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        self.refuse("rename", from)
     }
 
     async fn abort_upload(&self, path: &Path, _upload: &str) -> Result<()> {

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
+use bywash::origin::{ObjectRename, Origin};
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{
+    Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion,
+};
 use proptest::prelude::*;
 
 /// Components that collide, nest, sort close to `/`, look like escapes or like the store's names.
@@ -35,6 +38,7 @@ enum Op {
     Create(usize, u8),
     Delete(usize),
     Copy(usize, usize),
+    Rename(usize, usize),
     Reopen,
 }
 
@@ -44,7 +48,8 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (at.clone(), any::<u8>(), any::<bool>()).prop_map(|(k, b, a)| Op::Put(k, b, a)),
         2 => (at.clone(), any::<u8>()).prop_map(|(k, b)| Op::Create(k, b)),
         2 => at.clone().prop_map(Op::Delete),
-        1 => (at.clone(), at).prop_map(|(from, to)| Op::Copy(from, to)),
+        1 => (at.clone(), at.clone()).prop_map(|(from, to)| Op::Copy(from, to)),
+        2 => (at.clone(), at).prop_map(|(from, to)| Op::Rename(from, to)),
         1 => Just(Op::Reopen),
     ]
 }
@@ -92,7 +97,31 @@ async fn apply(store: &FolderStore, model: &mut Model, keys: &[Path], op: Op) {
                 None => assert!(matches!(copied, Err(Error::NotFound { .. }))),
             }
         }
-        Op::Reopen => {}
+        Op::Rename(from, to) if pick(from) != pick(to) => {
+            let before = store.head(&pick(from)).await;
+            let e_tag = before.ok().and_then(|meta| meta.e_tag);
+            let value = model.remove(pick(from).as_ref());
+            let rename = ObjectRename {
+                version: UpdateVersion {
+                    e_tag: Some(e_tag.unwrap_or_default()),
+                    version: None,
+                },
+                attributes: value
+                    .as_ref()
+                    .map(|(_, own)| own.clone())
+                    .unwrap_or_default(),
+                mode: PutMode::Overwrite,
+            };
+            let renamed = store.rename_version(&pick(from), &pick(to), &rename).await;
+            match value {
+                Some(value) => {
+                    renamed.unwrap();
+                    model.insert(pick(to).to_string(), value);
+                }
+                None => assert!(matches!(renamed, Err(Error::NotFound { .. }))),
+            }
+        }
+        Op::Rename(..) | Op::Reopen => {}
     }
 }
 

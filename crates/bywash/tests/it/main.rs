@@ -15,6 +15,7 @@ mod folder_etags;
 mod folder_full_disk;
 mod folder_identity;
 mod folder_model;
+mod folder_renames;
 mod folder_sessions;
 mod folder_store;
 mod folder_sweep;

@@ -3,6 +3,7 @@
 //!
 //! A part is stored completely or not at all. Signatures are not checked.
 
+mod deletes;
 mod tags;
 
 pub(super) use tags::count as count_tags;
@@ -500,6 +501,9 @@ impl Protocol for S3 {
             return tags::respond(&self.objects, request);
         }
         let (bucket, key) = request.bucket_and_key();
+        if request.method == Method::POST && key.is_empty() && request.query("delete").is_some() {
+            return deletes::respond(&self.objects, request, &bucket);
+        }
         if request.method == Method::GET && key.is_empty() && request.query("uploads").is_some() {
             return self.list_uploads(request, &bucket);
         }

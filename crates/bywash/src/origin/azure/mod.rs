@@ -33,7 +33,8 @@ use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, invalid_part,
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
+    invalid_part,
 };
 use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
@@ -332,6 +333,10 @@ impl Origin for AzureStore {
     /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         BlockUpload::parse(path, upload).map(|_| ())
+    }
+
+    fn version_deletes(&self) -> VersionDeletes {
+        VersionDeletes::ByStore
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -26,16 +26,21 @@ impl Root {
             (PutMode::Update(_), None) => Err(FolderError::NoSuchObject.precondition(key)),
             (PutMode::Update(version), Some(located)) => match &version.e_tag {
                 None => Err(FolderError::NoETag.generic()),
-                Some(expected) => self.check_e_tag(key, located, expected),
+                Some(expected) => self.check_e_tag(key, located, expected).map(drop),
             },
         }
     }
 
-    /// Checks that an open file is the version `expected`, by the version's ETag or the client's.
-    fn check_e_tag(&self, key: &Path, located: &Located, expected: &str) -> Result<()> {
+    /// Checks that an open file is the version `expected`, by the version's ETag or the client's, and returns its ETag.
+    pub(super) fn check_e_tag(
+        &self,
+        key: &Path,
+        located: &Located,
+        expected: &str,
+    ) -> Result<String> {
         let found = self.current_e_tag(key, located)?;
         if etag_matches(&found, expected) {
-            return Ok(());
+            return Ok(found);
         }
         let expected = expected.to_owned();
         Err(FolderError::WrongETag { found, expected }.precondition(key))
@@ -56,7 +61,7 @@ impl Root {
         };
         match condition.e_tag.as_deref() {
             None | Some("*") => {}
-            Some(expected) => self.check_e_tag(key, located, expected)?,
+            Some(expected) => self.check_e_tag(key, located, expected).map(drop)?,
         }
         if condition.allows(&located.identity.meta(key.clone())) {
             Ok(())

@@ -1,6 +1,6 @@
 //! The client's ETag of a file ([`client_etag`](crate::origin::client_etag)), in an extended attribute of the file.
 //!
-//! `user.bywash.etag` is `<mtime>-<size> <etag>`, set on the staged file before it is synced, so it costs no sync of its own. A file
+//! `user.bywash.etag` is `<mtime>-<size> <etag>`, of a renamed file followed by those of the version before, set on the staged file before it is synced, so it costs no sync of its own. A file
 //! that another program changed has another mtime or size, and so no client's ETag. A program that sets both back still changes the
 //! ctime, which then lies apart from the mtime. On a file system without extended attributes the ETag is in the side file of the
 //! attributes.
@@ -20,8 +20,8 @@ use super::root::Root;
 use crate::origin::client_etag::{CLIENT_ETAG, given, join};
 
 const NAME: &str = "user.bywash.etag";
-/// More than a stamp and an ETag.
-const VALUE_BYTES: usize = 160;
+/// More than two stamps and ETags.
+const VALUE_BYTES: usize = 256;
 
 /// Where the ETag of a file may be.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +40,21 @@ fn is_unsupported(errno: Errno) -> bool {
 /// Sets the ETag of a file that has its final mtime and size. Returns false if the file system has no extended attributes, or refuses
 /// this one.
 pub(super) fn write(file: &File, identity: &Identity, e_tag: &str) -> Result<bool, Errno> {
-    let value = format!("{} {e_tag}", identity.stamp());
+    write_value(file, &format!("{} {e_tag}", identity.stamp()))
+}
+
+/// Sets the ETag of a file that is about to get the mtime of `next`, and until then has the one of `before`. Returns as [`write`].
+pub(super) fn write_both(
+    file: &File,
+    before: &Identity,
+    next: &Identity,
+    e_tag: &str,
+) -> Result<bool, Errno> {
+    let (next, before) = (next.stamp(), before.stamp());
+    write_value(file, &format!("{next} {e_tag} {before} {e_tag}"))
+}
+
+fn write_value(file: &File, value: &str) -> Result<bool, Errno> {
     match rustix::fs::fsetxattr(file, NAME, value.as_bytes(), XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(errno),
@@ -87,9 +101,14 @@ fn read(file: &File, identity: &Identity) -> Found {
     let text = value
         .get(..length)
         .and_then(|value| std::str::from_utf8(value).ok());
-    let found = text.and_then(|text| text.split_once(' '));
-    let found = found.filter(|(stamp, _)| *stamp == identity.stamp());
-    Found::Here(found.map(|(_, e_tag)| e_tag.to_owned()))
+    let stamp = identity.stamp();
+    let mut words = text.unwrap_or_default().split(' ');
+    while let (Some(of), Some(e_tag)) = (words.next(), words.next()) {
+        if of == stamp {
+            return Found::Here(Some(e_tag.to_owned()));
+        }
+    }
+    Found::Here(None)
 }
 
 impl Root {

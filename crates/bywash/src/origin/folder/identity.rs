@@ -111,6 +111,25 @@ impl Identity {
         self.changed % 1_000_000_000 == 0
     }
 
+    /// Returns the identity of the file with another mtime.
+    pub(super) fn modified_at(&self, time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            modified: since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0)),
+            ..*self
+        }
+    }
+
+    /// Returns its mtime, in nanoseconds since 1970.
+    pub(super) fn modified(&self) -> i128 {
+        self.modified
+    }
+
+    /// Returns whether the file has no second name (hard link).
+    pub(super) fn has_one_name(&self) -> bool {
+        self.links == 1
+    }
+
     fn stamp_parts(&self) -> (i128, u64) {
         (self.modified, self.size)
     }

@@ -57,6 +57,8 @@ mod multipart;
 mod names;
 mod objects;
 mod ranges;
+mod rename;
+mod restamped;
 mod root;
 mod session;
 mod stage;

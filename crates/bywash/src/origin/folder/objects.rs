@@ -21,6 +21,7 @@ use super::held::{HeldFile, Located, OpenObject};
 use super::identity::Identity;
 use super::names::{self, Area};
 use super::ranges;
+use super::restamped;
 use super::root::Root;
 use super::stage::Staged;
 use crate::origin::client_etag::{CLIENT_ETAG, given, join, kept_client_etag};
@@ -41,11 +42,23 @@ static KEY_LOCKS: [Mutex<()>; LOCKS] = [const { Mutex::new(()) }; LOCKS];
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Root {
+    fn lock_index(&self, name: &str) -> usize {
+        let hash = KEY_HASHER.hash_one((self.node(), name));
+        usize::try_from(hash % LOCKS as u64).unwrap_or_default()
+    }
+
     /// Serialises changes of `name` in this process, across stores opened over the same folder.
     pub(super) fn lock(&self, name: &str) -> MutexGuard<'static, ()> {
-        let hash = KEY_HASHER.hash_one((self.node(), name));
-        let index = usize::try_from(hash % LOCKS as u64).unwrap_or_default();
-        KEY_LOCKS[index].lock()
+        KEY_LOCKS[self.lock_index(name)].lock()
+    }
+
+    /// As [`Self::lock`], of two keys. They are locked in the order of their locks, so that two renames do not wait for each other.
+    pub(super) fn lock_both(&self, one: &str, other: &str) -> Vec<MutexGuard<'static, ()>> {
+        let mut locks = [self.lock_index(one), self.lock_index(other)].to_vec();
+        locks.sort_unstable();
+        locks.dedup();
+        let guards = locks.into_iter().map(|index| KEY_LOCKS[index].lock());
+        guards.collect()
     }
 
     pub(super) fn locate(&self, key: &Path) -> Result<Option<Located>> {
@@ -276,7 +289,12 @@ impl Root {
     }
 
     /// Renames a finished file to the place of `key`, and returns the version it replaced.
-    fn place(&self, key: &Path, staged: &mut Staged, mode: &PutMode) -> Result<Option<Identity>> {
+    pub(super) fn place(
+        &self,
+        key: &Path,
+        staged: &mut Staged,
+        mode: &PutMode,
+    ) -> Result<Option<Identity>> {
         let exclusive = matches!(mode, PutMode::Create);
         'again: for _ in 0..RACES {
             let current = self.locate(key)?;
@@ -369,7 +387,8 @@ impl Root {
 fn is_unchanged(key: &Path, located: &Located) -> Result<bool> {
     let now =
         rustix::fs::fstat(&located.file).map_err(|errno| io_error("check", key.as_ref(), errno))?;
-    Ok(Identity::of(&now).has_bytes_of(&located.identity))
+    let now = Identity::of(&now);
+    Ok(now.has_bytes_of(&located.identity) || restamped::has_bytes_of(&now, &located.identity))
 }
 
 fn first_piece(range: &Range<u64>) -> Range<u64> {

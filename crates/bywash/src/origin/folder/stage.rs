@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -93,6 +94,16 @@ impl Staged {
         };
         self.file.sync_all()?;
         Ok((identity, has))
+    }
+
+    /// Sets the file's mtime.
+    pub(super) fn set_modified(&self, time: SystemTime) -> std::io::Result<()> {
+        self.file.set_modified(time)
+    }
+
+    /// Returns the file's mtime, as the file system stores it.
+    pub(super) fn modified(&self) -> std::io::Result<SystemTime> {
+        self.file.metadata()?.modified()
     }
 
     /// Returns the current identity of the file.

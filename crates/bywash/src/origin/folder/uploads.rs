@@ -27,7 +27,9 @@ use super::root::Root;
 use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::limits::MAX_PARTS;
-use crate::origin::interface::{CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
+use crate::origin::interface::{
+    CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart, VersionDeletes,
+};
 use crate::origin::page::Level;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
@@ -346,10 +348,24 @@ impl Origin for FolderStore {
         true
     }
 
+    fn version_deletes(&self) -> VersionDeletes {
+        VersionDeletes::ByStore
+    }
+
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let (root, key) = (Arc::clone(&self.root), path.clone());
         let condition = condition.clone();
         blocking(move || root.delete(&key, &condition)).await
+    }
+
+    async fn rename_version(
+        &self,
+        from: &Path,
+        to: &Path,
+        rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        let (from, to, rename) = (from.clone(), to.clone(), rename.clone());
+        self.run(move |root| root.rename(&from, &to, &rename)).await
     }
 
     /// Reads the whole object, for its checksum.

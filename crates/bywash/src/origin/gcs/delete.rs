@@ -10,8 +10,8 @@ use url::Url;
 
 use super::client::{STORE, generic};
 use super::{GcsClient, GcsStore};
-use crate::origin::delete_condition::is_heeded;
-use crate::origin::interface::{DeleteCondition, lacks};
+use crate::origin::delete_condition::version_deletes;
+use crate::origin::interface::{DeleteCondition, VersionDeletes, lacks};
 use crate::origin::multipart_xml::ErrorDocument;
 use crate::origin::network::is_google_host;
 
@@ -30,9 +30,10 @@ impl GcsStore {
     /// # Errors
     /// If the setting has another value.
     pub fn with_conditional_delete(mut self, setting: Option<&str>) -> Result<Self> {
-        let known = self.client.conditional_delete;
-        let heeded = is_heeded(setting, ("google_conditional_delete", "generation"), known);
-        self.client.conditional_delete = heeded.map_err(generic)?;
+        let known = self.client.version_deletes == VersionDeletes::ByStore;
+        let name = ("google_conditional_delete", "generation");
+        let stated = version_deletes(setting, name, known);
+        self.client.version_deletes = stated.map_err(generic)?;
         Ok(self)
     }
 
@@ -41,7 +42,7 @@ impl GcsStore {
         path: &Path,
         condition: &DeleteCondition,
     ) -> Result<()> {
-        if !self.client.conditional_delete {
+        if self.client.version_deletes != VersionDeletes::ByStore {
             return Err(lacks(&self.address(), NOT_SENT));
         }
         let deleted = async {

@@ -26,7 +26,7 @@ use self::put::CheckedPuts;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -58,7 +58,7 @@ pub struct GcsClient {
     /// No credentials are used.
     anonymous: bool,
     /// The server heeds conditions of a DELETE.
-    conditional_delete: bool,
+    version_deletes: VersionDeletes,
 }
 
 impl GcsStore {
@@ -125,7 +125,10 @@ impl GcsStore {
             objects,
             http,
             bucket: bucket.to_owned(),
-            conditional_delete: delete::is_google(&endpoint),
+            version_deletes: match delete::is_google(&endpoint) {
+                true => VersionDeletes::ByStore,
+                false => VersionDeletes::ByLook,
+            },
             endpoint: endpoint.clone(),
             anonymous,
         };
@@ -286,6 +289,10 @@ impl Origin for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+
+    fn version_deletes(&self) -> VersionDeletes {
+        self.client.version_deletes
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

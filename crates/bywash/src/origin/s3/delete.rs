@@ -13,8 +13,8 @@ use url::Url;
 use super::S3Store;
 use super::client::STORE;
 use super::tags::{is_unknown, outcome_of};
-use crate::origin::delete_condition::is_heeded;
-use crate::origin::interface::{DeleteCondition, lacks};
+use crate::origin::delete_condition::version_deletes;
+use crate::origin::interface::{DeleteCondition, VersionDeletes, lacks};
 
 /// Names of the setting, among those of `object_store`.
 pub(super) const SETTING: [&str; 2] = ["conditional_delete", "aws_conditional_delete"];
@@ -31,9 +31,9 @@ impl S3Store {
     /// # Errors
     /// If the setting has another value.
     pub fn with_conditional_delete(mut self, setting: Option<&str>) -> Result<Self> {
-        let known = self.client.conditional_delete;
-        let heeded = is_heeded(setting, ("aws_conditional_delete", "etag"), known);
-        self.client.conditional_delete = heeded.map_err(|text| Error::Generic {
+        let known = self.client.version_deletes == VersionDeletes::ByStore;
+        let stated = version_deletes(setting, ("aws_conditional_delete", "etag"), known);
+        self.client.version_deletes = stated.map_err(|text| Error::Generic {
             store: STORE,
             source: text.into(),
         })?;
@@ -45,7 +45,7 @@ impl S3Store {
         path: &Path,
         condition: &DeleteCondition,
     ) -> Result<()> {
-        if !self.client.conditional_delete {
+        if self.client.version_deletes != VersionDeletes::ByStore {
             return Err(lacks(&self.address(), NOT_SENT));
         }
         let (Some(e_tag), None, None) = (&condition.e_tag, condition.size, condition.modified)

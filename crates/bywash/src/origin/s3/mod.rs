@@ -37,6 +37,7 @@ use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
     CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy, UploadedPart,
+    VersionDeletes,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -70,7 +71,7 @@ pub struct S3Client {
     /// Minimum bytes of a part, except the last.
     min_part: u64,
     /// The server heeds If-Match of a DELETE.
-    conditional_delete: bool,
+    version_deletes: VersionDeletes,
     /// Copies of parts need no header that only object_store's requests have.
     copies: bool,
     special: Option<Special>,
@@ -139,7 +140,10 @@ impl S3Store {
         let special = special_of(&builder);
         let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
-        let conditional_delete = delete::is_amazon(&builder);
+        let version_deletes = match delete::is_amazon(&builder) {
+            true => VersionDeletes::ByStore,
+            false => VersionDeletes::ByLook,
+        };
         let copies = self_copy::is_plain(&builder, bucket);
         let client = builder
             .with_client_options(client_options())
@@ -154,7 +158,7 @@ impl S3Store {
             http,
             unsigned,
             tagless,
-            conditional_delete,
+            version_deletes,
             copies,
             special,
             min_part: multipart::RULE.min,
@@ -278,6 +282,10 @@ impl Origin for S3Store {
 
     async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
         self.write_tags(path, tags).await
+    }
+
+    fn version_deletes(&self) -> VersionDeletes {
+        self.client.version_deletes
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
