@@ -31,6 +31,7 @@ use crate::addresses::Network;
 use crate::config::Limits;
 use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, NoRoom, ResponseGuard};
 use crate::errors::RETRY_AFTER_S;
+use crate::http2::Http1Only;
 use crate::idle::StallGuard;
 use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
 use crate::memory_ceiling::limit_socket_buffers;
@@ -342,6 +343,7 @@ where
             Arc::clone(&unread),
             &self.limits,
         );
+        let io = Http1Only::new(io);
         let service = service_fn(move |request: Request<Incoming>| {
             let unread = Arc::clone(&unread);
             connection.request_begins();

@@ -31,6 +31,7 @@ pub mod fuzzing;
 mod gateway;
 mod gcs;
 mod host;
+mod http2;
 mod http_server;
 mod idle;
 mod keys;

@@ -13,6 +13,8 @@ pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub const MAX_HEADERS: usize = 256;
 /// Bytes of an unfinished head that are not counted: the first buffer of every connection.
 pub(crate) const MAX_FREE_HEAD_BYTES: usize = 4 * 1024;
+/// Bytes that a client may send in HTTP/2 while it is refused: some hundred calls of gRPC. Its connection then ends.
+pub(crate) const MAX_REFUSED_HTTP2_BYTES: usize = 64 * 1024;
 /// The bytes of all unfinished heads are limited to the memory limit divided by this. Heads are 1 to 2 KiB long and
 /// usually arrive complete, so few are counted.
 pub(crate) const MAX_HEADS_MEMORY_DIVISOR: u64 = 32;

@@ -125,6 +125,21 @@ impl Tags {
         }
     }
 
+    /// Returns the tags that go with a write of an object's own bytes, at an origin that keeps tags beside objects and states `stated`
+    /// of them. Other origins have them among the attributes.
+    pub(crate) async fn of_object(
+        bucket: &Bucket,
+        path: &Path,
+        stated: u32,
+        attributes: &mut Attributes,
+    ) -> Result<S3Result<TagSet>, StoreError> {
+        if !bucket.has_tags() {
+            return Ok(Ok(TagSet::default()));
+        }
+        let beside = Self::beside(bucket, path, stated).await?;
+        Ok(beside.keep(bucket, attributes))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

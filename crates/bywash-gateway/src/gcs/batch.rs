@@ -139,5 +139,6 @@ fn is_served(operation: Operation) -> bool {
             | Operation::Compose
             | Operation::Copy
             | Operation::Rewrite
+            | Operation::Move
     )
 }

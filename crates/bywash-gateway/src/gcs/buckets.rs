@@ -87,7 +87,7 @@ pub(crate) async fn insert(
     let body = body_of(request);
     let url = endpoint.url(&request.parts);
     let new: NewBucket = serde_json::from_slice(&document(body).await?)
-        .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?;
+        .map_err(|error| GcsError::parse("the bucket", &error))?;
     let other = new
         .others
         .iter()
@@ -161,7 +161,7 @@ pub(crate) async fn patch(
         let documents = &request.documents;
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         serde_json::from_slice(&document(body).await?)
-            .map_err(|error| GcsError::invalid(format!("The bucket is no JSON object: {error}.")))?
+            .map_err(|error| GcsError::parse("the bucket", &error))?
     };
     endpoint.bucket(doing.bucket)?;
     check(request)?;

@@ -3,16 +3,17 @@
 use std::sync::{Arc, OnceLock};
 
 use bywash::{Bucket, PartBody, PutStreamOptions};
+use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Response;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectStore, PutResult, TagSet};
+use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, PutResult, TagSet};
 use s3s::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::body::{document, kept};
-use super::condition::{WriteCondition, named};
+use super::condition::{WriteCondition, named, refuse_unbound_deletes};
 use super::copy::Replaced;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
@@ -61,10 +62,9 @@ struct Source {
 }
 
 /// The version of a source that is read.
+#[derive(Clone)]
 struct SourceVersion {
-    path: Path,
-    e_tag: Option<String>,
-    size: u64,
+    meta: ObjectMeta,
     crc32c: Option<Checksum>,
 }
 
@@ -94,18 +94,17 @@ impl Source {
     }
 }
 
+/// What a request asks for.
+struct ComposeRequest {
+    sources: Vec<Source>,
+    given: GivenMetadata,
+    deletes_sources: bool,
+}
+
 /// Parses the document of a request.
-fn parse(document: &[u8]) -> GcsResult<(Vec<Source>, GivenMetadata)> {
-    let document: ComposeDocument = serde_json::from_slice(document).map_err(|error| {
-        GcsError::invalid(format!(
-            "The request is no JSON object with sourceObjects: {error}."
-        ))
-    })?;
-    if document.delete_source_objects == Some(true) {
-        return Err(GcsError::not_served(
-            "deleteSourceObjects is not served here; leave it out, and delete them.",
-        ));
-    }
+fn parse(document: &[u8]) -> GcsResult<ComposeRequest> {
+    let document: ComposeDocument = serde_json::from_slice(document)
+        .map_err(|error| GcsError::parse("the request with sourceObjects", &error))?;
     let count = document.source_objects.len();
     if !(1..=MAX_COMPOSE_SOURCES).contains(&count) {
         return Err(GcsError::invalid(format!(
@@ -115,7 +114,11 @@ fn parse(document: &[u8]) -> GcsResult<(Vec<Source>, GivenMetadata)> {
     let sources = document.source_objects.into_iter().map(Source::new);
     let sources: Vec<Source> = sources.collect::<GcsResult<_>>()?;
     let given = GivenMetadata::of(document.destination.unwrap_or_default())?;
-    Ok((sources, given))
+    Ok(ComposeRequest {
+        sources,
+        given,
+        deletes_sources: document.delete_source_objects == Some(true),
+    })
 }
 
 pub(crate) async fn compose(
@@ -124,7 +127,11 @@ pub(crate) async fn compose(
 ) -> GcsResult<Response<Body>> {
     let body = body_of(request);
     let doing = request.doing("compose");
-    let (sources, mut given) = {
+    let ComposeRequest {
+        sources,
+        mut given,
+        deletes_sources,
+    } = {
         let documents = &request.documents;
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         parse(&document(body).await?)?
@@ -133,6 +140,9 @@ pub(crate) async fn compose(
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
     encode_metadata_for(&bucket, &mut given.attributes)?;
+    if deletes_sources {
+        refuse_unbound_deletes(&bucket, doing)?;
+    }
     let composing = Composing {
         bucket,
         path,
@@ -142,9 +152,9 @@ pub(crate) async fn compose(
         doing,
     };
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
-    let (written, crc32c) = loop {
-        if let Some(written) = composing.attempt().await? {
-            break written;
+    let composed = loop {
+        if let Some(composed) = composing.attempt().await? {
+            break composed;
         }
         if attempts.next().is_none() {
             return Err(GcsError::unavailable(format!(
@@ -154,11 +164,22 @@ pub(crate) async fn compose(
         }
     };
     let (bucket, path) = (&composing.bucket, &composing.path);
-    let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
+    if deletes_sources {
+        composing.delete(composed.sources).await;
+    }
+    let e_tag = composed.written.e_tag.as_deref();
+    let found = head_written(bucket, path, e_tag, doing).await?;
     let url = endpoint.url(&request.parts);
     let resource = ObjectResource::read(bucket, doing.key, &found, &url);
     let resource = resource.with_names(&names);
-    resource::document(&resource.with_hashes(crc32c, None))
+    resource::document(&resource.with_hashes(composed.crc32c, None))
+}
+
+/// An object that was composed, of versions of its sources.
+struct Composed {
+    written: PutResult,
+    crc32c: Option<String>,
+    sources: Vec<SourceVersion>,
 }
 
 struct Composing<'a> {
@@ -171,9 +192,8 @@ struct Composing<'a> {
 }
 
 impl Composing<'_> {
-    /// Composes the current versions of the sources. Returns `None` if one was replaced during its read, and else the CRC32C of
-    /// the object.
-    async fn attempt(&self) -> GcsResult<Option<(PutResult, Option<String>)>> {
+    /// Composes the current versions of the sources. Returns `None` if one was replaced during its read.
+    async fn attempt(&self) -> GcsResult<Option<Composed>> {
         let (bucket, doing) = (&self.bucket, self.doing);
         let mut versions = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
@@ -198,15 +218,19 @@ impl Composing<'_> {
                 let passed = late.get_or_init(|| passed.finish());
                 kept(passed, false)
             })),
-            length: Some(versions.iter().map(|version| version.size).sum()),
+            length: Some(versions.iter().map(|version| version.meta.size).sum()),
         };
         let replaced = Replaced::default();
-        let body = replaced.watch(joined(bucket, versions));
+        let body = replaced.watch(joined(bucket, versions.clone()));
         match bucket.put_stream(&self.path, put, digests.of(body)).await {
             Ok(written) => {
                 let computed = found.get().and_then(|found| found.checksum.clone());
                 let checksum = known.or(computed);
-                Ok(Some((written, checksum.map(|checksum| checksum.value))))
+                Ok(Some(Composed {
+                    written,
+                    crc32c: checksum.map(|checksum| checksum.value),
+                    sources: versions,
+                }))
             }
             Err(_) if replaced.is_seen() => Ok(None),
             Err(error) => Err(condition.error(doing, &error)),
@@ -220,11 +244,25 @@ impl Composing<'_> {
         let numbers = VersionNumbers::of(&self.bucket, &found);
         source.conditions.check_write(numbers, &named(doing))?;
         Ok(SourceVersion {
-            path: source.path.clone(),
-            e_tag: found.meta.e_tag,
-            size: found.meta.size,
             crc32c: kept_checksum(&found.attributes),
+            meta: found.meta,
         })
+    }
+
+    /// Deletes the versions of which the object was composed. It exists by now, so that a failure is no error of the request, which
+    /// its client would repeat: the source stays.
+    async fn delete(&self, mut sources: Vec<SourceVersion>) {
+        sources.retain(|source| source.meta.location != self.path);
+        // A source may be named several times.
+        sources.sort_by(|one, other| one.meta.location.cmp(&other.meta.location));
+        sources.dedup_by(|one, other| one.meta.location == other.meta.location);
+        let deletes = sources.iter().map(|source| async {
+            if let Err(error) = self.bucket.delete_version(&source.meta).await {
+                let object = &source.meta.location;
+                tracing::warn!(%object, %error, "a source of a composed object was not deleted");
+            }
+        });
+        join_all(deletes).await;
     }
 }
 
@@ -241,7 +279,7 @@ fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
     }
     let parts = versions
         .iter()
-        .map(|version| (version.crc32c.as_ref(), version.size));
+        .map(|version| (version.crc32c.as_ref(), version.meta.size));
     // The checksum of no bytes adds nothing.
     let mut filled: Vec<_> = parts.clone().filter(|(_, size)| *size > 0).collect();
     if filled.is_empty() {
@@ -257,10 +295,10 @@ fn joined(bucket: &Bucket, versions: Vec<SourceVersion>) -> PartBody {
         let bucket = bucket.clone();
         async move {
             let options = GetOptions {
-                if_match: version.e_tag,
+                if_match: version.meta.e_tag,
                 ..GetOptions::default()
             };
-            let read = bucket.get_opts(&version.path, options).await;
+            let read = bucket.get_opts(&version.meta.location, options).await;
             read.map(GetResult::into_stream)
         }
     });
@@ -269,8 +307,8 @@ fn joined(bucket: &Bucket, versions: Vec<SourceVersion>) -> PartBody {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(document: &[u8]) {
-    if let Ok((sources, _)) = parse(document) {
-        assert!((1..=MAX_COMPOSE_SOURCES).contains(&sources.len()));
+    if let Ok(request) = parse(document) {
+        assert!((1..=MAX_COMPOSE_SOURCES).contains(&request.sources.len()));
     }
 }
 
@@ -284,9 +322,13 @@ mod tests {
     #[test]
     fn checksum_is_combined_if_that_of_each_source_is_known() {
         let version = |value: Option<&str>, size| SourceVersion {
-            path: Path::from("a"),
-            e_tag: None,
-            size,
+            meta: ObjectMeta {
+                location: Path::from("a"),
+                last_modified: chrono::DateTime::UNIX_EPOCH,
+                size,
+                e_tag: None,
+                version: None,
+            },
             crc32c: value.map(|value| Checksum {
                 algorithm: Algorithm::Crc32c,
                 value: value.to_owned(),
@@ -316,15 +358,18 @@ mod tests {
     fn documents_name_sources_with_generations_as_numbers_or_texts() {
         let document = br#"{"kind":"x","sourceObjects":[{"name":"a","generation":5},{"name":"b",
             "objectPreconditions":{"ifGenerationMatch":"7"}}],"destination":{"contentType":"text/x"}}"#;
-        let (sources, given) = parse(document).unwrap();
+        let request = parse(document).unwrap();
+        let (sources, given) = (request.sources, request.given);
+        assert!(!request.deletes_sources);
         assert_eq!(sources[0].conditions, Conditions::of_version(Some(5), None));
         assert_eq!(sources[1].conditions, Conditions::of_version(None, Some(7)));
         assert_eq!(given.attributes.len(), 1);
+        let document = br#"{"sourceObjects":[{"name":"a"}],"deleteSourceObjects":true}"#;
+        assert!(parse(document).unwrap().deletes_sources);
         for refused in [
             &b"{}"[..],
             br#"{"sourceObjects":[]}"#,
             br#"{"sourceObjects":[{"name":"a","generation":"x"}]}"#,
-            br#"{"sourceObjects":[{"name":"a"}],"deleteSourceObjects":true}"#,
             br#"{"sourceObjects":[{"name":""}]}"#,
         ] {
             assert!(parse(refused).is_err());

@@ -79,6 +79,14 @@ impl WriteCondition {
         Ok(Self { mode, bound })
     }
 
+    /// The condition that the object is the version that an earlier attempt of the same request wrote.
+    pub(crate) fn of_version(version: UpdateVersion) -> Self {
+        Self {
+            mode: PutMode::Update(version),
+            bound: true,
+        }
+    }
+
     /// Converts an error of the origin.
     pub(crate) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> GcsError {
         if self.bound {
@@ -98,6 +106,21 @@ pub(crate) fn bound_error(doing: OperationContext<'_>, error: &StoreError) -> Gc
         ));
     }
     from_store(doing, error).into()
+}
+
+/// Refuses what deletes an object only if it is still a version, at an origin that cannot.
+pub(crate) fn refuse_unbound_deletes(
+    bucket: &Bucket,
+    doing: OperationContext<'_>,
+) -> GcsResult<()> {
+    match bucket.deletes_versions() {
+        true => Ok(()),
+        false => Err(GcsError::not_served(format!(
+            "{}: the origin compares no versions of deletes, as far as is known (set aws_conditional_delete to etag, or \
+             google_conditional_delete to generation, if it does).",
+            named(doing)
+        ))),
+    }
 }
 
 /// Whether the origin refused a write because its condition does not hold.

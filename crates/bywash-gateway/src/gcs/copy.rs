@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bywash::origin::kept_client_etag;
+use bywash::origin::{CLIENT_ETAG, kept_client_etag};
 use bywash::{Bucket, EngineError, PartBody, PutStreamOptions};
 use futures::{StreamExt, TryStreamExt};
 use http::Response;
@@ -208,6 +208,19 @@ impl Copying<'_> {
         }
         (attributes, known.is_some())
     }
+}
+
+/// Returns the attributes of an object for a write of the same bytes: also those that the endpoints keep, and the ETag that clients
+/// compute.
+pub(super) fn carried_attributes(bucket: &Bucket, read: &GetResult) -> Attributes {
+    let mut attributes = read.attributes.clone();
+    // In a store that keeps no ETags of clients, the name is user metadata.
+    attributes.remove(&CLIENT_ETAG);
+    let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
+    if let Some(known) = known.filter(|_| bucket.takes_late_attributes()) {
+        keep_e_tag(&mut attributes, known.to_owned());
+    }
+    attributes
 }
 
 /// Whether the body of a read ended because its object was replaced. Clones share it.

@@ -30,7 +30,7 @@ use super::query::Query;
 use super::route::{Operation, Route};
 use super::serve::GcsConfig;
 use super::sessions::Sessions;
-use super::{batch, buckets, compose, copy, gunzip, insert, list, patch, read, xml};
+use super::{batch, buckets, compose, copy, gunzip, insert, list, moves, patch, read, xml};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
@@ -337,6 +337,7 @@ impl Endpoint {
             Operation::Compose => compose::compose(self, request).await,
             Operation::Copy => copy::copy(self, request).await,
             Operation::Rewrite => copy::rewrite(self, request).await,
+            Operation::Move => moves::object(self, request).await,
             Operation::Insert => insert::object(self, request).await,
             Operation::StartSession => super::sessions::start(self, request).await,
             Operation::Session => super::sessions::serve(self, request).await,

@@ -14,12 +14,21 @@ const JSON: &str = "application/json; charset=UTF-8";
 /// The reason of an error about what is not served.
 const NOT_IMPLEMENTED: &str = "notImplemented";
 
+/// Google's words of failed conditions and of absent buckets, by which clients know them.
+const CONDITION_NOT_MET: &str = "At least one of the pre-conditions you specified did not hold.";
+const NO_BUCKET: &str = "The specified bucket does not exist.";
+
+/// Where Google finds conditions, also those of parameters.
+const IF_MATCH: (&str, &str) = ("header", "If-Match");
+
 /// An error response.
 #[derive(Debug)]
 pub(crate) struct GcsError {
     status: StatusCode,
     reason: &'static str,
     message: String,
+    /// Part of the request that the error is about: its type and its name.
+    location: Option<(&'static str, &'static str)>,
     /// The code of the shared modules' error.
     code: Option<String>,
     headers: Box<HeaderMap>,
@@ -37,6 +46,7 @@ impl GcsError {
             status,
             reason,
             message: message.into(),
+            location: None,
             code: None,
             headers: Box::default(),
             is_plain: false,
@@ -46,6 +56,22 @@ impl GcsError {
     /// A request that cannot be served as it is.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
+    }
+
+    /// A parameter of the query whose value is not one of it.
+    pub(crate) fn parameter(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalidParameter", message).at(("parameter", name))
+    }
+
+    /// A parameter of the query that the request lacks.
+    pub(crate) fn required(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "required", message).at(("parameter", name))
+    }
+
+    /// A body that is not the document of its method.
+    pub(crate) fn parse(what: &str, error: &serde_json::Error) -> Self {
+        let message = format!("Parse Error: {what} is no JSON object: {error}.");
+        Self::new(StatusCode::BAD_REQUEST, "parseError", message)
     }
 
     /// Something of Google's API that this endpoint does not serve. Not a 501: Google's Go client repeats requests after any
@@ -60,13 +86,25 @@ impl GcsError {
 
     /// A condition of the request that does not hold.
     pub(crate) fn condition(object: &str) -> Self {
-        let message = format!("{object} does not meet the conditions of the request.");
-        Self::new(StatusCode::PRECONDITION_FAILED, "conditionNotMet", message)
+        let message = format!("{CONDITION_NOT_MET} ({object})");
+        Self::new(StatusCode::PRECONDITION_FAILED, "conditionNotMet", message).at(IF_MATCH)
+    }
+
+    /// A version that the client has.
+    pub(crate) fn not_modified(object: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_MODIFIED, "notModified", object)
     }
 
     /// A fault of the server or of the origin that may pass.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "backendError", message)
+    }
+
+    fn at(self, location: (&'static str, &'static str)) -> Self {
+        Self {
+            location: Some(location),
+            ..self
+        }
     }
 
     /// Returns it with the seconds after which the request is to be repeated.
@@ -77,7 +115,7 @@ impl GcsError {
 
     /// A session that its store has lost.
     pub(crate) fn gone(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, "backendError", message)
+        Self::new(StatusCode::GONE, "gone", message)
     }
 
     /// An object that does not exist, in words by which gcsfs and Google's own tests know it.
@@ -125,7 +163,8 @@ impl GcsError {
     }
 
     fn challenge(reason: &'static str, message: impl Into<String>) -> Self {
-        let mut error = Self::new(StatusCode::UNAUTHORIZED, reason, message);
+        let error = Self::new(StatusCode::UNAUTHORIZED, reason, message);
+        let mut error = error.at(("header", "Authorization"));
         error
             .headers
             .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -150,18 +189,30 @@ impl GcsError {
 
     /// Returns the code of the XML API.
     pub(crate) fn code(&self) -> &str {
-        let of_status = match self.status {
+        match self.code.as_deref() {
+            // Names of Amazon's that Google has others for.
+            Some("SlowDown") => "ServiceUnavailable",
+            Some("KeyTooLongError") => "KeyTooLong",
+            Some("ConditionalRequestConflict") => "OperationAborted",
+            Some(code) => code,
+            None => self.code_of_status(),
+        }
+    }
+
+    fn code_of_status(&self) -> &'static str {
+        match self.status {
             _ if self.reason == NOT_IMPLEMENTED => "NotImplemented",
             StatusCode::UNAUTHORIZED => "AuthenticationRequired",
             StatusCode::FORBIDDEN => "AccessDenied",
             StatusCode::NOT_FOUND => "NoSuchKey",
+            StatusCode::REQUEST_TIMEOUT => "RequestTimeout",
+            StatusCode::CONFLICT => "OperationAborted",
             StatusCode::LENGTH_REQUIRED => "MissingContentLength",
             StatusCode::PRECONDITION_FAILED => "PreconditionFailed",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
             status if status.is_server_error() => "InternalError",
             _ => "InvalidArgument",
-        };
-        self.code.as_deref().unwrap_or(of_status)
+        }
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -189,15 +240,20 @@ impl GcsError {
     }
 
     fn document(&self, status: StatusCode) -> String {
+        let mut detail = json!({
+            "message": self.message,
+            "domain": "global",
+            "reason": self.reason,
+        });
+        if let Some((kind, name)) = self.location {
+            detail["locationType"] = kind.into();
+            detail["location"] = name.into();
+        }
         let error = json!({
             "error": {
                 "code": status.as_u16(),
                 "message": self.message,
-                "errors": [{
-                    "message": self.message,
-                    "domain": "global",
-                    "reason": self.reason,
-                }],
+                "errors": [detail],
             }
         });
         error.to_string()
@@ -218,12 +274,15 @@ impl From<S3Error> for GcsError {
         let message = match error.code() {
             // gcsfs knows the absence of an object by these words of Google's.
             S3ErrorCode::NoSuchKey => format!("No such object: {message}"),
+            S3ErrorCode::NoSuchBucket => format!("{NO_BUCKET} {message}"),
+            S3ErrorCode::PreconditionFailed => format!("{CONDITION_NOT_MET} {message}"),
             S3ErrorCode::InvalidRange => format!("Request range not satisfiable: {message}"),
             _ => message.to_owned(),
         };
         Self {
             status,
             reason,
+            location: (reason == "conditionNotMet").then_some(IF_MATCH),
             code: Some(error.code().as_str().to_owned()),
             message,
             headers: Box::new(error.headers().cloned().unwrap_or_default()),
@@ -236,22 +295,37 @@ impl From<S3Error> for GcsError {
 fn class(error: &S3Error) -> (StatusCode, &'static str) {
     let own = error.status_code().or_else(|| error.code().status_code());
     let own = own.unwrap_or(StatusCode::BAD_REQUEST);
-    match error.code() {
-        S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchBucket => (StatusCode::NOT_FOUND, "notFound"),
-        S3ErrorCode::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, "conditionNotMet"),
-        S3ErrorCode::BucketAlreadyOwnedByYou | S3ErrorCode::BucketNotEmpty => {
-            (StatusCode::CONFLICT, "conflict")
-        }
-        S3ErrorCode::SlowDown | S3ErrorCode::ServiceUnavailable => {
-            (StatusCode::SERVICE_UNAVAILABLE, "backendError")
-        }
-        S3ErrorCode::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "requestTimeout"),
-        S3ErrorCode::InvalidRange => (own, "requestedRangeNotSatisfiable"),
-        S3ErrorCode::NotImplemented => (StatusCode::BAD_REQUEST, NOT_IMPLEMENTED),
-        S3ErrorCode::AccessDenied => (StatusCode::FORBIDDEN, "forbidden"),
-        S3ErrorCode::NotModified => (StatusCode::NOT_MODIFIED, "notModified"),
-        _ if own.is_server_error() => (own, "backendError"),
-        _ => (own, "invalid"),
+    let status = match error.code() {
+        S3ErrorCode::NotImplemented => return (StatusCode::BAD_REQUEST, NOT_IMPLEMENTED),
+        S3ErrorCode::BucketAlreadyOwnedByYou | S3ErrorCode::BucketNotEmpty => StatusCode::CONFLICT,
+        S3ErrorCode::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+        S3ErrorCode::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+        S3ErrorCode::EntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        S3ErrorCode::AccessDenied => StatusCode::FORBIDDEN,
+        S3ErrorCode::NotModified => StatusCode::NOT_MODIFIED,
+        _ => own,
+    };
+    (status, reason_of(status))
+}
+
+/// Returns the reason that Google states with a status, where it states only one.
+fn reason_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_MODIFIED => "notModified",
+        StatusCode::UNAUTHORIZED => "authError",
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::NOT_FOUND => "notFound",
+        StatusCode::METHOD_NOT_ALLOWED => "methodNotAllowed",
+        StatusCode::REQUEST_TIMEOUT => "uploadBrokenConnection",
+        StatusCode::CONFLICT => "conflict",
+        StatusCode::GONE => "gone",
+        StatusCode::LENGTH_REQUIRED => "required",
+        StatusCode::PRECONDITION_FAILED => "conditionNotMet",
+        StatusCode::PAYLOAD_TOO_LARGE => "uploadTooLarge",
+        StatusCode::RANGE_NOT_SATISFIABLE => "requestedRangeNotSatisfiable",
+        StatusCode::TOO_MANY_REQUESTS => "rateLimitExceeded",
+        status if status.is_server_error() => "backendError",
+        _ => "invalid",
     }
 }
 
@@ -260,31 +334,101 @@ mod tests {
     use super::*;
     use crate::errors::{fault, slow_down};
 
+    fn document_of(error: &GcsError) -> serde_json::Value {
+        serde_json::from_str(&error.document(error.status)).expect("it is JSON")
+    }
+
     #[test]
     fn errors_have_the_status_and_reason_of_google() {
-        for (error, status, reason) in [
-            (fault(S3ErrorCode::NoSuchKey, "k"), 404, "notFound"),
-            (
-                fault(S3ErrorCode::PreconditionFailed, "p"),
+        use S3ErrorCode as Code;
+        // Each with the reason of the JSON API.
+        for (code, status, reason) in [
+            (Code::NoSuchKey, 404, "notFound"),
+            (Code::NoSuchBucket, 404, "notFound"),
+            (Code::NoSuchUpload, 404, "notFound"),
+            (Code::AccessDenied, 403, "forbidden"),
+            (Code::PreconditionFailed, 412, "conditionNotMet"),
+            (Code::BucketNotEmpty, 409, "conflict"),
+            (Code::SlowDown, 503, "backendError"),
+            (Code::InternalError, 500, "backendError"),
+            (Code::InvalidArgument, 400, "invalid"),
+            (Code::KeyTooLongError, 400, "invalid"),
+            (Code::NotImplemented, 400, NOT_IMPLEMENTED),
+            (Code::EntityTooLarge, 413, "uploadTooLarge"),
+            (Code::RequestTimeout, 408, "uploadBrokenConnection"),
+            (Code::InvalidRange, 416, "requestedRangeNotSatisfiable"),
+        ] {
+            // That of the XML API is Amazon's but for these.
+            let xml = match code {
+                Code::SlowDown => "ServiceUnavailable",
+                Code::KeyTooLongError => "KeyTooLong",
+                ref code => code.as_str(),
+            };
+            let xml = xml.to_owned();
+            let error = GcsError::from(fault(code, "m"));
+            assert_eq!((error.status.as_u16(), error.reason), (status, reason));
+            assert_eq!(error.code(), xml);
+            assert_eq!(document_of(&error)["error"]["code"], status);
+        }
+        let conflict = crate::errors::conflict(crate::errors::OperationContext::new("o", "b", "k"));
+        let conflict = GcsError::from(conflict);
+        assert_eq!(
+            (conflict.status.as_u16(), conflict.reason),
+            (409, "conflict")
+        );
+        assert_eq!(conflict.code(), "OperationAborted");
+        assert!(
+            GcsError::from(slow_down("s".to_owned()))
+                .headers
+                .contains_key(RETRY_AFTER)
+        );
+    }
+
+    /// The elements of Google's published documents, and no others.
+    #[test]
+    fn documents_have_the_elements_of_googles() {
+        let located = |code: u16, reason: &str, kind: &str, location: &str, message: &str| {
+            json!({"error": {
+                "code": code,
+                "message": message,
+                "errors": [{
+                    "domain": "global",
+                    "reason": reason,
+                    "message": message,
+                    "locationType": kind,
+                    "location": location,
+                }],
+            }})
+        };
+        let error = GcsError::parameter("maxResults", "m");
+        let expected = located(400, "invalidParameter", "parameter", "maxResults", "m");
+        assert_eq!(document_of(&error), expected);
+        let expected = located(400, "required", "parameter", "name", "m");
+        assert_eq!(document_of(&GcsError::required("name", "m")), expected);
+        let expected = located(401, "authError", "header", "Authorization", "m");
+        assert_eq!(document_of(&GcsError::unauthenticated("m")), expected);
+        let login = GcsError::login();
+        let expected = located(401, "required", "header", "Authorization", login.message());
+        assert_eq!(document_of(&login), expected);
+        let unmet = fault(S3ErrorCode::PreconditionFailed, "m");
+        for error in [GcsError::condition("b/k"), unmet.into()] {
+            let expected = located(
                 412,
                 "conditionNotMet",
-            ),
-            (fault(S3ErrorCode::BucketNotEmpty, "b"), 409, "conflict"),
-            (slow_down("s".to_owned()), 503, "backendError"),
-            (fault(S3ErrorCode::InvalidArgument, "i"), 400, "invalid"),
-            (
-                fault(S3ErrorCode::NotImplemented, "n"),
-                400,
-                NOT_IMPLEMENTED,
-            ),
-            (fault(S3ErrorCode::InternalError, "e"), 500, "backendError"),
-        ] {
-            let error = GcsError::from(error);
-            assert_eq!((error.status.as_u16(), error.reason), (status, reason));
-            let document: serde_json::Value =
-                serde_json::from_str(&error.document(error.status)).expect("it is JSON");
-            assert_eq!(document["error"]["code"], status);
-            assert_eq!(document["error"]["errors"][0]["reason"], reason);
+                "header",
+                "If-Match",
+                error.message(),
+            );
+            assert_eq!(document_of(&error), expected);
+            assert!(error.message().starts_with(CONDITION_NOT_MET));
         }
+        let error = GcsError::from(crate::errors::no_such_bucket("b"));
+        assert!(error.message().contains("bucket does not exist"));
+        let expected = json!({"error": {
+            "code": 404,
+            "message": error.message(),
+            "errors": [{"domain": "global", "reason": "notFound", "message": error.message()}],
+        }});
+        assert_eq!(document_of(&error), expected);
     }
 }

@@ -20,9 +20,10 @@ struct Field {
 }
 
 fn invalid(text: &str, reason: &str) -> GcsError {
-    GcsError::invalid(format!(
+    let message = format!(
         "fields {text:?}: {reason}; it is names with commas, as in items(name,size),nextPageToken."
-    ))
+    );
+    GcsError::parameter("fields", message)
 }
 
 impl Fields {
@@ -33,10 +34,11 @@ impl Fields {
 
     pub(crate) fn parse(text: &str) -> GcsResult<Self> {
         if text.len() > MAX_FIELDS_BYTES {
-            return Err(GcsError::invalid(format!(
+            let message = format!(
                 "fields has {} bytes, more than {MAX_FIELDS_BYTES}; leave it out.",
                 text.len()
-            )));
+            );
+            return Err(GcsError::parameter("fields", message));
         }
         let mut rest = text;
         let fields = Self::list(text, &mut rest, 0)?;
@@ -56,6 +58,17 @@ impl Fields {
                 None => return Ok(Self(fields)),
             }
         }
+    }
+
+    /// Whether the client names one of the properties `names` below `of`.
+    pub(crate) fn names(&self, of: &str, names: &[&str]) -> bool {
+        self.0.iter().any(|field| {
+            let below = field.below.as_ref().filter(|_| field.name == of);
+            below.is_some_and(|below| {
+                let is_named = |field: &Field| names.contains(&field.name.as_str());
+                below.0.iter().any(is_named)
+            })
+        })
     }
 
     /// Returns the selected part of a document; `None` if it is no JSON.
@@ -263,6 +276,30 @@ mod tests {
 
     const DOCUMENT: &str = r#"{"kind":"k","items":[{"name":"a\",}","size":"1","m":{"x":"1","y":"2"}},{"name":"b","size":"2"}],
         "next":null,"list":[1,2]}"#;
+
+    #[test]
+    fn properties_that_are_named_below_others_are_known() {
+        let wants = |text: &str| {
+            let fields = Fields::parse(text).unwrap();
+            fields.names("items", &["metadata", "metageneration"])
+        };
+        for text in [
+            "items/metadata",
+            "items(name,metageneration)",
+            "prefixes,items(name),items(metadata(a))",
+        ] {
+            assert!(wants(text), "{text}");
+        }
+        for text in [
+            "items",
+            "*",
+            "items(name)",
+            "metadata",
+            "items/owner/metadata",
+        ] {
+            assert!(!wants(text), "{text}");
+        }
+    }
 
     #[test]
     fn selected_properties_are_left() {

@@ -49,6 +49,11 @@ pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     (time.unwrap_or_default() & !mask | digest & mask).max(1)
 }
 
+/// Returns the version that a request names. Google takes 0 for the current one; its Go client sends it where none is given.
+fn named(generation: Option<i64>) -> Option<i64> {
+    generation.filter(|generation| *generation != 0)
+}
+
 /// Conditions on the generation and metageneration of a version.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Conditions {
@@ -73,7 +78,7 @@ impl Conditions {
     /// Parses the conditions of a request.
     pub(crate) fn of(query: &Query) -> GcsResult<Self> {
         Ok(Self {
-            named: query.number("generation")?,
+            named: named(query.number("generation")?),
             matching: query.number("ifGenerationMatch")?,
             not_matching: query.number("ifGenerationNotMatch")?,
             meta_matching: query.number("ifMetagenerationMatch")?,
@@ -84,7 +89,7 @@ impl Conditions {
     /// Parses the conditions of a copy's source.
     pub(crate) fn of_source(query: &Query) -> GcsResult<Self> {
         Ok(Self {
-            named: query.number("sourceGeneration")?,
+            named: named(query.number("sourceGeneration")?),
             matching: query.number("ifSourceGenerationMatch")?,
             not_matching: query.number("ifSourceGenerationNotMatch")?,
             meta_matching: query.number("ifSourceMetagenerationMatch")?,
@@ -95,7 +100,7 @@ impl Conditions {
     /// The conditions of a source that a document names.
     pub(crate) fn of_version(named: Option<i64>, matching: Option<i64>) -> Self {
         Self {
-            named,
+            named: self::named(named),
             matching,
             ..Self::default()
         }
@@ -110,15 +115,17 @@ impl Conditions {
         self.named.or(self.matching).is_some()
     }
 
-    /// Refuses conditions on metadata for a write at an origin whose ETags are those of the bytes: it would not notice a change of
-    /// metadata in between.
+    /// Refuses conditions on metadata alone for a write at an origin whose ETags are those of the bytes: it would not notice a change
+    /// of metadata in between. With a generation they are compared with it, of which the time is a part.
     pub(crate) fn refuse_unbound(&self, bucket: &Bucket) -> GcsResult<()> {
         let of_metadata = self.meta_matching.or(self.meta_not_matching);
         match of_metadata {
-            Some(_) if bucket.origin_kind() == "s3" => Err(GcsError::not_served(
-                "Conditions on the metageneration of a write are not served over S3 origins, which have none; use \
-                 ifGenerationMatch.",
-            )),
+            Some(_) if bucket.origin_kind() == "s3" && !self.names_version() => {
+                Err(GcsError::not_served(
+                    "Conditions on the metageneration of a write are served over S3 origins, which have none, together with \
+                     ifGenerationMatch or a generation only.",
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -164,9 +171,7 @@ impl Conditions {
         self.check(current).map_err(|unmet| match unmet {
             Unmet::Absent => GcsError::not_found(format!("{object} has no such generation.")),
             Unmet::Failed => GcsError::condition(object),
-            Unmet::NotModified => {
-                GcsError::new(http::StatusCode::NOT_MODIFIED, "notModified", object)
-            }
+            Unmet::NotModified => GcsError::not_modified(object),
         })
     }
 

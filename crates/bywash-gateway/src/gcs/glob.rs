@@ -36,7 +36,7 @@ struct Group {
 }
 
 fn invalid(pattern: &str, reason: &str) -> GcsError {
-    GcsError::invalid(format!("matchGlob {pattern:?}: {reason}."))
+    GcsError::parameter("matchGlob", format!("matchGlob {pattern:?}: {reason}."))
 }
 
 fn one(character: char) -> Step {
@@ -61,10 +61,11 @@ fn any(across: bool) -> Step {
 impl Glob {
     pub(crate) fn parse(pattern: &str) -> GcsResult<Self> {
         if pattern.len() > MAX_GLOB_BYTES {
-            return Err(GcsError::invalid(format!(
+            let message = format!(
                 "matchGlob has {} bytes, more than {MAX_GLOB_BYTES}.",
                 pattern.len()
-            )));
+            );
+            return Err(GcsError::parameter("matchGlob", message));
         }
         let mut steps = Vec::new();
         let mut group: Option<Group> = None;

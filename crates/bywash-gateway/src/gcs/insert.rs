@@ -119,9 +119,8 @@ pub(crate) fn name_object(request: &mut GcsRequest, given: &GivenMetadata) -> Gc
         request.route.object = given.name.clone().unwrap_or_default();
     }
     match request.route.object.is_empty() {
-        true => Err(GcsError::new(
-            http::StatusCode::BAD_REQUEST,
-            "required",
+        true => Err(GcsError::required(
+            "name",
             "The object has no name; give the parameter name, or name in the metadata.",
         )),
         false => Ok(()),

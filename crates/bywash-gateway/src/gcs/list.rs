@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::admit::Admission;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
+use super::fields::Fields;
 use super::glob::Glob;
 use super::query::Query;
 use super::resource::{self, ObjectResource};
@@ -23,6 +24,10 @@ use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope};
 const READS_AT_ONCE: usize = 16;
 /// Memory of each byte of an object's metadata in a page: in its value, and in JSON in a buffer that grows.
 const METADATA_FACTOR: u64 = 4;
+
+/// Properties of items that only the objects themselves have, not the listings of other stores. gcsfuse names them with each listing:
+/// links, modification times and its conditions depend on them.
+const OF_METADATA: [&str; 2] = ["metadata", "metageneration"];
 
 /// A page of a listing.
 #[derive(Debug, Serialize)]
@@ -40,16 +45,18 @@ fn max_results(query: &Query) -> GcsResult<i32> {
     match query.number("maxResults")? {
         None => Ok(MAX_LIST_KEYS),
         Some(max) if max > 0 => Ok(i32::try_from(max).unwrap_or(i32::MAX).min(MAX_LIST_KEYS)),
-        Some(max) => Err(GcsError::invalid(format!(
-            "maxResults is more than 0, not {max}."
-        ))),
+        Some(max) => Err(GcsError::parameter(
+            "maxResults",
+            format!("maxResults is more than 0, not {max}."),
+        )),
     }
 }
 
 fn position(query: &Query) -> GcsResult<ListPosition> {
     if let Some(token) = query.get("pageToken") {
         return ListPosition::from_token(token).ok_or_else(|| {
-            GcsError::invalid(
+            GcsError::parameter(
+                "pageToken",
                 "The pageToken is not one of this endpoint's; begin the listing again.",
             )
         });
@@ -144,11 +151,14 @@ pub(crate) async fn objects(
     if let Some(glob) = &glob {
         retain(&mut page, glob, max).await;
     }
+    let fields = Fields::of(query)?;
+    let names_metadata = fields.is_some_and(|fields| fields.names("items", &OF_METADATA));
     let describing = Describing {
         bucket: &bucket,
         url: endpoint.url(&request.parts),
         // A client without a token may list a bucket whose objects it may not read.
-        with_metadata: request.admission == Admission::All && bucket.takes_late_attributes(),
+        with_metadata: request.admission == Admission::All
+            && (bucket.takes_late_attributes() || names_metadata),
         with_prefixes: query.flag("includeTrailingDelimiter"),
         doing,
     };
@@ -186,7 +196,8 @@ fn position_of(entry: &ListEntry) -> ListPosition {
 struct Describing<'a> {
     bucket: &'a Bucket,
     url: String,
-    /// Whether items have the metadata of their objects. A folder and memory have them at hand; elsewhere each would be a request.
+    /// Whether items have the metadata of their objects. A folder and memory have them at hand; elsewhere each is a request, which is
+    /// sent if the client names properties that are not in the store's listing.
     with_metadata: bool,
     /// Whether objects that have the name of a common prefix are items too.
     with_prefixes: bool,

@@ -57,10 +57,8 @@ impl GivenMetadata {
         if document.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        let document: Option<Map<String, Value>> =
-            serde_json::from_slice(document).map_err(|error| {
-                GcsError::invalid(format!("The metadata is no JSON object: {error}."))
-            })?;
+        let document: Option<Map<String, Value>> = serde_json::from_slice(document)
+            .map_err(|error| GcsError::parse("the metadata", &error))?;
         Self::of(document.unwrap_or_default())
     }
 

@@ -23,6 +23,7 @@ mod gunzip;
 mod insert;
 mod list;
 mod metadata;
+mod moves;
 mod multipart;
 mod patch;
 mod query;

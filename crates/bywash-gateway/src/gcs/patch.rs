@@ -1,19 +1,18 @@
 //! Changes of an object's metadata: patch, which merges, and update, which replaces. The object is written anew with its bytes,
 //! if it is still the version that was read; a longer one over S3 by a copy that the store makes.
 
-use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
+use bywash::origin::AttributeRewrite;
 use bywash::{Bucket, PutStreamOptions, ReadInfo};
 use http::Response;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetResult, ObjectStore, PutMode, PutResult, TagSet,
-    UpdateVersion,
+    Attribute, Attributes, GetOptions, GetResult, ObjectStore, PutMode, PutResult, UpdateVersion,
 };
 use s3s::Body;
 
 use super::body::document;
 use super::condition::{is_unmet, named};
-use super::copy::{Replaced, is_replaced};
+use super::copy::{Replaced, carried_attributes, is_replaced};
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
@@ -25,8 +24,8 @@ use crate::digest::Checksum;
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
 use crate::meta::{
-    encode_metadata_for, keep_checksum, keep_e_tag, keep_metageneration, kept_checksum,
-    refuse_text_for, user_metadata_of,
+    encode_metadata_for, keep_checksum, keep_metageneration, kept_checksum, refuse_text_for,
+    user_metadata_of,
 };
 use crate::tags::Tags;
 
@@ -121,7 +120,9 @@ impl Changing<'_> {
                 version: found.meta.version.clone(),
             },
             size: found.meta.size,
-            tags: self.tags(stated, &mut attributes).await?,
+            tags: Tags::of_object(bucket, path, stated, &mut attributes)
+                .await
+                .map_err(|error| from_store(self.doing, &error))??,
             attributes,
         };
         self.keep_stated_checksum(&mut rewrite).await;
@@ -163,17 +164,11 @@ impl Changing<'_> {
     /// Returns the attributes of the changed object.
     fn attributes(&self, read: &GetResult, numbers: VersionNumbers) -> GcsResult<Attributes> {
         let bucket = &self.bucket;
-        let mut attributes = read.attributes.clone();
+        let mut attributes = carried_attributes(bucket, read);
         self.given.apply(&mut attributes, self.replaces)?;
         refuse_text_for(bucket, &attributes)?;
         encode_metadata_for(bucket, &mut attributes)?;
         keep_metageneration(&mut attributes, numbers.metageneration + 1);
-        // In a store that keeps no ETags of clients, the name is user metadata.
-        attributes.remove(&CLIENT_ETAG);
-        let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
-        if let Some(known) = known.filter(|_| bucket.takes_late_attributes()) {
-            keep_e_tag(&mut attributes, known.to_owned());
-        }
         Ok(attributes)
     }
 
@@ -193,16 +188,6 @@ impl Changing<'_> {
             // The copy is as good without.
             Err(error) => tracing::debug!(%path, %error, "no checksum for a copy"),
         }
-    }
-
-    /// Returns the tags that the origin keeps beside the object, of which it states `stated`.
-    async fn tags(&self, stated: u32, attributes: &mut Attributes) -> GcsResult<TagSet> {
-        if !self.bucket.has_tags() {
-            return Ok(TagSet::default());
-        }
-        let beside = Tags::beside(&self.bucket, &self.path, stated).await;
-        let beside = beside.map_err(|error| from_store(self.doing, &error))?;
-        Ok(beside.keep(&self.bucket, attributes)?)
     }
 }
 

@@ -38,11 +38,12 @@ impl Query {
     }
 
     /// Parses a parameter that is a whole number.
-    pub(crate) fn number(&self, name: &str) -> GcsResult<Option<i64>> {
+    pub(crate) fn number(&self, name: &'static str) -> GcsResult<Option<i64>> {
         let parsed = self.get(name).map(|value| {
-            value
-                .parse::<i64>()
-                .map_err(|_| GcsError::invalid(format!("{name} is a whole number, not {value:?}.")))
+            value.parse::<i64>().map_err(|_| {
+                let message = format!("{name} is a whole number, not {value:?}.");
+                GcsError::parameter(name, message)
+            })
         });
         parsed.transpose()
     }

@@ -1,6 +1,6 @@
 //! Objects: metadata, bytes, deletion.
 
-use bywash::{Bucket, DeleteCondition, EngineError, PieceByPiece, ReadInfo, Share};
+use bywash::{Bucket, EngineError, PieceByPiece, ReadInfo, Share};
 use futures::TryStreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
 use http::{HeaderValue, Response, StatusCode};
@@ -202,19 +202,13 @@ pub(crate) async fn delete(
         bucket.delete(&path).await
     } else {
         conditions.check_write(numbers, &named(doing))?;
-        let e_tag = meta.e_tag.as_deref().map(|e_tag| bare(e_tag).to_owned());
-        if e_tag.is_none() {
+        if meta.e_tag.is_none() {
             return Err(GcsError::not_served(format!(
                 "{}: the origin has no ETags, so a deletion cannot depend on a generation.",
                 named(doing)
             )));
         }
-        let condition = DeleteCondition {
-            e_tag,
-            version: meta.version,
-            ..DeleteCondition::default()
-        };
-        bucket.delete_if(&path, condition).await
+        bucket.delete_version(&meta).await
     };
     deleted.map_err(
         |error| match is_unmet(&error) && !conditions.names_version() {

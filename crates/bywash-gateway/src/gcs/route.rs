@@ -36,6 +36,7 @@ pub(crate) enum Operation {
     Compose,
     Copy,
     Rewrite,
+    Move,
     Insert,
     StartSession,
     Session,
@@ -63,6 +64,7 @@ impl Operation {
             Self::Compose => "storage.objects.compose",
             Self::Copy => "storage.objects.copy",
             Self::Rewrite => "storage.objects.rewrite",
+            Self::Move => "storage.objects.move",
             Self::Insert => "storage.objects.insert",
             Self::StartSession => "storage.objects.insert.start",
             Self::Session => "storage.objects.insert.resumable",
@@ -182,24 +184,25 @@ impl Route {
     }
 
     fn copy(bucket: &str, rest: &str) -> Option<GcsResult<Self>> {
-        if let Some(object) = rest.strip_suffix("/compose") {
-            return Some(Self::new(Operation::Compose, bucket, object));
-        }
-        if rest.contains("/moveTo/o/") {
-            // No status that clients retry: gcsfs then copies and deletes.
-            return Some(Err(GcsError::invalid(
-                "moveTo is of buckets with a hierarchical namespace, and this bucket has none; copy the object with rewriteTo, and \
-                 delete it.",
-            )));
+        if let Some((object, target)) = rest.split_once("/moveTo/o/") {
+            let route = Self::new(Operation::Move, bucket, object).and_then(|route| {
+                let target = Some((route.bucket.clone(), decoded(target)?));
+                Ok(Self { target, ..route })
+            });
+            return Some(route);
         }
         let verbs = [
             ("/copyTo/b/", Operation::Copy),
             ("/rewriteTo/b/", Operation::Rewrite),
         ];
-        let (object, target, operation) = verbs.into_iter().find_map(|(verb, operation)| {
+        let found = verbs.into_iter().find_map(|(verb, operation)| {
             let (object, target) = rest.split_once(verb)?;
             Some((object, target, operation))
-        })?;
+        });
+        let Some((object, target, operation)) = found else {
+            let object = rest.strip_suffix("/compose")?;
+            return Some(Self::new(Operation::Compose, bucket, object));
+        };
         let (to_bucket, to_object) = target.split_once("/o/")?;
         let route = Self::new(operation, bucket, object).and_then(|route| {
             let target = Some((decoded(to_bucket)?, decoded(to_object)?));
@@ -307,10 +310,18 @@ mod tests {
             let found = (route.operation, &*route.bucket, &*route.object);
             assert_eq!(found, (operation, bucket, object), "{request}");
         }
-        let copy = find("POST", "/storage/v1/b/a/o/x%2Fy/rewriteTo/b/c/o/z").unwrap();
-        assert_eq!(copy.operation, Rewrite);
-        assert_eq!((&*copy.bucket, &*copy.object), ("a", "x/y"));
-        assert_eq!(copy.target, Some(("c".to_owned(), "z".to_owned())));
+        for (path, operation, target) in [
+            ("rewriteTo/b/c/o/z", Rewrite, ("c", "z")),
+            ("copyTo/b/c/o/compose", Copy, ("c", "compose")),
+            ("moveTo/o/z%2Fcompose", Move, ("a", "z/compose")),
+            ("moveTo/o/z/compose", Move, ("a", "z/compose")),
+        ] {
+            let copy = find("POST", &format!("/storage/v1/b/a/o/x%2Fy/{path}")).unwrap();
+            assert_eq!(copy.operation, operation, "{path}");
+            assert_eq!((&*copy.bucket, &*copy.object), ("a", "x/y"));
+            let (bucket, object) = target;
+            assert_eq!(copy.target, Some((bucket.to_owned(), object.to_owned())));
+        }
     }
 
     #[test]

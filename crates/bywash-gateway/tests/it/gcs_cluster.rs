@@ -257,7 +257,7 @@ async fn session_of_a_node_that_left_for_good_is_over_after_two_weeks() {
     // It may have been written to in its last day.
     elsewhere(put(&node, &of(13 * day), "bytes */*", b"").await, &[HOME]);
     let over = put(&node, &of(15 * day), "bytes */*", b"").await;
-    refused(over, 410, "backendError");
+    refused(over, 410, "gone");
     // Its node keeps it as long as it is written to.
     *authority.status.lock().unwrap() = Some(status(OTHER, &[HOME, OTHER]));
     elsewhere(put(&node, &of(15 * day), "bytes */*", b"").await, &[HOME]);

@@ -83,6 +83,23 @@ async fn items_over_s3_have_what_its_listing_has() {
     for absent in ["contentType", "metageneration", "crc32c"] {
         assert!(item.get(absent).is_none(), "{absent}");
     }
+    // A client that names properties of the objects themselves gets them, by a request for each object.
+    let metadata = br#"{"metadata":{"gcsfuse_symlink_target":"x"}}"#;
+    let object = "/storage/v1/b/cloud/o/key";
+    server
+        .send("PATCH", object, &[], metadata)
+        .await
+        .expect(200);
+    let named = "fields=items(name,metadata,metageneration)";
+    let page = list(&server, "cloud", named).await;
+    let expected = json!({
+        "name": "key",
+        "metadata": {"gcsfuse_symlink_target": "x"},
+        "metageneration": "2",
+    });
+    assert_eq!(page, json!({"items": [expected]}));
+    let page = list(&server, "cloud", "fields=items(name,size)").await;
+    assert_eq!(page["items"][0], json!({"name": "key", "size": "4"}));
     // rclone reads what it has found by its address.
     let link = item["mediaLink"].as_str().unwrap();
     let target = link.split_once("/download/").unwrap().1;
@@ -200,7 +217,7 @@ async fn pattern_leaves_out_other_names() {
         assert_eq!(names(&list(&server, bucket, &query).await), ["b/c/3.csv"]);
     }
     for (query, status, reason) in [
-        ("matchGlob=[a", 400, "invalid"),
+        ("matchGlob=[a", 400, "invalidParameter"),
         ("matchGlob=*&delimiter=/", 400, "notImplemented"),
     ] {
         let target = format!("/storage/v1/b/folder/o?{query}");
@@ -253,7 +270,7 @@ async fn documents_have_the_fields_that_the_client_wants() {
     let read = server.get(&format!("{object}?alt=media&fields=name")).await;
     assert_eq!(read.expect(200).text(), "x");
     let write = "/upload/storage/v1/b/folder/o?uploadType=media&name=c&fields=name(";
-    refused(server.post(write, &[], b"x").await, 400, "invalid");
+    refused(server.post(write, &[], b"x").await, 400, "invalidParameter");
     let absent = server.get("/storage/v1/b/folder/o/c?fields=name").await;
     refused(absent, 404, "notFound");
 }

@@ -86,6 +86,15 @@ async fn patch_heeds_its_conditions() {
         if bucket == "cloud" {
             // An S3 origin does not notice another change of metadata in between.
             refused(patch(second).await, 400, "notImplemented");
+            let found = document(&server.get(&object).await.expect(200));
+            let generation = found["generation"].as_str().unwrap();
+            let with_meta = |number: u8| {
+                patch(format!(
+                    "{object}?generation={generation}&ifMetagenerationMatch={number}"
+                ))
+            };
+            refused(with_meta(1).await, 412, "conditionNotMet");
+            with_meta(2).await.expect(200);
             continue;
         }
         refused(patch(first).await, 412, "conditionNotMet");
@@ -270,7 +279,7 @@ async fn patch_of_what_is_not_kept_is_refused_by_name() {
         ),
         (r#"{"temporaryHold":true}"#, 400, "notImplemented"),
         (r#"{"metadata":{"bywash-x":"1"}}"#, 400, "invalid"),
-        ("[]", 400, "invalid"),
+        ("[]", 400, "parseError"),
     ] {
         let response = server.send("PATCH", object, &[], body.as_bytes()).await;
         refused(response, status, reason);
@@ -319,6 +328,48 @@ async fn composed_object_has_the_bytes_and_checksum_of_its_sources() {
         assert!(again["crc32c"].is_string());
         let read = server.get(&media).await.expect(200).body;
         assert!(read[..9] == *b"123456789" && read[9..] == long[..]);
+    }
+}
+
+/// As a mount appends to a file: the object and a temporary one become the object, with conditions on both of its numbers.
+#[tokio::test]
+async fn composed_object_takes_the_place_of_its_sources_if_they_are_to_be_deleted() {
+    let (_store, server) = over_s3().await;
+    for bucket in ["folder", "memory", "cloud"] {
+        server.put_object(bucket, "log", b"one").await;
+        server.put_object(bucket, "tmp", b"two").await;
+        server.put_object(bucket, "kept", b"three").await;
+        let object = |key: &str| format!("/storage/v1/b/{bucket}/o/{key}");
+        let log = document(&server.get(&object("log")).await.expect(200));
+        let (generation, meta) = (&log["generation"], &log["metageneration"]);
+        let both = format!(
+            "ifGenerationMatch={}&ifMetagenerationMatch={}",
+            generation.as_str().unwrap(),
+            meta.as_str().unwrap()
+        );
+        let target = format!("{}/compose?{both}", object("log"));
+        let body = json!({
+            "sourceObjects": [{"name": "log", "generation": generation}, {"name": "tmp"}, {"name": "tmp"}],
+            "destination": {"metadata": {"gcsfuse_mtime": "x"}},
+            "deleteSourceObjects": true,
+        });
+        let stale = target.replace("ifMetagenerationMatch=1", "ifMetagenerationMatch=2");
+        let text = body.to_string();
+        refused(
+            server.post(&stale, &[], text.as_bytes()).await,
+            412,
+            "conditionNotMet",
+        );
+        server.get(&object("tmp")).await.expect(200);
+        let composed = server.post(&target, &[], text.as_bytes()).await;
+        assert_eq!(
+            document(&composed.expect(200))["metadata"],
+            json!({"gcsfuse_mtime": "x"})
+        );
+        refused(server.get(&object("tmp")).await, 404, "notFound");
+        let read = server.get(&(object("log") + "?alt=media")).await;
+        assert_eq!(read.text(), "onetwotwo", "{bucket}");
+        server.get(&object("kept")).await.expect(200);
     }
 }
 

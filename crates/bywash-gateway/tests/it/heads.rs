@@ -297,3 +297,30 @@ async fn characters_invalid_in_xml_reach_no_response() {
         server.get(&path("/key"), &[]).await.expect(200);
     }
 }
+
+/// A gRPC client begins with HTTP/2. It takes a server that closes or sends HTTP/1.1 for one that starts, and goes on for minutes.
+#[tokio::test]
+async fn calls_of_grpc_are_refused_at_once_in_their_protocol() {
+    let gcs = crate::gcs_server::GcsServer::start().await;
+    let s3 = Server::anonymous().await;
+    for address in [gcs.address, s3.address] {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        // Settings, and the head of a call on the stream 1.
+        let sent =
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x01\x01\x04\0\0\0\x01\x83";
+        socket.write_all(sent).await.unwrap();
+        let mut got = Vec::new();
+        while !got.windows(11).any(|bytes| bytes == b"grpc-status") {
+            assert_ne!(socket.read_buf(&mut got).await.unwrap(), 0);
+        }
+        // The first frame is that of settings.
+        assert_eq!(got[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        // The client leaves, and the server closes.
+        let goodbye = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        socket.write_all(goodbye).await.unwrap();
+        while socket.read_buf(&mut got).await.unwrap() > 0 {}
+    }
+    // A request whose head only begins so is one of HTTP/1.1.
+    let pri = gcs.send("PRI", "*", &[], b"").await;
+    assert!(pri.status >= 400);
+}

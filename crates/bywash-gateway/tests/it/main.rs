@@ -25,6 +25,7 @@ mod gcs_cluster;
 mod gcs_deletes;
 mod gcs_gunzip;
 mod gcs_lists;
+mod gcs_moves;
 mod gcs_patch;
 mod gcs_public;
 mod gcs_server;

@@ -73,7 +73,11 @@ async fn given(
             "The form did not arrive whole within {} s; try again.",
             max_time.as_secs()
         );
-        GcsError::new(StatusCode::REQUEST_TIMEOUT, "requestTimeout", message)
+        GcsError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "uploadBrokenConnection",
+            message,
+        )
     })??;
     let value = |wanted: &str| {
         let mut pairs = form_urlencoded::parse(&form);

@@ -30,7 +30,7 @@ fn check(
     doing: OperationContext<'_>,
 ) -> GcsResult<()> {
     conditions.check(meta).map_err(|unmet| match unmet {
-        Unmet::NotModified => GcsError::new(StatusCode::NOT_MODIFIED, "notModified", named(doing)),
+        Unmet::NotModified => GcsError::not_modified(named(doing)),
         Unmet::Failed => GcsError::condition(&named(doing)),
     })
 }
