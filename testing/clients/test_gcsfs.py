@@ -97,12 +97,14 @@ def test_ranges_of_many_files(fs):
     assert fs.cat_file(paths[3], start=-7) == bodies[paths[3]][-7:]
 
 
-def test_copies_and_moves(server, fs):
+def test_copies_and_moves(server, fs, caplog):
     body = payload(4 * MIB)
     fs.pipe_file(f"{BUCKET}/tree/deep/a b", body)
     fs.cp_file(f"{BUCKET}/tree/deep/a b", f"{BUCKET}/tree/copy+1")
     assert through_s3(server, f"{BUCKET}/tree/copy+1") == body
     fs.mv(f"{BUCKET}/tree/copy+1", f"{BUCKET}/tree/moved")
+    # It moves by moveTo; it would copy and delete after an error.
+    assert "moveTo" not in caplog.text
     assert sorted(fs.find(f"{BUCKET}/tree")) == [f"{BUCKET}/tree/deep/a b", f"{BUCKET}/tree/moved"]
     fs.cp(f"{BUCKET}/tree", f"{BUCKET}/other", recursive=True)
     assert through_s3(server, f"{BUCKET}/other/deep/a b") == body

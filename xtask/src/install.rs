@@ -92,6 +92,8 @@ pub(crate) fn go_install(go: &Path, folder: &Path, program: &str) -> Result<(), 
     Step::new(go)
         .args(["install", "-ldflags=-s -w", program])
         .env("GOBIN", folder)
+        // A program may need a newer Go than this machine's; Go then fetches that as a module.
+        .env("GOTOOLCHAIN", "auto")
         .env("CGO_ENABLED", "0")
         .run()
 }

@@ -17,6 +17,8 @@ use crate::run::{Failure, Step, doing, root};
 use crate::siege;
 use crate::tools;
 
+/// Google's mount of a bucket.
+const GCSFUSE: &str = "github.com/googlecloudplatform/gcsfuse/v3@v3.13.0";
 /// git-annex of Debian, in a folder of its own: its programs come before those of the system.
 const ANNEX: [&str; 6] = [
     "git-annex",
@@ -26,14 +28,15 @@ const ANNEX: [&str; 6] = [
     "libyaml-0-2",
     "rsync",
 ];
-/// Debian's programs, with what they need besides a system's usual libraries.
-const DEBIAN: [&str; 8] = [
+/// Debian's programs, with what they need besides a system's usual libraries. `fuse3` has the program that mounts for gcsfuse.
+const DEBIAN: [&str; 9] = [
     "restic",
     "s3cmd",
     "python3-dateutil",
     "python3-magic",
     "python3-six",
     "s3fs",
+    "fuse3",
     "libfuse2",
     "libcurl3-gnutls",
 ];
@@ -83,7 +86,7 @@ impl Install {
     }
 }
 
-const INSTALLS: [Install; 25] = [
+const INSTALLS: [Install; 26] = [
     Install {
         name: "Python libraries, s3cmd and rclone of today",
         run: python_of_today,
@@ -123,6 +126,10 @@ const INSTALLS: [Install; 25] = [
     Install {
         name: "restic of today",
         run: |wide| go_program(wide, "restic", RESTIC),
+    },
+    Install {
+        name: "gcsfuse, over Google's storage",
+        run: |wide| go_program(wide, "gcsfuse", GCSFUSE),
     },
     Install {
         name: "Litestream",
@@ -191,7 +198,11 @@ pub(crate) fn run(only_gcs: bool, pytest: &[String]) -> Result<(), Failure> {
         .filter(|install| !only_gcs || install.is_of_gcs());
     let left_out = install_all(installs, &wide);
     let tests: &[&str] = match only_gcs {
-        true => &["wide/test_wide_gcs.py", "wide/test_wide_gcs_retries.py"],
+        true => &[
+            "wide/test_wide_gcs.py",
+            "wide/test_wide_gcs_retries.py",
+            "wide/test_wide_mounts.py",
+        ],
         false => &["wide"],
     };
     let origins = match std::env::var_os("BYWASH_WIDE_ORIGIN") {
@@ -351,9 +362,9 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_googles_storage_are_eight_installations() {
+    fn clients_of_googles_storage_are_nine_installations() {
         let names = INSTALLS.iter().filter(|install| install.is_of_gcs());
-        assert_eq!(names.count(), 8);
+        assert_eq!(names.count(), 9);
     }
 
     #[test]

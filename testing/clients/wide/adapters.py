@@ -403,6 +403,11 @@ class S3fsFuse(Program):
     def version(self):
         return re.search(r"V([\d.]+)", self.run(self.path, "--version")).group(1)
 
+    def mounting(self, top):
+        """The command that mounts the bucket at `top`, and ends with the mount."""
+        options = f"url={self.server.url},use_path_request_style,multipart_size=5,endpoint={REGION}"
+        return [self.path, self.bucket, top, "-f", "-o", options]
+
 
 class Script(Program):
     """A script of this folder that does one operation of a library of tables."""
@@ -507,4 +512,3 @@ TABLES = {
 }
 SPARK = {"Spark": Spark, "Spark, old": OldSpark}
 BACKUPS = {"restic": Restic, "restic, old": OldRestic}
-MOUNTS = {"s3fs-fuse": S3fsFuse}

@@ -4,6 +4,7 @@ Each has the key file that `bywash keys create --gcs` prints, where its library 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,6 @@ class Google(Library):
     """A library of Google. `parts` and `pieces` use its transfer manager, where it has one for that direction."""
 
     has_parts = has_pieces = True
-    # Whether its composite uploads delete their parts by generation.
-    deletes_generations = False
 
     def __init__(self, server, bucket, home):
         super().__init__(server, bucket, home)
@@ -75,7 +74,6 @@ class GoGoogle(Google):
 
 class JavaGoogle(Google):
     path = WIDE / "java/gcs/classes"
-    deletes_generations = True
 
     def call(self, *arguments):
         return self.run("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{self.path}:{self.path.parent}/jars/*", "Objects", *arguments)
@@ -94,7 +92,6 @@ class Gcloud(Program):
 
     path = Path(shutil.which("gcloud") or "/usr/bin/gcloud")
     has_parts = has_pieces = True
-    deletes_generations = False
 
     def __init__(self, server, bucket, home):
         super().__init__(server, bucket, home)
@@ -169,7 +166,6 @@ class RcloneGoogle(Rclone):
 
     upload_options = []
     has_parts = has_pieces = False
-    deletes_generations = False
 
     def __init__(self, server, bucket, home):
         super().__init__(server, bucket, home)
@@ -185,6 +181,28 @@ class GoogleDelta(Delta):
     def __init__(self, server, bucket, home):
         super().__init__(server, bucket, home)
         self.env["GOOGLE_APPLICATION_CREDENTIALS"] = str(key_file(server))
+
+
+class Gcsfuse(Program):
+    """Google's mount."""
+
+    path = WIDE / "go/gcsfuse/gcsfuse"
+
+    def __init__(self, server, bucket, home):
+        super().__init__(server, bucket, home)
+        # fusermount3, which mounts for it.
+        self.env["PATH"] = f"{WIDE / 'debian/bin'}:{os.environ['PATH']}"
+
+    def version(self):
+        # The version is that of its module: `vX.Y.Z` after the path.
+        built = subprocess.run(["go", "version", "-m", self.path], check=True, capture_output=True, text=True).stdout
+        return re.search(r"gcsfuse/v3\s+v([\d.]+)", built).group(1)
+
+    def mounting(self, top):
+        """The command that mounts the bucket at `top`, and ends with the mount."""
+        flags = ["--foreground", "--enable-hns=false", "--implicit-dirs", "--rename-dir-limit=1000"]
+        where = ["--custom-endpoint", f"{self.server.gcs}/storage/v1/", "--key-file", key_file(self.server)]
+        return [self.path, *flags, *where, self.bucket, top]
 
 
 # By the name that the table of results has.
