@@ -29,8 +29,8 @@ use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, PortSettings};
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
 use bywash_gateway::{
-    AccessLog, Limits, OpenUploads, S3Config, SharedState, load_tls, max_resident_bytes,
-    max_socket_bytes, serve_s3,
+    AccessLog, Limits, OpenUploads, S3Config, S3Endpoint, SharedState, load_tls,
+    max_resident_bytes, max_socket_bytes,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -272,19 +272,18 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         ..s3_config(&data, &settings, credentials.as_ref(), connections.s3)
     };
     let clients = config.open_uploads.clone();
-    let serve_gcs = gcs.serve(
-        &engine,
-        gcs_config(&config, &settings, &data, connections.gcs, node.as_ref()),
-        &stopped,
-    );
-    let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
+    let of_gcs = gcs_config(&config, &settings, &data, connections.gcs, node.as_ref());
+    // Before anything is served: a server that is ready has all that it needs.
+    let s3_endpoint = S3Endpoint::open(engine.clone(), config).await;
+    let s3_endpoint = s3_endpoint.map_err(|error| Failure::failed(error.to_string()))?;
+    let serve_gcs = gcs.open(&engine, of_gcs, &stopped).await?;
+    let serve_s3 = s3_endpoint.serve(s3, stop_asked(stopped.clone()));
     databases.record(&engine);
     let own = credentials.as_ref();
     let services = admin_services(&engine, &databases, &settings, own, clients, admin_addr)?;
     let serve_admin = admin.serve(engine.clone(), services, tls, stopped);
-    let serve_s3 = async { serve_s3.await.map_err(|error| error.to_string()) };
     let servers = Servers {
-        s3: tokio::spawn(async { serve_s3.await.map(|drained| drained.cut) }),
+        s3: tokio::spawn(async { Ok(serve_s3.await.cut) }),
         gcs: tokio::spawn(serve_gcs),
         console: tokio::spawn(async { Ok(serve_admin.await) }),
     };

@@ -73,7 +73,7 @@ impl Inner {
     /// Returns the states of the databases: `values` received, and the server's own `history`.
     pub(crate) fn database_states(&self) -> DatabaseStates {
         let history = self.history.as_ref().map(History::db);
-        let all = [("values", Some(&self.series)), ("history", history)];
+        let all = [("values", self.series.as_ref()), ("history", history)];
         all.into_iter()
             .filter_map(|(name, db)| Some((name, DatabaseState::of(db?))))
             .collect()

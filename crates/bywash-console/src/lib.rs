@@ -3,7 +3,8 @@
 //! | path | response |
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
-//! | `GET /readyz` | `ready` if requests may be sent here, 503 while a node of a cluster joins or leaves |
+//! | `GET /readyz` | `ready` if requests may be sent here, followed by the damaged files without which it serves; 503 while a node of a
+//! cluster joins or leaves |
 //! | `GET /metrics` | the counters as Prometheus text |
 //! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `series` those of the
 //! databases, as `origins` the errors by bucket |
@@ -57,7 +58,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use bywash::origin::OriginStats;
 use bywash::traffic::TrafficStats;
-use bywash::{Engine, Stats};
+use bywash::{DamagedFile, Engine, Stats};
 use bywash_series::SeriesDb;
 use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
@@ -90,8 +91,8 @@ pub struct Console {
     pub engine: Engine,
     /// Requests that may see the page and the series.
     pub access: Access,
-    /// The database of values received.
-    pub series: SeriesDb,
+    /// The database of values received; `None` if it is damaged.
+    pub series: Option<SeriesDb>,
     /// The server's own history, if it keeps one.
     pub history: Option<History>,
     /// Lists and aborts the open uploads.
@@ -108,7 +109,7 @@ struct Shared(Arc<Inner>);
 struct Inner {
     engine: Engine,
     guard: Guard,
-    series: SeriesDb,
+    series: Option<SeriesDb>,
     history: Option<History>,
     uploads: OpenUploads,
     fetch_folder: Option<PathBuf>,
@@ -256,7 +257,14 @@ async fn ready(State(engine): State<Engine>) -> impl IntoResponse {
             let text = format!("{}{}\n", status.state, reason.unwrap_or_default());
             (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], text)
         }
-        _ => (StatusCode::OK, [NO_STORE], "ready\n".to_owned()),
+        _ => {
+            let mut text = "ready\n".to_owned();
+            for damaged in engine.damaged_files() {
+                let DamagedFile { file, effect, .. } = damaged;
+                text += &format!("damaged {file}: {effect}\n");
+            }
+            (StatusCode::OK, [NO_STORE], text)
+        }
     }
 }
 

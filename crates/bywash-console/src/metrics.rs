@@ -234,6 +234,13 @@ const POOL: [Family<PoolStats>; 3] = [
     ),
 ];
 
+/// Gauges of the whole server.
+const SERVER: [Family<Stats>; 1] = [(
+    "bywash_damaged_files",
+    "Files of the server that cannot be used, and without which it runs.",
+    |s| s.damaged.len() as u64,
+)];
+
 /// Gauges of the memory budget.
 const BUDGET: [Family<BudgetStats>; 6] = [
     (
@@ -409,6 +416,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     counters(&mut text, &HISTORY, history);
     series::write(&mut text, databases);
     counters(&mut text, &POOL_COUNTERS, &stats.pool);
+    gauges(&mut text, &SERVER, stats);
     gauges(&mut text, &POOL, &stats.pool);
     memory(&mut text, &stats.memory);
     gauges(&mut text, &BUDGET, &stats.budget);

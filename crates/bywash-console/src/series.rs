@@ -50,7 +50,15 @@ impl Shared {
     /// Returns the databases: of received values, then of the server's own history.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &SeriesDb> {
         let history = self.history.as_ref().map(History::db);
-        [&self.series].into_iter().chain(history)
+        self.series.iter().chain(history)
+    }
+
+    /// Returns the database of received values.
+    ///
+    /// # Errors
+    /// If it is damaged, and not open.
+    pub(crate) fn values(&self) -> Result<&SeriesDb, SeriesRequestError> {
+        self.series.as_ref().ok_or(SeriesRequestError::Damaged)
     }
 }
 
@@ -107,6 +115,8 @@ pub enum SeriesRequestError {
     Request(String),
     /// Error of the database.
     Database(SeriesError),
+    /// The database of received values is damaged: the server runs without it.
+    Damaged,
     /// No memory for the response now.
     NoMemory,
 }
@@ -116,6 +126,9 @@ impl fmt::Display for SeriesRequestError {
         match self {
             Self::Request(reason) => f.write_str(reason),
             Self::Database(error) => error.fmt(f),
+            Self::Damaged => f.write_str(
+                "the database of received values is damaged, and the server runs without it; /readyz names its files",
+            ),
             Self::NoMemory => f.write_str(
                 "there is no memory for the response now; send the request again, or for less",
             ),
@@ -139,7 +152,7 @@ impl IntoResponse for SeriesRequestError {
     fn into_response(self) -> Response {
         let status = match self {
             Self::Request(_) => StatusCode::BAD_REQUEST,
-            Self::Database(_) | Self::NoMemory => {
+            Self::Database(_) | Self::Damaged | Self::NoMemory => {
                 tracing::warn!(error = %self, "series cannot be read");
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -242,6 +255,7 @@ pub(crate) async fn list(
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
     let turn = Arc::clone(&shared.reads).acquire_owned().await;
+    shared.values()?;
     let mut found = Vec::new();
     for db in shared.databases() {
         found.push(request.list(db).await?);
@@ -308,6 +322,7 @@ pub(crate) async fn query(
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
     let turn = Arc::clone(&shared.reads).acquire_owned().await;
+    shared.values()?;
     let (mut found, mut count) = (Vec::new(), 0);
     for db in shared.databases() {
         let more = request.query_limited(MAX_ROWS, db).await?;

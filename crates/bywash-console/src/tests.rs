@@ -103,7 +103,7 @@ async fn start_over(
     let console = Console {
         engine: engine.clone(),
         access,
-        series: series.clone(),
+        series: Some(series.clone()),
         history,
         uploads: OpenUploads::new(
             move |_| ListedUploads {
@@ -158,7 +158,7 @@ async fn serve_metrics(
 ) -> (std::net::SocketAddr, tokio::task::JoinHandle<Drained>) {
     let home = tempfile::tempdir().unwrap();
     let console = Console {
-        series: open_series(&engine, &home).await,
+        series: Some(open_series(&engine, &home).await),
         engine: engine.clone(),
         access: key(),
         history: None,

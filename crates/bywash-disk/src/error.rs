@@ -29,6 +29,12 @@ pub enum DiskError {
         /// The file.
         name: String,
     },
+    /// The file that names the folder's format was cut or overwritten. Its blocks cannot be told from those of another folder.
+    #[error("{} is damaged: remove the folder, and it is made anew", path.display())]
+    DamagedFormat {
+        /// The file.
+        path: PathBuf,
+    },
     /// The folder was written by another version of Bywash.
     #[error("{} begins with {found:?}, which this version cannot read: name another folder, or remove this one", path.display())]
     UnknownFormat {

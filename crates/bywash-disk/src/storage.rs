@@ -22,6 +22,7 @@ const FORMAT: &str = "format";
 /// Name of [`FORMAT`] that is not whole yet.
 const STAGED_FORMAT: &str = "format.new";
 /// First line of [`FORMAT`]. Then follow the folder's id and the bytes of its segments.
+const FORMAT_NAME: &str = "bywash disk tier ";
 const FORMAT_LINE: &str = "bywash disk tier 2";
 /// First line of folders without the bytes of their segments.
 const FORMER_FORMAT_LINE: &str = "bywash disk tier 1";
@@ -165,6 +166,9 @@ impl Folder {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.write_format(),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(DiskError::DamagedFormat { path });
+            }
             Err(error) => return Err(disk_error("read", &path)(error)),
         };
         let mut lines = text.lines();
@@ -183,10 +187,13 @@ impl Folder {
                 }
                 self.write_format()
             }
-            _ => Err(DiskError::UnknownFormat {
-                path,
-                found: line.chars().take(80).collect(),
-            }),
+            _ if is_format_of_another_version(line) && text.contains('\n') => {
+                Err(DiskError::UnknownFormat {
+                    path,
+                    found: line.chars().take(80).collect(),
+                })
+            }
+            _ => Err(DiskError::DamagedFormat { path }),
         }
     }
 
@@ -347,6 +354,12 @@ fn foreign_file(folder: &Path) -> Result<Option<String>, DiskError> {
     Ok(None)
 }
 
+/// Whether a line is that of a format which this version does not have.
+fn is_format_of_another_version(line: &str) -> bool {
+    let number = line.strip_prefix(FORMAT_NAME).map(str::parse::<u32>);
+    matches!(number, Some(Ok(_))) && ![FORMAT_LINE, FORMER_FORMAT_LINE].contains(&line)
+}
+
 fn parse_id(hex: &str) -> Option<[u8; 16]> {
     let value = u128::from_str_radix(hex, 16).ok()?;
     (hex.len() == 32).then(|| value.to_be_bytes())
@@ -397,9 +410,16 @@ mod tests {
         let refused = open(2).unwrap_err();
         assert!(refused.to_string().contains("notes.txt"), "{refused}");
         fs::remove_file(path.join("notes.txt")).unwrap();
-        for unknown in ["bywash disk tier 3\n", "bywash disk tier 2\n12\n4096\n"] {
-            fs::write(path.join(FORMAT), unknown).unwrap();
-            assert!(matches!(open(2), Err(DiskError::UnknownFormat { .. })));
+        fs::write(path.join(FORMAT), "bywash disk tier 3\n").unwrap();
+        assert!(matches!(open(2), Err(DiskError::UnknownFormat { .. })));
+        for damaged in [
+            &b""[..],
+            b"bywash disk",
+            b"bywash disk tier 2\n12\n4096\n",
+            &[0xff; 40],
+        ] {
+            fs::write(path.join(FORMAT), damaged).unwrap();
+            assert!(matches!(open(2), Err(DiskError::DamagedFormat { .. })));
         }
     }
 }

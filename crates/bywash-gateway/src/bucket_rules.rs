@@ -2,18 +2,22 @@
 //!
 //! In memory, and in a [folder](crate::S3Config::bucket_rules) with one JSON file a bucket, so that it survives a restart. A change is on
 //! disk before it has an effect.
+//!
+//! A bucket whose file is damaged is served without its rules: nothing of it is public, and no page of another site may read it. Requests
+//! for the rules themselves are refused by name until the file is mended or removed; they read it again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bywash::{Bucket, Engine};
+use bywash::Bucket;
 use bywash::staged_file::{StagedFile, open_folder};
+use bywash::{DamagedFile, Engine};
 use parking_lot::{Mutex, RwLock};
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{EncryptedDisks, PublicAccess};
@@ -36,7 +40,11 @@ pub(crate) struct BucketRules {
 /// The rules of all buckets.
 #[derive(Debug)]
 pub(crate) struct AllRules {
+    /// Damaged files are noted there.
+    engine: Engine,
     rules: RwLock<HashMap<String, Arc<BucketRules>>>,
+    /// Buckets whose file is damaged.
+    damaged: RwLock<HashSet<String>>,
     /// From the settings of the server.
     public: BTreeMap<String, PublicAccess>,
     disks: EncryptedDisks,
@@ -46,33 +54,100 @@ pub(crate) struct AllRules {
 }
 
 impl AllRules {
-    /// Reads the rules in `folder`, creating it if missing. Blocks.
+    /// Reads the rules in `folder`, creating it if missing. A damaged file is noted, and left. Blocks.
     pub(crate) fn open(
+        engine: Engine,
         folder: Option<PathBuf>,
         public: BTreeMap<String, PublicAccess>,
     ) -> io::Result<Self> {
-        let mut rules = HashMap::new();
-        if let Some(folder) = &folder {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)?;
-            for entry in fs::read_dir(folder)? {
-                let path = entry?.path();
-                if path.extension().is_some_and(|suffix| suffix == SUFFIX)
-                    && let Some(bucket) = path.file_stem().and_then(|name| name.to_str())
-                {
-                    rules.insert(bucket.to_owned(), Arc::new(read(&path)?));
-                }
-            }
-        }
-        Ok(Self {
-            rules: RwLock::new(rules),
+        let all = Self {
+            engine,
+            rules: RwLock::default(),
+            damaged: RwLock::default(),
             public,
             disks: EncryptedDisks::default(),
             folder,
             changes: Mutex::new(()),
+        };
+        let Some(folder) = &all.folder else {
+            return Ok(all);
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|suffix| suffix == SUFFIX)
+                && let Some(bucket) = path.file_stem().and_then(|name| name.to_str())
+            {
+                // Its rules are in memory, or it is among the damaged.
+                let _ = all.read(folder, bucket);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads the file of a bucket into memory. Returns what is wrong with it.
+    fn read(&self, folder: &Path, bucket: &str) -> Result<Arc<BucketRules>, String> {
+        let path = folder.join(format!("{bucket}.{SUFFIX}"));
+        let file = path.display().to_string();
+        match read(&path) {
+            Ok(rules) => {
+                let rules = Arc::new(rules);
+                self.rules
+                    .write()
+                    .insert(bucket.to_owned(), Arc::clone(&rules));
+                if self.damaged.write().remove(bucket) {
+                    self.engine.note_mended(&file);
+                }
+                Ok(rules)
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                self.damaged.write().insert(bucket.to_owned());
+                self.engine.note_damage(DamagedFile {
+                    file: file.clone(),
+                    reason: reason.clone(),
+                    effect: format!(
+                        "nothing of the bucket {bucket} is public, and requests for its ACL and its CORS rules fail; mend the file, \
+                         or remove it"
+                    ),
+                });
+                Err(format!(
+                    "{file} is damaged: {reason}; mend it, or remove it"
+                ))
+            }
+        }
+    }
+
+    /// Returns the rules of a bucket for requests about them. A damaged file is read again.
+    ///
+    /// # Errors
+    /// If the file is damaged still.
+    pub(crate) async fn read_of(self: &Arc<Self>, bucket: &str) -> S3Result<Arc<BucketRules>> {
+        let (all, bucket) = (Arc::clone(self), bucket.to_owned());
+        if !all.damaged.read().contains(&bucket) {
+            return Ok(all.of(&bucket));
+        }
+        let work = tokio::task::spawn_blocking(move || {
+            let _turn = all.changes.lock();
+            all.known(&bucket)
+        });
+        let read = work.await.unwrap_or_else(|error| Err(error.to_string()));
+        read.map_err(|reason| {
+            let message = format!("The settings of the bucket cannot be read: {reason}.");
+            fault(S3ErrorCode::InternalError, message)
         })
+    }
+
+    /// Returns the rules of a bucket; a damaged file is read again. Blocks.
+    fn known(&self, bucket: &str) -> Result<Arc<BucketRules>, String> {
+        let is_damaged = self.damaged.read().contains(bucket);
+        match &self.folder {
+            Some(folder) if is_damaged => self.read(folder, bucket),
+            _ => Ok(self.of(bucket)),
+        }
     }
 
     pub(crate) fn with_disks(self, disks: EncryptedDisks) -> Self {
@@ -137,23 +212,40 @@ impl AllRules {
         let (all, bucket) = (Arc::clone(self), bucket.to_owned());
         let work = tokio::task::spawn_blocking(move || all.change_now(&bucket, change));
         let changed = work.await.unwrap_or_else(|error| Err(error.into()));
-        changed.map_err(|error| {
-            let message =
-                format!("The settings of the bucket cannot be kept ({error}); try again.");
-            fault(S3ErrorCode::InternalError, message)
-        })
+        changed.map_err(|error| not_kept(&error))
+    }
+
+    /// Removes the rules of a bucket that was deleted, also damaged ones.
+    pub(crate) async fn forget(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+        let (all, name) = (Arc::clone(self), bucket.to_owned());
+        let work = tokio::task::spawn_blocking(move || {
+            let _turn = all.changes.lock();
+            all.store(&name, BucketRules::default())
+        });
+        let forgotten = work.await.unwrap_or_else(|error| Err(error.into()));
+        forgotten.map_err(|error| not_kept(&error))
     }
 
     fn change_now(&self, bucket: &str, change: impl FnOnce(&mut BucketRules)) -> io::Result<()> {
         let _turn = self.changes.lock();
-        let mut rules = BucketRules::clone(&self.of(bucket));
+        let known = self.known(bucket).map_err(io::Error::other)?;
+        let mut rules = BucketRules::clone(&known);
         change(&mut rules);
+        self.store(bucket, rules)
+    }
+
+    /// Stores the rules of a bucket in place of others; the caller holds the lock of changes.
+    fn store(&self, bucket: &str, rules: BucketRules) -> io::Result<()> {
         let is_default = rules == BucketRules::default();
         if let Some(folder) = &self.folder {
             let name = format!("{bucket}.{SUFFIX}");
             match is_default {
-                true => remove(&folder.join(name))?,
+                true => remove(&folder.join(&name))?,
                 false => write(folder, &name, &rules)?,
+            }
+            if self.damaged.write().remove(bucket) {
+                let file = folder.join(name).display().to_string();
+                self.engine.note_mended(&file);
             }
         }
         let mut all = self.rules.write();
@@ -165,11 +257,17 @@ impl AllRules {
     }
 }
 
+fn not_kept(error: &io::Error) -> S3Error {
+    let message = format!("The settings of the bucket cannot be kept ({error}); try again.");
+    fault(S3ErrorCode::InternalError, message)
+}
+
 fn read(path: &Path) -> io::Result<BucketRules> {
-    serde_json::from_slice(&fs::read(path)?).map_err(|error| {
-        let text = format!("{}: {error}; mend or delete it", path.display());
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    })
+    match fs::read(path) {
+        // It was removed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BucketRules::default()),
+        file => Ok(serde_json::from_slice(&file?)?),
+    }
 }
 
 /// Replaces a file durably.
@@ -193,10 +291,17 @@ mod tests {
 
     use super::*;
 
+    fn engine() -> Engine {
+        Engine::builder().memory(64 << 20).build().unwrap()
+    }
+
     #[test]
-    fn rules_survive_a_restart_and_damage_is_an_error() {
+    fn rules_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || AllRules::open(Some(folder.path().join("rules")), BTreeMap::new());
+        let open = || {
+            let rules = Some(folder.path().join("rules"));
+            AllRules::open(engine(), rules, BTreeMap::new())
+        };
         let all = open().unwrap();
         all.change_now("data", |rules| rules.public_read = true)
             .unwrap();
@@ -209,8 +314,43 @@ mod tests {
             fs::read_dir(folder.path().join("rules")).unwrap().count(),
             0
         );
-        fs::write(folder.path().join("rules/data.json"), "{").unwrap();
-        assert_eq!(open().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[tokio::test]
+    async fn damaged_file_closes_its_bucket_alone_until_it_is_mended() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let open = || {
+            let rules = Some(folder.path().to_owned());
+            Arc::new(AllRules::open(engine.clone(), rules, BTreeMap::new()).unwrap())
+        };
+        let all = open();
+        for bucket in ["data", "other"] {
+            all.change_now(bucket, |rules| rules.public_read = true)
+                .unwrap();
+        }
+        let file = folder.path().join("data.json");
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, "{").unwrap();
+        let all = open();
+        assert!(all.of("other").public_read && !all.of("data").public_read);
+        let damaged = engine.damaged_files();
+        assert_eq!(damaged.len(), 1);
+        assert_eq!(damaged[0].file, file.display().to_string());
+        let error = all.read_of("data").await.unwrap_err();
+        assert!(error.message().unwrap().contains("data.json"));
+        // A change would lose what the file has.
+        let change = all.change("data", |rules| rules.cors = Vec::new()).await;
+        assert!(change.unwrap_err().message().unwrap().contains("data.json"));
+        assert_eq!(fs::read(&file).unwrap(), b"{");
+        fs::write(&file, whole).unwrap();
+        assert!(all.read_of("data").await.unwrap().public_read);
+        assert!(all.of("data").public_read && engine.damaged_files().is_empty());
+        // With its bucket it goes, whatever it has.
+        fs::write(&file, "").unwrap();
+        let all = open();
+        all.forget("data").await.unwrap();
+        assert!(!file.exists() && engine.damaged_files().is_empty());
     }
 
     #[test]
@@ -223,7 +363,7 @@ mod tests {
         let public = public
             .map(|(name, access)| (name.to_owned(), access))
             .into();
-        let all = AllRules::open(None, public).unwrap();
+        let all = AllRules::open(engine(), None, public).unwrap();
         all.change_now("acl", |rules| rules.public_read = true)
             .unwrap();
         for (bucket, get, list) in [

@@ -67,13 +67,13 @@ pub use config::{
     Credential, ETagStyle, EncryptedDisks, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
 };
 pub use gcs::{
-    GcsAccount, GcsAccountError, GcsConfig, GcsServeError, GcsSessionTokens, GcsTokenKeys,
-    gcs_session_tokens, serve_gcs,
+    GcsAccount, GcsAccountError, GcsConfig, GcsEndpoint, GcsServeError, GcsSessionTokens,
+    GcsTokenKeys, gcs_session_tokens, serve_gcs,
 };
 pub use host::is_domain;
 pub use http_server::{Drained, RequestBody, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};
-pub use serve::{ServeError, serve_s3};
+pub use serve::{S3Endpoint, ServeError, serve_s3};
 pub use shared_state::SharedState;
 pub use uploads::{
     AbortError, ClusterUpload, ClusterUploads, HmacSeal, OpenUpload, OpenUploads, open_uploads,

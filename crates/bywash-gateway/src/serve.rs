@@ -77,47 +77,93 @@ fn check(config: &S3Config) -> Result<Hosts, ServeError> {
     }
 }
 
-/// Serves the buckets of `engine` on `listener` until `shutdown` is ready.
-///
-/// After that no connection is accepted, requests in progress have [`Limits::drain`](crate::Limits::drain) to end,
-/// and the rest is cut. Dropping the future cuts all connections at once.
+/// An S3 endpoint whose folders are open: it may be served.
+pub struct S3Endpoint {
+    engine: Engine,
+    transport: Transport,
+    service: S3Handler,
+}
+
+impl std::fmt::Debug for S3Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3Endpoint").finish_non_exhaustive()
+    }
+}
+
+impl S3Endpoint {
+    /// Checks the configuration, and opens the folders of uploads and rules. Damaged files in them are noted in the engine, and stop
+    /// nothing else.
+    ///
+    /// # Errors
+    /// For an invalid configuration, and folders that cannot be used.
+    pub async fn open(engine: Engine, config: S3Config) -> Result<Self, ServeError> {
+        let hosts = check(&config)?;
+        let uploads = open_uploads(&config, &engine).await?;
+        config.open_uploads.show(&uploads);
+        let rules = Arc::new(open_rules(&config, &engine).await?);
+        config.shared.keep(&rules);
+        let gateway = Gateway {
+            engine: engine.clone(),
+            region: config.region.as_str().into(),
+            uploads,
+            rules,
+            etag: config.etag,
+            tls: config.tls.is_some(),
+        };
+        let service = S3Handler::new(Middleware::new(gateway, &config, hosts));
+        let ids = RequestIds::new();
+        let transport = Transport {
+            limits: config.limits,
+            tls: config.tls,
+            trusted_proxies: config.trusted_proxies,
+            no_room: Box::new(move || response::no_room(ids.next())),
+            traffic: Some(Arc::clone(engine.traffic())),
+        };
+        Ok(Self {
+            engine,
+            transport,
+            service,
+        })
+    }
+
+    /// Serves the buckets of the engine on `listener` until `shutdown` is ready.
+    ///
+    /// After that no connection is accepted, requests in progress have [`Limits::drain`](crate::Limits::drain) to end,
+    /// and the rest is cut. Dropping the future cuts all connections at once.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Drained {
+        serve(
+            self.engine,
+            listener,
+            self.transport,
+            self.service,
+            shutdown,
+        )
+        .await
+    }
+}
+
+/// Opens an [`S3Endpoint`], and serves it on `listener` until `shutdown` is ready.
 ///
 /// # Errors
-/// Only for an invalid configuration, before any connection is accepted.
+/// As [`S3Endpoint::open`], before any connection is accepted.
 pub async fn serve_s3(
     engine: Engine,
     listener: TcpListener,
     config: S3Config,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, ServeError> {
-    let hosts = check(&config)?;
-    let uploads = open_uploads(&config, &engine).await?;
-    config.open_uploads.show(&uploads);
-    let rules = Arc::new(open_rules(&config).await?);
-    config.shared.keep(&rules);
-    let gateway = Gateway {
-        engine: engine.clone(),
-        region: config.region.as_str().into(),
-        uploads,
-        rules,
-        etag: config.etag,
-        tls: config.tls.is_some(),
-    };
-    let service = S3Handler::new(Middleware::new(gateway, &config, hosts));
-    let ids = RequestIds::new();
-    let transport = Transport {
-        limits: config.limits,
-        tls: config.tls,
-        trusted_proxies: config.trusted_proxies,
-        no_room: Box::new(move || response::no_room(ids.next())),
-        traffic: Some(Arc::clone(engine.traffic())),
-    };
-    Ok(serve(engine, listener, transport, service, shutdown).await)
+    let endpoint = S3Endpoint::open(engine, config).await?;
+    Ok(endpoint.serve(listener, shutdown).await)
 }
 
-async fn open_rules(config: &S3Config) -> Result<AllRules, ServeError> {
+async fn open_rules(config: &S3Config, engine: &Engine) -> Result<AllRules, ServeError> {
     let (folder, public) = (config.bucket_rules.clone(), config.public.clone());
-    let read = tokio::task::spawn_blocking(move || AllRules::open(folder, public));
+    let engine = engine.clone();
+    let read = tokio::task::spawn_blocking(move || AllRules::open(engine, folder, public));
     let rules = read.await.unwrap_or_else(|error| Err(error.into()));
     let rules = rules.map_err(ServeError::BucketRules)?;
     Ok(rules.with_disks(config.disks.clone()))

@@ -8,7 +8,7 @@ use bywash::Engine;
 use s3s::S3Result;
 use tokio::sync::OnceCell;
 
-use crate::bucket_rules::{AllRules, BucketRules};
+use crate::bucket_rules::AllRules;
 use crate::documents::Documents;
 use crate::uploads::{ClusterUploads, Uploads};
 
@@ -76,7 +76,7 @@ impl SharedState {
             uploads.remove_bucket(bucket).await?;
         }
         match self.0.rules.get() {
-            Some(rules) => forget_rules(rules, bucket).await,
+            Some(rules) => rules.forget(bucket).await,
             None => Ok(()),
         }
     }
@@ -89,10 +89,5 @@ pub(crate) async fn bucket_removed(
     bucket: &str,
 ) -> S3Result<()> {
     uploads.remove_bucket(bucket).await?;
-    forget_rules(rules, bucket).await
-}
-
-async fn forget_rules(rules: &Arc<AllRules>, bucket: &str) -> S3Result<()> {
-    let forget = rules.change(bucket, |rules| *rules = BucketRules::default());
-    forget.await
+    rules.forget(bucket).await
 }

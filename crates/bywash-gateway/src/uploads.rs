@@ -250,7 +250,7 @@ impl Uploads {
     /// Uploads stored in `folder`, including those of earlier servers. These count even above the limits: new uploads
     /// and parts are then rejected until enough have ended. Blocks.
     pub(crate) fn persistent(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
-        let (journal, uploads) = Journal::open(folder)?;
+        let (journal, uploads) = Journal::open(folder, &engine)?;
         let open: BTreeMap<_, _> = uploads.into_iter().collect();
         let memory = UploadMemory::new(engine);
         memory.load(

@@ -3,6 +3,7 @@
 mod builder;
 mod byte_limit;
 mod checks;
+mod damage;
 mod disk;
 mod idle;
 mod memory;
@@ -302,6 +303,7 @@ impl Engine {
             file_downloads: self.shared.file_downloads.snapshot(),
             disk: self.shared.disk.as_ref().map(DiskTier::stats),
             cluster: self.cluster_status(),
+            damaged: self.damaged_files(),
         }
     }
 

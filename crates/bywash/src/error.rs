@@ -149,6 +149,20 @@ pub enum EngineError {
         /// The reason, and what to do.
         reason: String,
     },
+    /// A file of the store beside the object is damaged. Repeating would not help.
+    #[error(
+        "{operation} {object}: the file {file} in its folder is damaged ({reason}); restore it, or delete it"
+    )]
+    DamagedSideFile {
+        /// The operation.
+        operation: &'static str,
+        /// The object.
+        object: String,
+        /// The file, relative to the folder of the bucket.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The bucket is read-only.
     #[error("{operation} {object}: the bucket is read-only: {reason}")]
     ReadOnly {

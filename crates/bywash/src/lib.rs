@@ -15,6 +15,7 @@ pub mod cluster_uploads;
 mod consistency;
 mod content_digest;
 mod cost;
+mod damage;
 mod delete;
 mod disk;
 mod engine;
@@ -62,6 +63,7 @@ pub use cgroup::available_memory;
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use content_digest::{ContentDigest, RunningDigest};
 pub use cost::Cost;
+pub use damage::DamagedFile;
 pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
 pub use engine::{
     BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,

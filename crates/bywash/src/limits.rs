@@ -51,6 +51,9 @@ pub(crate) const MAX_ABSENT_BYTES: RangeInclusive<u64> = (4 << 20)..=(16 << 20);
 /// part of a server's resident memory covers them. The excess is charged.
 pub(crate) const MAX_UNCHARGED_TABLE_BYTES: u64 = 12 << 20;
 
+/// Damaged files of a server that are shown, some hundred bytes each; further ones are only logged.
+pub(crate) const MAX_DAMAGED_FILES: usize = 100;
+
 /// Renamed files of folders whose readers go on, about 200 bytes each: those that are read while they are renamed. Readers of older
 /// ones end with an error, as of a changed file.
 pub(crate) const MAX_RESTAMPED_FILES: usize = 1024;

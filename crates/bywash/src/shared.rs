@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
+use crate::damage::DamagedFiles;
 use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
 use crate::key_turns::KeyTurns;
@@ -78,6 +79,8 @@ pub(crate) struct EngineShared {
     pub(crate) spill: Arc<SpillRouter>,
     /// The tier below memory.
     pub(crate) disk: Option<DiskTier>,
+    /// Files of the server that cannot be used.
+    pub(crate) damaged: DamagedFiles,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     pub(crate) stores: AtomicU32,
     /// The cluster that it belongs to.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 use crate::cluster::ClusterStatus;
+use crate::damage::DamagedFile;
 
 /// Maximum hedged requests, in percent of a bucket's data requests: five, as those slower than 95 % of their peers
 /// are hedged.
@@ -33,6 +34,9 @@ pub struct Stats {
     /// The cluster, if the engine belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
+    /// Files of the server that cannot be used, and what is served without them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedFile>,
 }
 
 /// Counters of one bucket since it was mounted.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, ReadOnly};
 use bywash::time::parse_duration;
-use bywash::{Consistency, Engine, EngineError, OriginUrl};
+use bywash::{Consistency, DamagedFile, Engine, EngineError, OriginUrl};
 use bywash_console::{HISTORY_EVERY, History};
 use bywash_series::{Ack, PreparedDb, Retention, SeriesDb, SeriesError, SeriesOptions};
 use object_store::ObjectStore;
@@ -107,7 +107,9 @@ fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
 /// The open databases of a server.
 #[derive(Debug)]
 pub(super) struct Databases {
-    pub(super) series: SeriesDb,
+    /// Values of clients; `None` if their database is damaged.
+    pub(super) series: Option<SeriesDb>,
+    /// The server's own history, if it is enabled and its database is not damaged.
     pub(super) history: Option<History>,
     /// Whether values are flushed at the end, for a server elsewhere.
     in_bucket: bool,
@@ -128,19 +130,21 @@ impl Databases {
         let retention = &settings.retention;
         let options = series_options(engine, retention.series);
         let place = Place::new(SERIES, data, settings);
-        let series = place.prepare(engine, options).await?;
+        let series = place.prepare(engine, options).await;
+        let series = place.unless_damaged(engine, series)?;
         let history = match retention.history {
             None => None,
             Some(retention) => {
                 let options = history_options(engine, retention);
                 let place = Place::new(HISTORY, data, settings);
-                let prepared = place.prepare(engine, options).await?;
+                let prepared = place.prepare(engine, options).await;
+                let prepared = place.unless_damaged(engine, prepared)?;
                 mount(engine, place.origin()?)?;
-                Some(History::new(place.take_over(prepared).await?))
+                place.take_over(engine, prepared).await?.map(History::new)
             }
         };
         Ok(Self {
-            series: place.take_over(series).await?,
+            series: place.take_over(engine, series).await?,
             history,
             in_bucket: settings.series_bucket.is_some(),
             recorder: None,
@@ -168,10 +172,13 @@ impl Databases {
     /// values may stay in their log.
     pub(super) async fn close(self) {
         let close_series = async {
+            let Some(series) = &self.series else {
+                return;
+            };
             if self.in_bucket {
-                flushed("values", &self.series).await;
+                flushed("values", series).await;
             }
-            closed("series", &self.series).await;
+            closed("series", series).await;
         };
         let close_history = async {
             if let Some((stop, recorder)) = self.recorder {
@@ -213,6 +220,20 @@ async fn closed(name: &str, db: &SeriesDb) {
     }
 }
 
+/// Why a database is not open.
+#[derive(Debug)]
+enum OpenError {
+    /// Its own files are damaged: nothing else depends on them.
+    Damaged(Failure),
+    Other(Failure),
+}
+
+impl From<Failure> for OpenError {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
 /// Where a database lies: its folder with the log, and its files beside that or in a bucket.
 struct Place<'a> {
     name: &'static str,
@@ -236,7 +257,7 @@ impl<'a> Place<'a> {
         &self,
         engine: &Engine,
         options: SeriesOptions,
-    ) -> Result<PreparedDb, Failure> {
+    ) -> Result<PreparedDb, OpenError> {
         let (store, options) = match &self.settings.series_bucket {
             None => (self.folder_store()?, options),
             Some(bucket) => {
@@ -249,12 +270,62 @@ impl<'a> Place<'a> {
         };
         let budget = engine.budget().clone();
         let prepared = SeriesDb::prepare(store, log(&self.folder), budget, options).await;
-        prepared.map_err(|error| self.failure(error))
+        prepared.map_err(|error| self.error(error))
     }
 
-    async fn take_over(&self, prepared: PreparedDb) -> Result<SeriesDb, Failure> {
+    /// Opens a database that was prepared. `None` if it is damaged, which was noted.
+    async fn take_over(
+        &self,
+        engine: &Engine,
+        prepared: Option<PreparedDb>,
+    ) -> Result<Option<SeriesDb>, Failure> {
+        let Some(prepared) = prepared else {
+            return Ok(None);
+        };
         let opened = prepared.take_over().await;
-        opened.map_err(|error| self.failure(error))
+        self.unless_damaged(engine, opened.map_err(|error| self.error(error)))
+    }
+
+    /// Returns what was opened. A damaged database is noted, and the server goes on without it.
+    fn unless_damaged<T>(
+        &self,
+        engine: &Engine,
+        opened: Result<T, OpenError>,
+    ) -> Result<Option<T>, Failure> {
+        match opened {
+            Ok(opened) => Ok(Some(opened)),
+            Err(OpenError::Other(failure)) => Err(failure),
+            Err(OpenError::Damaged(failure)) => {
+                let effect = match self.name {
+                    HISTORY => "the server keeps no history of its own counters",
+                    _ => "values of clients are neither written nor read",
+                };
+                engine.note_damage(DamagedFile {
+                    file: self.folder.display().to_string(),
+                    reason: failure.message,
+                    effect: format!("{effect}, until the next start without the damage"),
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sorts the error of a database. A log that belongs to other files is damage in the data folder; with files in a bucket, the
+    /// bucket may be another server's.
+    fn error(&self, error: SeriesError) -> OpenError {
+        let is_damage = match &error {
+            SeriesError::DamagedFile { .. } | SeriesError::DamagedLog { .. } => true,
+            SeriesError::Log { .. } | SeriesError::ForeignLog { .. } => {
+                self.settings.series_bucket.is_none()
+            }
+            _ => false,
+        };
+        let failure = self.failure(error);
+        if is_damage {
+            OpenError::Damaged(failure)
+        } else {
+            OpenError::Other(failure)
+        }
     }
 
     /// Opens the store of files beside the log.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use bywash::{Engine, OriginUrl};
-use bywash_gateway::{GcsConfig, Limits, S3Config, serve_gcs};
+use bywash_gateway::{GcsConfig, GcsEndpoint, Limits, S3Config};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use url::Url;
@@ -69,24 +69,33 @@ impl GcsListener {
         }
     }
 
-    /// Serves until a stop; without the endpoint, waits for it.
-    pub(super) fn serve(
+    /// Opens the folders of the endpoint. What it returns serves until a stop; without the endpoint, it waits for it.
+    pub(super) async fn open(
         self,
         engine: &Engine,
         config: GcsConfig,
         stopped: &watch::Receiver<bool>,
-    ) -> impl Future<Output = Ended> + Send + use<> {
-        let (engine, stop) = (engine.clone(), stop_asked(stopped.clone()));
-        async move {
-            let Some((listener, _)) = self.0 else {
-                stop.await;
-                return Ok(0);
-            };
-            let served = serve_gcs(engine, listener, config, stop).await;
-            served
-                .map(|drained| drained.cut)
-                .map_err(|error| error.to_string())
-        }
+    ) -> Result<impl Future<Output = Ended> + Send + use<>, Failure> {
+        let endpoint = match self.0 {
+            Some((listener, _)) => {
+                let opened = GcsEndpoint::open(engine.clone(), config).await;
+                Some((
+                    opened.map_err(|error| Failure::failed(error.to_string()))?,
+                    listener,
+                ))
+            }
+            None => None,
+        };
+        let stop = stop_asked(stopped.clone());
+        Ok(async move {
+            match endpoint {
+                Some((endpoint, listener)) => Ok(endpoint.serve(listener, stop).await.cut),
+                None => {
+                    stop.await;
+                    Ok(0)
+                }
+            }
+        })
     }
 }
 

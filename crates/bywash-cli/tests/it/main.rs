@@ -6,6 +6,7 @@ mod cache;
 mod common;
 mod copy;
 mod credentials;
+mod damage;
 mod digests;
 mod downloads;
 mod hostile;

@@ -127,6 +127,9 @@ async fn take(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Outcome, Refused> {
+    let db = shared.values().map_err(|error| {
+        Refused::Request(StatusCode::SERVICE_UNAVAILABLE, error.to_string().into())
+    })?;
     let precision = Precision::named(params.precision.as_deref()).ok_or(Refused::Request(
         StatusCode::BAD_REQUEST,
         NO_PRECISION.into(),
@@ -152,7 +155,7 @@ async fn take(
         // Unpacked it may have the maximum length.
         body.reserve(&shared.engine, MAX_WRITE_BYTES)?;
     }
-    let (db, came) = (shared.series.clone(), now());
+    let (db, came) = (db.clone(), now());
     let work = tokio::task::spawn_blocking(move || insert(&db, &body, packed, precision, came));
     work.await.unwrap_or_else(|error| {
         Err(Refused::Request(

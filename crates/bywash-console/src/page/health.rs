@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bywash::DamagedFile;
 use bywash::origin::{OriginErrorKind, OriginStats};
 
 use super::format::{count, lasted};
@@ -37,6 +38,8 @@ pub(super) struct Signals {
     pub(super) cluster: Option<String>,
     /// Why rows of series do not come into their store, or cannot be read from it.
     pub(super) series: Vec<String>,
+    /// Files without which the server runs.
+    pub(super) damaged: Vec<DamagedFile>,
 }
 
 /// Returns the reasons for which the server is degraded; none if it is healthy.
@@ -78,6 +81,15 @@ pub(super) fn reasons(signals: &Signals) -> Vec<String> {
     reasons.extend(signals.disk.clone());
     reasons.extend(signals.cluster.clone());
     reasons.extend_from_slice(&signals.series);
+    let damaged = signals.damaged.iter().take(NAMED);
+    reasons.extend(damaged.map(|damaged| {
+        let DamagedFile {
+            file,
+            reason,
+            effect,
+        } = damaged;
+        format!("{file} is damaged ({reason}): {effect}")
+    }));
     reasons
 }
 
@@ -159,6 +171,11 @@ mod tests {
             dropped_points: 1,
             stuck_uploads: 2,
             series: vec!["the store of series is down".to_owned()],
+            damaged: vec![DamagedFile {
+                file: "data/series".to_owned(),
+                reason: "cut".to_owned(),
+                effect: "values are not read".to_owned(),
+            }],
             ..requests(10)
         });
         let parts = [
@@ -167,6 +184,7 @@ mod tests {
             "history were dropped",
             "2 open uploads",
             "series is down",
+            "data/series is damaged (cut): values are not read",
         ];
         assert_eq!(found.len(), parts.len());
         for (reason, part) in found.iter().zip(parts) {

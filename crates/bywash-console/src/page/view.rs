@@ -109,6 +109,7 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     let signals = Signals {
         stuck_uploads: uploads.stuck,
         series: failing_databases(&shared).chain(unread).collect(),
+        damaged: shared.engine.damaged_files(),
         ..signals(&counted, &minute, &origins)
     };
     let reasons = reasons(&signals);
@@ -173,7 +174,10 @@ async fn charts_and_names(
 ) -> Result<(Vec<Chart>, SeriesNames), SeriesError> {
     let charts = charts(shared, range, drawing, only, bucket).await?;
     let everything = i64::MIN..=i64::MAX;
-    let names = shared.series.list_first(NAMES + 1, everything).await?;
+    let names = match &shared.series {
+        Some(series) => series.list_first(NAMES + 1, everything).await?,
+        None => SeriesNames::default(),
+    };
     Ok((charts, names))
 }
 

@@ -44,7 +44,7 @@ async fn refuses_an_address_beyond_loopback() {
     let engine = engine();
     let home = tempfile::tempdir().unwrap();
     let console = Console {
-        series: open_series(&engine, &home).await,
+        series: Some(open_series(&engine, &home).await),
         engine,
         access: key(),
         history: None,

@@ -2,7 +2,7 @@
 
 use bywash::Bucket;
 use futures::future::join_all;
-use http::Response;
+use http::{Response, StatusCode};
 use object_store::{Error as StoreError, GetOptions, GetResult, ObjectStore};
 use s3s::Body;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::documents::entry_bytes;
 use crate::errors::{OperationContext, from_store};
 use crate::keys::path_of;
 use crate::limits::MAX_LIST_KEYS;
-use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope};
+use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope, ListedObject};
 
 /// Objects of a page whose metadata are read at a time.
 const READS_AT_ONCE: usize = 16;
@@ -239,15 +239,27 @@ impl Describing<'_> {
 
     async fn entry(&self, entry: &ListEntry) -> GcsResult<Described> {
         match entry {
-            ListEntry::Object(listed) if self.with_metadata => self.read(&listed.key).await,
-            ListEntry::Object(listed) => {
-                let item =
-                    ObjectResource::listed(self.bucket, &listed.key, &listed.meta, &self.url);
-                Ok(described(item, 0))
+            ListEntry::Object(listed) if self.with_metadata => {
+                match self.read(&listed.key).await {
+                    // The object is there, and its page is not of this object alone.
+                    Err(error) if is_of_one_object(&error) => {
+                        let reason = error.message();
+                        tracing::warn!(key = listed.key, reason, "an item without its metadata");
+                        Ok(self.listed(listed))
+                    }
+                    read => read,
+                }
             }
+            ListEntry::Object(listed) => Ok(self.listed(listed)),
             ListEntry::Prefix(prefix) if self.with_prefixes => self.read(prefix).await,
             ListEntry::Prefix(_) => Ok((None, 0)),
         }
+    }
+
+    /// Describes an object by what the listing has.
+    fn listed(&self, listed: &ListedObject) -> Described {
+        let item = ObjectResource::listed(self.bucket, &listed.key, &listed.meta, &self.url);
+        described(item, 0)
     }
 
     /// Describes an object, if it exists.
@@ -275,6 +287,11 @@ impl Describing<'_> {
             }
         }
     }
+}
+
+/// Whether a read failed for a reason of this object, and not of its store: no permission, or a damaged file beside it.
+fn is_of_one_object(error: &GcsError) -> bool {
+    [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR].contains(&error.status())
 }
 
 fn described(item: ObjectResource, metadata: u64) -> Described {

@@ -38,5 +38,5 @@ mod xml;
 #[cfg(any(test, fuzzing))]
 pub(crate) use access::fuzz_jwt;
 pub use access::{GcsAccount, GcsAccountError, GcsTokenKeys};
-pub use serve::{GcsConfig, GcsServeError, serve_gcs};
+pub use serve::{GcsConfig, GcsEndpoint, GcsServeError, serve_gcs};
 pub use sessions::{GcsSessionTokens, gcs_session_tokens};

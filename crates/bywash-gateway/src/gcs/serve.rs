@@ -92,40 +92,84 @@ pub enum GcsServeError {
     Accounts(#[source] std::io::Error),
 }
 
-/// Serves the buckets of `engine` on `listener` by Google's storage API until `shutdown` is ready.
-///
-/// After that no connection is accepted, requests in progress have [`Limits::drain`] to end, and the rest is cut.
-/// Dropping the future cuts all connections at once.
+/// An endpoint of Google's storage API whose folders are open: it may be served.
+pub struct GcsEndpoint {
+    engine: Engine,
+    transport: Transport,
+    service: EndpointHandler,
+}
+
+impl std::fmt::Debug for GcsEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GcsEndpoint").finish_non_exhaustive()
+    }
+}
+
+impl GcsEndpoint {
+    /// Opens the folders of sessions and accounts. A damaged key of tokens is replaced, and noted in the engine.
+    ///
+    /// # Errors
+    /// For folders that cannot be used.
+    pub async fn open(engine: Engine, config: GcsConfig) -> Result<Self, GcsServeError> {
+        let folder = config.sessions.clone();
+        let (opened, sessions) = (folder.clone(), engine.clone());
+        let limit = config.limits.open_uploads;
+        let opened =
+            tokio::task::spawn_blocking(move || Sessions::open(opened, limit, sessions)).await;
+        let sessions = opened
+            .unwrap_or_else(|error| Err(error.into()))
+            .map_err(|source| GcsServeError::Sessions { folder, source })?;
+        let (for_access, noted) = (config.clone(), engine.clone());
+        let opened = move || Access::open(&for_access, &noted);
+        let access = tokio::task::spawn_blocking(opened).await;
+        let access = access
+            .unwrap_or_else(|error| Err(error.into()))
+            .map_err(GcsServeError::Accounts)?;
+        let endpoint = Endpoint::new(engine.clone(), Arc::new(sessions), access, &config);
+        let transport = Transport {
+            limits: config.limits,
+            tls: config.tls,
+            trusted_proxies: config.trusted_proxies,
+            no_room: Box::new(super::error::no_room),
+            traffic: Some(Arc::clone(engine.traffic())),
+        };
+        Ok(Self {
+            engine,
+            transport,
+            service: EndpointHandler::new(endpoint),
+        })
+    }
+
+    /// Serves the buckets of the engine on `listener` until `shutdown` is ready.
+    ///
+    /// After that no connection is accepted, requests in progress have [`Limits::drain`] to end, and the rest is cut.
+    /// Dropping the future cuts all connections at once.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Drained {
+        serve(
+            self.engine,
+            listener,
+            self.transport,
+            self.service,
+            shutdown,
+        )
+        .await
+    }
+}
+
+/// Opens a [`GcsEndpoint`], and serves it on `listener` until `shutdown` is ready.
 ///
 /// # Errors
-/// Only for an unusable folder, before any connection is accepted.
+/// As [`GcsEndpoint::open`], before any connection is accepted.
 pub async fn serve_gcs(
     engine: Engine,
     listener: TcpListener,
     config: GcsConfig,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, GcsServeError> {
-    let folder = config.sessions.clone();
-    let (opened, sessions) = (folder.clone(), engine.clone());
-    let limit = config.limits.open_uploads;
-    let opened = tokio::task::spawn_blocking(move || Sessions::open(opened, limit, sessions)).await;
-    let sessions = opened
-        .unwrap_or_else(|error| Err(error.into()))
-        .map_err(|source| GcsServeError::Sessions { folder, source })?;
-    let for_access = config.clone();
-    let opened = move || Access::open(&for_access);
-    let access = tokio::task::spawn_blocking(opened).await;
-    let access = access
-        .unwrap_or_else(|error| Err(error.into()))
-        .map_err(GcsServeError::Accounts)?;
-    let endpoint = Endpoint::new(engine.clone(), Arc::new(sessions), access, &config);
-    let transport = Transport {
-        limits: config.limits,
-        tls: config.tls,
-        trusted_proxies: config.trusted_proxies,
-        no_room: Box::new(super::error::no_room),
-        traffic: Some(Arc::clone(engine.traffic())),
-    };
-    let service = EndpointHandler::new(endpoint);
-    Ok(serve(engine, listener, transport, service, shutdown).await)
+    let endpoint = GcsEndpoint::open(engine, config).await?;
+    Ok(endpoint.serve(listener, shutdown).await)
 }

@@ -111,7 +111,7 @@ pub(crate) async fn get_bucket(
     let name = &request.input.bucket;
     gateway.bucket(name)?;
     Ok(S3Response::new(GetBucketAclOutput {
-        grants: Some(grants(gateway.rules.of(name).public_read)),
+        grants: Some(grants(gateway.rules.read_of(name).await?.public_read)),
         owner: Some(owner()),
     }))
 }

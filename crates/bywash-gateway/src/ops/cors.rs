@@ -61,7 +61,7 @@ pub(crate) async fn get(
 ) -> S3Result<S3Response<GetBucketCorsOutput>> {
     let name = &request.input.bucket;
     gateway.bucket(name)?;
-    let rules = gateway.rules.of(name);
+    let rules = gateway.rules.read_of(name).await?;
     if rules.cors.is_empty() {
         let message = format!("The bucket {name} has no CORS configuration.");
         let code = "NoSuchCORSConfiguration";

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use bywash::{DamagedFile, Engine};
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
@@ -107,9 +108,11 @@ impl Tail {
 }
 
 impl Journal {
-    /// Opens the folder, creating it if missing, and reads all uploads. Cuts torn ends. Reports and keeps damaged
-    /// files.
-    pub(super) fn open(folder: &Path) -> io::Result<(Self, Vec<(UploadName, Upload)>)> {
+    /// Opens the folder, creating it if missing, and reads all uploads. Cuts torn ends. Notes damaged files in `engine`, and keeps them.
+    pub(super) fn open(
+        folder: &Path,
+        engine: &Engine,
+    ) -> io::Result<(Self, Vec<(UploadName, Upload)>)> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -126,11 +129,13 @@ impl Journal {
                 Some(STAGED_SUFFIX) => fs::remove_file(&path)?,
                 Some(SUFFIX) => match journal.read(&path) {
                     Ok(upload) => uploads.push(upload),
-                    Err(reason) => tracing::error!(
-                        file = %path.display(),
-                        %reason,
-                        "an open multipart upload cannot be read, so its client must begin it again; the file is left"
-                    ),
+                    Err(reason) => engine.note_damage(DamagedFile {
+                        file: path.display().to_string(),
+                        reason,
+                        effect:
+                            "an open multipart upload is unknown, so its client must begin it again"
+                                .to_owned(),
+                    }),
                 },
                 _ => {}
             }

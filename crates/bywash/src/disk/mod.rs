@@ -22,6 +22,7 @@ use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState, VersionKey};
 use bywash_mem::{BlockKey, BlockOptions, BlockPool, Keep, Load, Reservation, Share};
 use object_store::path::Path;
 
+use crate::damage::{DamagedFile, DamagedFiles};
 use crate::error::EngineError;
 use crate::limits::{MAX_QUEUED_WRITES, MAX_RESIDENTS};
 use crate::spill::SpillRouter;
@@ -108,32 +109,27 @@ impl DiskTier {
         pool: &Arc<BlockPool>,
         spill: &SpillRouter,
         block_size: u64,
-    ) -> Result<Self, EngineError> {
+        damaged: &DamagedFiles,
+    ) -> Result<Option<Self>, EngineError> {
         let invalid = |reason: String| EngineError::InvalidSetting {
             setting: "disk",
             reason,
         };
         let memory = pool.budget().limit();
-        let smallest = options.min_block_size.unwrap_or(block_size);
-        let smallest = smallest.clamp(1, block_size);
-        let needed = Tier::index_memory_of(options.size / smallest);
-        let ceiling = memory / INDEX_CEILING_DIVISOR;
-        if needed > ceiling && smallest < block_size {
-            tracing::warn!(
-                needed_bytes = needed,
-                index_bytes = ceiling,
-                "the index of the disk tier may be full before the disk is: the blocks of one bucket are small; raise the memory"
-            );
-        }
-        let tier = TierOptions {
-            path: options.path.clone(),
-            size: options.size,
-            segment_size: segment_size(options.size),
-            block_size: block_size as u32,
-            index_memory: (memory / INDEX_MEMORY_DIVISOR).max(needed.min(ceiling)),
-            max_index_memory: ceiling,
+        let tier = Self::tier_options(options, memory, block_size);
+        let tier = match open_tier(&tier) {
+            Ok(tier) => tier,
+            Err(error @ DiskError::DamagedFormat { .. }) => {
+                damaged.note(DamagedFile {
+                    file: options.path.display().to_string(),
+                    reason: error.to_string(),
+                    effect: "the disk tier is off until the next start with that folder removed"
+                        .to_owned(),
+                });
+                return Ok(None);
+            }
+            Err(error) => return Err(invalid(error.to_string())),
         };
-        let tier = open_tier(&tier).map_err(|error| invalid(error.to_string()))?;
         let unread = tier.stats().unread_segments;
         if unread > 0 {
             tracing::warn!(
@@ -161,7 +157,7 @@ impl DiskTier {
         let queue = WriteQueue::start(&tier, pool, residents as usize).map_err(io)?;
         let readers = Readers::start(&tier, READER_THREADS).map_err(io)?;
         spill.set_disk(Arc::<WriteQueue>::clone(&queue));
-        Ok(Self {
+        Ok(Some(Self {
             tier,
             pool: Arc::clone(pool),
             queue,
@@ -172,7 +168,30 @@ impl DiskTier {
             daily_writes: options.daily_writes,
             verifying: AtomicBool::new(false),
             _charge: charge,
-        })
+        }))
+    }
+
+    /// Returns the options of the tier: its index may grow with the disk, up to a part of the memory.
+    fn tier_options(options: &DiskOptions, memory: u64, block_size: u64) -> TierOptions {
+        let smallest = options.min_block_size.unwrap_or(block_size);
+        let smallest = smallest.clamp(1, block_size);
+        let needed = Tier::index_memory_of(options.size / smallest);
+        let ceiling = memory / INDEX_CEILING_DIVISOR;
+        if needed > ceiling && smallest < block_size {
+            tracing::warn!(
+                needed_bytes = needed,
+                index_bytes = ceiling,
+                "the index of the disk tier may be full before the disk is: the blocks of one bucket are small; raise the memory"
+            );
+        }
+        TierOptions {
+            path: options.path.clone(),
+            size: options.size,
+            segment_size: segment_size(options.size),
+            block_size: block_size as u32,
+            index_memory: (memory / INDEX_MEMORY_DIVISOR).max(needed.min(ceiling)),
+            max_index_memory: ceiling,
+        }
     }
 
     /// Returns whether a block of `version` is on the disk, or in the queue of those to be written.

@@ -13,6 +13,7 @@ use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
 use crate::cgroup::available_memory;
 use crate::cluster::Cluster;
+use crate::damage::DamagedFiles;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
 use crate::read::{AbandonedMemory, ForeignBlocks, Loans, PeerDemand, ReadaheadBudget};
@@ -195,17 +196,33 @@ impl EngineBuilder {
         Tier::open(options, rand::random())
     }
 
+    fn open_pool(&self, memory: u64) -> Result<Arc<BlockPool>, EngineError> {
+        let defaults = PoolConfig::new(memory);
+        let rounds = self.slow_eviction_rounds;
+        let config = PoolConfig {
+            ceiling: memory.max(available_memory()),
+            slow_eviction: self.slow_eviction.unwrap_or(defaults.slow_eviction),
+            slow_eviction_rounds: rounds.unwrap_or(defaults.slow_eviction_rounds),
+            ..defaults
+        };
+        BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
+            setting: "memory",
+            reason: error.to_string(),
+        })
+    }
+
     fn open_disk(
         &self,
         pool: &Arc<BlockPool>,
         spill: &SpillRouter,
         block_size: u64,
+        damaged: &DamagedFiles,
     ) -> Result<Option<DiskTier>, EngineError> {
         let Some(options) = &self.disk else {
             return Ok(None);
         };
         let open_tier = |options: &TierOptions| self.open_tier(options);
-        DiskTier::open(options, open_tier, pool, spill, block_size).map(Some)
+        DiskTier::open(options, open_tier, pool, spill, block_size, damaged)
     }
 
     /// Checks the settings and creates the engine. Creates the root folder if it is missing.
@@ -232,22 +249,12 @@ impl EngineBuilder {
                 source,
             })?;
         }
-        let defaults = PoolConfig::new(memory);
-        let rounds = self.slow_eviction_rounds;
-        let config = PoolConfig {
-            ceiling: memory.max(available_memory()),
-            slow_eviction: self.slow_eviction.unwrap_or(defaults.slow_eviction),
-            slow_eviction_rounds: rounds.unwrap_or(defaults.slow_eviction_rounds),
-            ..defaults
-        };
-        let pool = BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
-            setting: "memory",
-            reason: error.to_string(),
-        })?;
+        let pool = self.open_pool(memory)?;
         let objects = Arc::new(KnownObjects::new(&pool));
         let spill = Arc::new(SpillRouter::default());
         pool.set_spill(Arc::<SpillRouter>::clone(&spill));
-        let disk = self.open_disk(&pool, &spill, block_size)?;
+        let damaged = DamagedFiles::default();
+        let disk = self.open_disk(&pool, &spill, block_size, &damaged)?;
         let shared = EngineShared {
             pool,
             block_size,
@@ -271,6 +278,7 @@ impl EngineBuilder {
             idle_evicted_bytes: AtomicU64::new(0),
             spill,
             disk,
+            damaged,
             stores: AtomicU32::new(0),
             foreign: ForeignBlocks::default(),
             demand: self.cluster.as_ref().map(|_| PeerDemand::default()),

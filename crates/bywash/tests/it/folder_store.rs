@@ -523,3 +523,36 @@ async fn pages_are_ordered_and_complete_under_any_prefix() {
         }
     }
 }
+
+/// It was repeated as a failed origin, for a minute.
+#[tokio::test]
+async fn damaged_side_file_is_an_error_at_once_and_a_write_mends_it() {
+    let (dir, folder) = store();
+    let attributes = Attributes::from_iter([(Attribute::ContentType, "text/x")]);
+    folder
+        .put_opts(&key("a"), "one".into(), attributes.into())
+        .await
+        .unwrap();
+    let side_files: Vec<_> = files_below(dir.path())
+        .into_iter()
+        .filter(|name| name.ends_with(".json"))
+        .collect();
+    std::fs::write(dir.path().join(&side_files[0]), "{").unwrap();
+    let engine = bywash::Engine::builder().memory(64 << 20).build().unwrap();
+    let origin = std::sync::Arc::new(folder);
+    let bucket = engine
+        .mount("damaged", origin, bywash::Consistency::default())
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let error = bucket.get(&key("a")).await.unwrap_err();
+    // A retry would pause; a minute is the deadline of them all.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    assert!(error.to_string().contains(&side_files[0]), "{error}");
+    let listed: Vec<_> = bucket.list(None).try_collect().await.unwrap();
+    assert_eq!(listed.len(), 1);
+    bucket.put(&key("a"), "two".into()).await.unwrap();
+    assert_eq!(
+        bucket.get(&key("a")).await.unwrap().bytes().await.unwrap(),
+        "two"
+    );
+}

@@ -41,8 +41,10 @@ async fn filled(options: SeriesOptions, hours: i64, now: i64) -> (SeriesDb, Temp
     let home = tempfile::tempdir().unwrap();
     let (settings, data) = machine(home.path().join("data"), None);
     let place = Place::new(SERIES, &data, &settings);
-    let prepared = place.prepare(&engine(), options).await.unwrap();
-    let db = place.take_over(prepared).await.unwrap();
+    let engine = engine();
+    let prepared = place.prepare(&engine, options).await.unwrap();
+    let opened = place.take_over(&engine, Some(prepared)).await.unwrap();
+    let db = opened.unwrap();
     for hour in (0..hours).rev() {
         let row = |n: i64| Row {
             source: "host",
@@ -154,12 +156,18 @@ async fn stores_are_taken_over_only_when_both_databases_can_be_opened() {
         std::fs::write(log(&folder), "a file").unwrap();
         let failure = opened(&second).await.unwrap_err();
         assert!(failure.message.contains(name), "{}", failure.message);
-        for db in [&first.series, first.history.as_ref().unwrap().db()] {
+        for db in [
+            first.series.as_ref().unwrap(),
+            first.history.as_ref().unwrap().db(),
+        ] {
             writes(db).await.unwrap();
         }
     }
     let second = opened(&machine("second")).await.unwrap();
-    for db in [&first.series, first.history.as_ref().unwrap().db()] {
+    for db in [
+        first.series.as_ref().unwrap(),
+        first.history.as_ref().unwrap().db(),
+    ] {
         let refused = writes(db).await;
         assert!(
             matches!(refused, Err(SeriesError::AnotherWriter)),

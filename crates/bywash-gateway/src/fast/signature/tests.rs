@@ -21,7 +21,7 @@ const PRESIGNED: &str = "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d15775
 fn signing_keys() -> SigningKeys {
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
     let credential = Credential::new(ACCESS_KEY, SECRET_KEY);
-    let rules = AllRules::open(None, BTreeMap::new()).unwrap();
+    let rules = AllRules::open(engine.clone(), None, BTreeMap::new()).unwrap();
     SigningKeys::new(Keys::new(&[credential], engine, Arc::new(rules)))
 }
 

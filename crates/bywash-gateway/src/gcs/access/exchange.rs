@@ -132,12 +132,12 @@ mod tests {
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
         let documents = Arc::new(Documents::new(engine.clone()));
         let folder = tempfile::tempdir().unwrap();
-        let access = Access::open(&GcsConfig {
+        let config = GcsConfig {
             anonymous: false,
             accounts: Some(folder.path().join("accounts")),
             ..GcsConfig::anonymous(folder.path())
-        })
-        .unwrap();
+        };
+        let access = Access::open(&config, &engine).unwrap();
         let begin = stream::iter([Ok(Bytes::from_static(b"grant_type="))]);
         let body = begin.chain(stream::pending()).boxed();
         let sent = exchange(&access, &documents, body, Duration::from_millis(20)).await;
@@ -148,12 +148,12 @@ mod tests {
     #[tokio::test]
     async fn server_without_accounts_takes_no_byte_of_a_form() {
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
-        let documents = Documents::new(engine);
-        let access = Access::open(&GcsConfig {
+        let documents = Documents::new(engine.clone());
+        let config = GcsConfig {
             anonymous: false,
             ..GcsConfig::anonymous("sessions")
-        })
-        .unwrap();
+        };
+        let access = Access::open(&config, &engine).unwrap();
         let body = stream::poll_fn(|_| unreachable!("the form is read")).boxed();
         let sent = exchange(&access, &documents, body, Duration::MAX).await;
         assert_eq!(sent.unwrap().status(), StatusCode::BAD_REQUEST);

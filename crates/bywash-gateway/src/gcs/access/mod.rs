@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use bywash::Engine;
 use chrono::Utc;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -132,11 +133,11 @@ impl KnownCaller {
 
 impl Access {
     /// Reads the key of access tokens in the folder of accounts, unless keys are given. Blocks.
-    pub(crate) fn open(config: &GcsConfig) -> io::Result<Self> {
+    pub(crate) fn open(config: &GcsConfig, engine: &Engine) -> io::Result<Self> {
         let folder = config.accounts.clone();
         let tokens = match (&config.token_keys, &folder) {
             (Some(keys), _) => Some(keys.clone()),
-            (None, Some(folder)) => Some(GcsTokenKeys::open(folder)?),
+            (None, Some(folder)) => Some(GcsTokenKeys::open_or_replace(folder, engine)?),
             (None, None) if config.listed_accounts.is_empty() => None,
             (None, None) => Some(GcsTokenKeys::random()),
         };

@@ -10,6 +10,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bywash::staged_file::{StagedFile, open_folder};
+use bywash::{DamagedFile, Engine};
 use ring::hmac;
 
 use super::account::GcsAccount;
@@ -18,6 +19,8 @@ use crate::limits::{MAX_ACCESS_TOKEN_AGE_S, MAX_JWT_BYTES};
 
 /// The file of the key, which is no name of an account.
 const FILE: &str = "token.key";
+/// A key that was damaged.
+const DAMAGED_FILE: &str = "token.key.damaged";
 const KEY_BYTES: usize = 32;
 /// Bytes of an expiry, in seconds since 1970.
 const EXPIRY_BYTES: usize = 8;
@@ -96,6 +99,27 @@ impl GcsTokenKeys {
         staged.file().write_all(&key)?;
         staged.place(FILE.as_ref(), true)?;
         Ok(Self::new(key, []))
+    }
+
+    /// As [`Self::open`]. A damaged key is set aside, and a new one made: clients exchange their keys for tokens again. Blocks.
+    pub(crate) fn open_or_replace(folder: &Path, engine: &Engine) -> io::Result<Self> {
+        use io::ErrorKind::{InvalidData, IsADirectory};
+        let error = match Self::open(folder) {
+            Err(error) if matches!(error.kind(), InvalidData | IsADirectory) => error,
+            opened => return opened,
+        };
+        let (path, aside) = (folder.join(FILE), folder.join(DAMAGED_FILE));
+        fs::rename(&path, &aside)?;
+        let keys = Self::open(folder)?;
+        engine.note_damage(DamagedFile {
+            file: path.display().to_string(),
+            reason: error.to_string(),
+            effect: format!(
+                "tokens given before are refused, and clients get new ones; the damaged key is {}",
+                aside.display()
+            ),
+        });
+        Ok(keys)
     }
 
     /// Returns a token of an account, given at `now`, in seconds since 1970.
@@ -220,5 +244,24 @@ mod tests {
         let error = GcsTokenKeys::open(&folder).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert_eq!(format!("{again:?}"), "GcsTokenKeys");
+    }
+
+    #[test]
+    fn damaged_key_is_set_aside_and_tokens_before_it_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let engine = Engine::builder().memory(16 << 20).build().unwrap();
+        let open = || GcsTokenKeys::open_or_replace(folder, &engine).unwrap();
+        let token = open().token(&account(PEM), Rights::ReadWrite, NOW);
+        assert!(engine.damaged_files().is_empty());
+        fs::write(folder.join(FILE), b"short").unwrap();
+        let keys = open();
+        assert_eq!(keys.verify(&token, NOW), None);
+        let again = keys.token(&account(PEM), Rights::ReadWrite, NOW);
+        assert!(open().verify(&again, NOW).is_some());
+        assert_eq!(fs::read(folder.join(DAMAGED_FILE)).unwrap(), b"short");
+        assert_eq!(engine.damaged_files().len(), 1);
+        // Accounts are other files.
+        assert_eq!(GcsAccount::list(folder).unwrap(), []);
     }
 }

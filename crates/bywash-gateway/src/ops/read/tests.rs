@@ -36,8 +36,8 @@ async fn gateway_with_object() -> (Gateway, Bucket, Path) {
     let gateway = Gateway {
         engine: engine.clone(),
         region: "here".into(),
-        uploads: Arc::new(Uploads::new(1, engine)),
-        rules: Arc::new(AllRules::open(None, Default::default()).unwrap()),
+        uploads: Arc::new(Uploads::new(1, engine.clone())),
+        rules: Arc::new(AllRules::open(engine, None, Default::default()).unwrap()),
         etag: ETagStyle::Fast,
         tls: false,
     };

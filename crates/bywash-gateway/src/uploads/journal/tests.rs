@@ -4,13 +4,17 @@ use std::sync::Arc;
 use super::*;
 use crate::uploads::tests::{name, part, same, upload};
 
+fn engine() -> Engine {
+    Engine::builder().memory(16 << 20).build().unwrap()
+}
+
 fn part_stored(number: u16) -> UploadChange {
     UploadChange::Part(number, part(u64::from(number)))
 }
 
 /// A folder with one upload of two parts, and the upload.
 fn one_upload(folder: &Path) -> (Journal, UploadName, Upload, Tail) {
-    let (journal, found) = Journal::open(folder).unwrap();
+    let (journal, found) = Journal::open(folder, &engine()).unwrap();
     assert!(found.is_empty());
     let (name, mut upload) = (name("key", "id"), upload(None));
     let mut tail = Tail::default();
@@ -37,7 +41,7 @@ fn upload_is_reloaded_and_its_file_is_private() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder), 0o700);
     assert_eq!(mode(&journal.path(&name)), 0o600);
-    let (journal, found) = Journal::open(&folder).unwrap();
+    let (journal, found) = Journal::open(&folder, &engine()).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].0, name);
     same(&found[0].1, &upload);
@@ -53,7 +57,7 @@ fn torn_end_is_cut_before_the_next_record() {
     let path = journal.path(&name);
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let (journal, found) = Journal::open(home.path()).unwrap();
+    let (journal, found) = Journal::open(home.path(), &engine()).unwrap();
     Arc::make_mut(&mut upload.parts).remove(&2);
     same(&found[0].1, &upload);
     assert!(fs::read(&path).unwrap().len() < whole.len() - 1, "cut");
@@ -61,7 +65,10 @@ fn torn_end_is_cut_before_the_next_record() {
     let tail = Arc::clone(&found[0].1.tail);
     journal.append(&name, &change, &mut tail.lock()).unwrap();
     upload.apply(change);
-    same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
+    same(
+        &Journal::open(home.path(), &engine()).unwrap().1[0].1,
+        &upload,
+    );
 }
 
 #[test]
@@ -82,7 +89,13 @@ fn damaged_file_is_kept_and_others_are_read() {
     let staged = home.path().join("0.new");
     fs::write(&staged, b"half").unwrap();
     fs::write(home.path().join("notes.txt"), b"mine").unwrap();
-    let (_, found) = Journal::open(home.path()).unwrap();
+    let engine = engine();
+    let (_, found) = Journal::open(home.path(), &engine).unwrap();
+    let noted: Vec<_> = engine.damaged_files();
+    let noted: Vec<_> = noted.iter().map(|noted| noted.file.as_str()).collect();
+    let mut expected = [&damaged, &stray].map(|path| path.to_str().unwrap());
+    expected.sort_unstable();
+    assert_eq!(noted, expected);
     let names: Vec<_> = found.iter().map(|(name, _)| name).collect();
     assert_eq!(names, [&other]);
     assert_eq!(fs::read(&damaged).unwrap(), bytes, "left as it was");
@@ -100,7 +113,10 @@ fn file_is_rewritten_after_a_failed_write_and_after_many_records() {
     assert!(!Journal::appendable(&tail));
     journal.write(&name, &upload, &mut tail).unwrap();
     assert!(Journal::appendable(&tail));
-    same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
+    same(
+        &Journal::open(home.path(), &engine()).unwrap().1[0].1,
+        &upload,
+    );
     tail.appended = MAX_UPLOAD_FILE_APPENDED_BYTES;
     assert!(!Journal::appendable(&tail));
 }

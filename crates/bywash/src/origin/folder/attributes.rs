@@ -18,6 +18,7 @@ use super::identity::Identity;
 use super::names::{ATTRIBUTES, encode};
 use super::root::Root;
 use super::stage::Staged;
+use crate::error::EngineError;
 
 /// Attributes as JSON. Unknown fields of a newer version are ignored.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,9 +158,14 @@ impl Root {
         let mut json = Vec::new();
         file.read_to_end(&mut json)
             .map_err(|source| io_error(operation, key.as_ref(), source))?;
-        serde_json::from_slice(&json).map(Some).map_err(|source| {
-            let name = name.to_owned();
-            FolderError::SideFile { name, source }.generic()
+        serde_json::from_slice(&json).map(Some).map_err(|error| {
+            EngineError::DamagedSideFile {
+                operation,
+                object: key.to_string(),
+                file: name.to_owned(),
+                reason: error.to_string(),
+            }
+            .into()
         })
     }
 }

@@ -60,7 +60,7 @@ pub(super) enum FolderError {
     Versions,
     #[error("attribute {0} cannot be kept in a folder; send the object without it")]
     Attribute(String),
-    #[error("cannot read the side file '{name}': {source}; delete it if it was edited by hand")]
+    #[error("cannot write the side file '{name}': {source}")]
     SideFile {
         name: String,
         source: serde_json::Error,
