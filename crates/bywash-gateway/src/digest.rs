@@ -168,6 +168,11 @@ impl Checksum {
         })
     }
 
+    /// Returns whether it is the CRC32C of all bytes.
+    pub(crate) fn is_crc32c_of_all(&self) -> bool {
+        self.algorithm == Algorithm::Crc32c && !self.value.contains('-')
+    }
+
     /// Returns its type: over the checksums of the parts, or over the bytes.
     pub(crate) fn kind(&self) -> ChecksumKind {
         ChecksumKind::of_upload(!self.value.contains('-'))

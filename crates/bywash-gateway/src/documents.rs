@@ -1,4 +1,4 @@
-//! Memory of request XML and listing pages. It is charged before use, until the last byte of the response is sent.
+//! Memory of request XML and listing pages. It is charged before use, for documents until the last byte of the response is sent.
 //!
 //! `s3s` buffers request XML and responses whole. So a request reserves memory for a document first, in FIFO order,
 //! up to the engine's admission deadline. A request that already holds memory only tries to get more, and otherwise
@@ -8,17 +8,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash::{Engine, Reservation, Share};
+use bywash::{ByteQuota, Engine, QuotaPermit, Reservation, Share};
 use parking_lot::Mutex;
 use s3s::{Body, S3Error, S3Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::errors::{OperationContext, from_engine, slow_down};
 use crate::limits::{
-    MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MIN_DOCUMENTS_BYTES, ORIGIN_ENTRY_BYTES,
+    MAX_DOCUMENTS_EIGHTHS, MAX_GUNZIPS_MEMORY_DIVISOR, MAX_HELD_MEMORY_DIVISOR, MAX_PAGE_BYTES,
+    MIN_DOCUMENTS_BYTES, MIN_HELD_BYTES, ORIGIN_ENTRY_BYTES,
 };
 
-/// Bytes of one permit.
+/// Smallest charge: a request of few bytes has others beside them.
 const UNIT: u64 = 1024;
 /// Bytes of a listing entry without its name: its value (600), and its XML three times, because a growing buffer
 /// exists twice while it moves.
@@ -41,84 +41,122 @@ pub(crate) fn entry_bytes(name: &str) -> u64 {
     ENTRY_BYTES + NAME_FACTOR * name.bytes().map(written).sum::<u64>()
 }
 
-/// Memory limit of the documents of all requests.
+/// Memory limit of documents, of decompressions, or of what batches hold, of all requests.
 #[derive(Debug)]
 pub(crate) struct Documents {
     engine: Engine,
-    permits: Arc<Semaphore>,
-    /// Number of permits.
-    total: u64,
+    quota: Arc<ByteQuota>,
+    /// Share of the budget.
+    share: Share,
+    /// Message of SlowDown.
+    full: &'static str,
 }
 
 /// Memory charged to one request.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    permits: OwnedSemaphorePermit,
+    // Released before the permit, so that no permit is free without its memory.
     reservation: Reservation,
+    permit: QuotaPermit,
 }
 
 impl Documents {
     pub(crate) fn new(engine: Engine) -> Self {
-        let memory = engine.budget().limit();
-        let total = (memory / 8 * MAX_DOCUMENTS_EIGHTHS)
-            .max(MIN_DOCUMENTS_BYTES)
-            .min(memory / 2);
-        // A semaphore supports fewer permits than this: some 500 GiB.
-        let total = (total / UNIT).clamp(1, u64::from(u32::MAX) / 8);
+        let part = |memory: u64| {
+            (memory / 8 * MAX_DOCUMENTS_EIGHTHS)
+                .max(MIN_DOCUMENTS_BYTES)
+                .min(memory / 2)
+        };
+        let full = "listings and XML of other requests hold the memory for documents";
+        Self::of(part, Share::Download, full, engine)
+    }
+
+    /// Limit for what requests hold while their writes wait for memory: batches with the responses to their calls, and
+    /// compressed bodies. Writes that have their memory wait for none of this.
+    pub(crate) fn held_by_writes(engine: Engine) -> Self {
+        let part = |memory: u64| {
+            (memory / MAX_HELD_MEMORY_DIVISOR)
+                .max(MIN_HELD_BYTES)
+                .min(memory / 4)
+        };
+        let full = "batches and compressed bodies of other requests hold the memory for them";
+        Self::of(part, Share::Upload, full, engine)
+    }
+
+    /// Limit for decompressions of objects, which hold their memory while their reads wait for more.
+    pub(crate) fn gunzips(engine: Engine) -> Self {
+        let part = |memory| memory / MAX_GUNZIPS_MEMORY_DIVISOR;
+        let full = "decompressions for other requests hold the memory for them";
+        Self::of(part, Share::Download, full, engine)
+    }
+
+    fn of(
+        part: impl Fn(u64) -> u64 + Send + Sync + 'static,
+        share: Share,
+        full: &'static str,
+        engine: Engine,
+    ) -> Self {
         Self {
+            quota: engine.byte_quota(move |memory| part(memory).max(UNIT)),
             engine,
-            permits: Arc::new(Semaphore::new(total as usize)),
-            total,
+            share,
+            full,
         }
+    }
+
+    /// Max bytes of all charges.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.quota.total()
     }
 
     /// Whether nothing is charged.
     #[cfg(test)]
     pub(crate) fn is_unused(&self) -> bool {
-        self.permits.available_permits() as u64 == self.total
+        self.quota.try_acquire(self.quota.total()).is_some()
     }
 
     /// Charges `bytes`, at most the limit, after waiting in FIFO order.
     pub(crate) async fn charge(&self, bytes: u64, doing: OperationContext<'_>) -> S3Result<Charge> {
-        let units = bytes.div_ceil(UNIT).clamp(1, self.total);
-        let turn = Arc::clone(&self.permits).acquire_many_owned(units as u32);
+        let turn = self.quota.acquire(bytes.max(UNIT));
         let deadline = self.engine.admission_deadline();
-        let permits = match tokio::time::timeout(deadline, turn).await {
-            Ok(Ok(permits)) => permits,
-            Ok(Err(_)) | Err(_) => return Err(self.refused(doing)),
-        };
-        let bytes = units * UNIT;
+        let permit = tokio::time::timeout(deadline, turn).await;
+        let permit = permit.map_err(|_| self.refused(doing))?;
         let object = format!("{}/{}", doing.bucket, doing.key);
         let reservation = self
             .engine
-            .reserve(Share::Download, bytes, doing.operation, &object)
+            .reserve(self.share, permit.bytes(), doing.operation, &object)
             .await
             .map_err(|error| from_engine(doing, &error))?;
         Ok(Charge {
-            permits,
             reservation,
+            permit,
+        })
+    }
+
+    /// As [`Self::charge`], without waiting; `None` if the memory is not available.
+    pub(crate) fn try_charge(&self, bytes: u64) -> Option<Charge> {
+        let permit = self.quota.try_acquire(bytes.max(UNIT))?;
+        Some(Charge {
+            reservation: self.engine.try_reserve(self.share, permit.bytes())?,
+            permit,
         })
     }
 
     /// Raises a charge to `bytes` without waiting: waiting while holding memory could deadlock. Returns false if the
     /// memory is not available.
     pub(crate) fn try_raise(&self, charge: &mut Charge, bytes: u64) -> bool {
-        let units = bytes.div_ceil(UNIT);
-        let more = units.saturating_sub(charge.bytes() / UNIT);
+        let more = bytes.saturating_sub(charge.bytes());
         if more == 0 {
             return true;
         }
-        let Ok(count) = u32::try_from(more) else {
-            return false;
-        };
-        let Ok(permits) = Arc::clone(&self.permits).try_acquire_many_owned(count) else {
-            return false;
-        };
-        if !self.engine.try_grow(&mut charge.reservation, more * UNIT) {
+        if !charge.permit.try_grow(more) {
             return false;
         }
-        charge.permits.merge(permits);
-        true
+        let raised = self.engine.try_grow(&mut charge.reservation, more);
+        if !raised {
+            charge.permit.shrink_to(charge.reservation.bytes());
+        }
+        raised
     }
 
     /// The error of a request that exceeds the limit.
@@ -128,8 +166,9 @@ impl Documents {
             bucket,
             key,
         } = doing;
+        let full = self.full;
         slow_down(format!(
-            "{operation} {bucket}/{key}: listings and XML of other requests hold the memory for documents; try again, or raise the memory limit"
+            "{operation} {bucket}/{key}: {full}; try again, or raise the memory limit"
         ))
     }
 }
@@ -141,11 +180,9 @@ impl Charge {
 
     /// Releases the excess above `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
-        let units = bytes.div_ceil(UNIT);
-        let released = (self.bytes() / UNIT).saturating_sub(units);
-        // Memory before permits, so that no permit exists without memory.
-        self.reservation.shrink_to(units * UNIT);
-        drop(self.permits.split(released as usize));
+        // Memory before the permit, as when dropped.
+        self.reservation.shrink_to(bytes);
+        self.permit.shrink_to(bytes);
     }
 }
 
@@ -154,7 +191,7 @@ impl Charge {
 pub(crate) struct RequestDocuments {
     documents: Arc<Documents>,
     charge: Mutex<Option<Charge>>,
-    /// Whether the batch of the request has charged its document.
+    /// Whether the document of the request is part of another charge.
     prepaid: bool,
 }
 
@@ -167,15 +204,15 @@ impl RequestDocuments {
         }
     }
 
-    /// Of a call of a batch, which has charged its document.
-    pub(crate) fn of_batch(documents: Arc<Documents>) -> Self {
+    /// Of a request whose document is part of another charge, as that of its batch.
+    pub(crate) fn prepaid(documents: Arc<Documents>) -> Self {
         Self {
             prepaid: true,
             ..Self::new(documents)
         }
     }
 
-    /// Charges a document of `bytes` while it is read; `None` if the batch of the request has.
+    /// Charges a document of `bytes` while it is read; `None` if another charge has.
     pub(crate) async fn charge_document(
         &self,
         bytes: usize,
@@ -187,7 +224,7 @@ impl RequestDocuments {
         }
     }
 
-    pub(crate) fn all(&self) -> &Documents {
+    pub(crate) fn all(&self) -> &Arc<Documents> {
         &self.documents
     }
 

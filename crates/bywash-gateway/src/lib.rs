@@ -19,6 +19,7 @@ mod conditions;
 pub mod config;
 mod connection;
 mod copy_source;
+mod copying;
 mod cors;
 mod digest;
 mod documents;

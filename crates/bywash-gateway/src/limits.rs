@@ -85,6 +85,9 @@ pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
 pub(crate) const MAX_BATCH_RESPONSE_BYTES: usize = 16 << 10;
 /// Max bytes of a pattern of names: the time of a match is as long as the pattern, for each byte of a name.
 pub(crate) const MAX_GLOB_BYTES: usize = 256;
+/// Divisor of the memory limit: decompressions of objects for clients without gzip, which hold their memory while their reads wait for
+/// more. Further ones wait, and hold nothing.
+pub(crate) const MAX_GUNZIPS_MEMORY_DIVISOR: u64 = 16;
 /// Max bytes of the fields that a client selects of a document, each of which is compared with each name in it: all names of an
 /// object take less than 1 KiB.
 pub(crate) const MAX_FIELDS_BYTES: usize = 4 << 10;
@@ -139,6 +142,11 @@ pub(crate) const MAX_XML_ENTRIES: u64 = 10_000 + 16;
 pub const MAX_DOCUMENTS_EIGHTHS: u64 = 3;
 /// Bytes for documents with little memory, up to half of it: the largest completion.
 pub(crate) const MIN_DOCUMENTS_BYTES: u64 = 8 << 20;
+/// Divisor of the memory limit: what requests hold while their writes wait for memory, batches with the responses to their calls and
+/// compressed bodies. Further ones wait, and hold nothing.
+pub(crate) const MAX_HELD_MEMORY_DIVISOR: u64 = 8;
+/// Bytes for these with little memory, up to a quarter of it: the largest batch.
+pub(crate) const MIN_HELD_BYTES: u64 = 4 << 20;
 /// Max bytes of values and XML of a listing page during rendering. A page of long names has fewer entries: 1000 names
 /// of up to 500 plain characters fit.
 pub(crate) const MAX_PAGE_BYTES: u64 = 4 << 20;

@@ -117,4 +117,7 @@ pub(crate) enum Step {
     /// Of the model `series_log` only: a name is logged before its series is unlocked.
     #[cfg(all(test, loom))]
     NameFirst,
+    /// Of the model `copies` only: a copy takes all of its memory at once, in the share of uploads.
+    #[cfg(all(test, loom))]
+    OneReservation,
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use object_store::path::Path;
+
 use crate::consistency::Consistency;
 use crate::read::ResidentObject;
 use crate::shared::BucketShared;
@@ -57,6 +59,16 @@ impl Bucket {
     #[must_use]
     pub fn has_tags(&self) -> bool {
         self.shared.origin.has_tags()
+    }
+
+    /// Returns whether `path` here and `other_path` of `other` are one object: the buckets may be parts of one store.
+    #[must_use]
+    pub fn is_same_object(&self, path: &Path, other: &Self, other_path: &Path) -> bool {
+        if Arc::ptr_eq(&self.shared, &other.shared) {
+            return path == other_path;
+        }
+        let place = self.shared.origin.place_of(path);
+        place.is_some() && place == other.shared.origin.place_of(other_path)
     }
 
     /// Returns the bucket's name.

@@ -8,12 +8,14 @@
 
 mod block_kind;
 mod bucket;
+mod byte_quota;
 mod cache_admin;
 mod cgroup;
 pub mod cluster;
 pub mod cluster_uploads;
 mod consistency;
 mod content_digest;
+mod copy_memory;
 mod cost;
 mod damage;
 mod delete;
@@ -21,6 +23,7 @@ mod disk;
 mod engine;
 mod error;
 mod file_target;
+mod frame_buffer;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod io;
@@ -54,6 +57,7 @@ mod write_cache;
 mod written_blocks;
 
 pub use bucket::{Bucket, BucketOptions};
+pub use byte_quota::{ByteQuota, QuotaPermit};
 pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]
 pub use bywash_disk::testing;
@@ -62,6 +66,7 @@ pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use cgroup::available_memory;
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use content_digest::{ContentDigest, RunningDigest};
+pub use copy_memory::{CopyMemory, CopyReads};
 pub use cost::Cost;
 pub use damage::DamagedFile;
 pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};

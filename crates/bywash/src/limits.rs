@@ -23,6 +23,10 @@ pub(crate) const MAX_PARTS: u16 = 10_000;
 /// Bytes of a part of an upload, as in the S3 protocol.
 pub(crate) const MAX_PART_BYTES: u64 = 5 << 30;
 
+/// Divisor of the memory limit: copies through the engine hold at most this part, so at most limit / 2 / (chunk + read buffers) copies
+/// run at a time. Further ones wait in order. The rest of the uploads' share is for the writes of clients.
+pub(crate) const MAX_COPIES_MEMORY_DIVISOR: u64 = 2;
+
 /// Blocks that wait to be written to the disk tier, about 160 bytes each beside those that were evicted. Further ones
 /// stay in memory only.
 pub(crate) const MAX_QUEUED_WRITES: usize = 16 << 10;
@@ -137,6 +141,9 @@ pub const MAX_OPEN_FOLDERS: usize = 256;
 /// them among each connection's files, and they are few beside the 1,024 descriptors of other programs. Further reads
 /// open the file by its key, and fail if the object is replaced before they have all of it.
 pub(crate) const MAX_HELD_FILES: usize = 256;
+/// Changes of attributes of files that the process remembers, 160 bytes each, for the readers that have the file open. Readers of
+/// earlier ones read the object again.
+pub(crate) const MAX_RENEWED_FILES: usize = 1024;
 /// Clients' ETags of files that the process remembers, 64 bytes each: those of the pages of 65 listings. Further ones replace others,
 /// and are read from their files again.
 pub(crate) const MAX_KNOWN_ETAGS: usize = 64 << 10;

@@ -1,13 +1,17 @@
-//! Other attributes for an object: an upload of parts that its store copies from the object itself, completed as any other.
+//! Other attributes for an object: in place where its store can, else an upload of parts that the store copies from the object
+//! itself, completed as any other, or else a copy through the engine.
 //!
-//! Only the completion has the turn of the object, as only it changes the object. The copies may take minutes.
+//! Of an upload only the completion has the turn of the object, as only it changes the object. The copies may take minutes.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result, UpdateVersion};
+use object_store::{
+    Error, GetOptions, PutMode, PutMultipartOptions, PutResult, Result, UpdateVersion,
+};
 
 use crate::bucket::Bucket;
 use crate::content_digest::ContentDigest;
@@ -17,6 +21,7 @@ use crate::origin::interface::{
     AttributeRewrite, Capability, CompleteOptions, PartCopy, UploadedPart,
 };
 use crate::retry::{is_refusal, once, with_retries};
+use crate::write::PutStreamOptions;
 
 /// Bytes of a part, unless an object would have too many of them. A store copies some hundred MiB a second, and sends nothing until
 /// a part is done.
@@ -25,7 +30,7 @@ const PART_BYTES: u64 = 512 << 20;
 const COPIES_IN_FLIGHT: usize = 4;
 
 impl Bucket {
-    /// Returns whether [`Self::rewrite_attributes`] has the store copy an object of this size.
+    /// Returns whether [`Self::replace_attributes`] has the store copy an object of this size.
     #[must_use]
     pub fn rewrites_by_copy(&self, size: u64) -> bool {
         let min = self.shared().origin.min_rewritten_bytes();
@@ -59,6 +64,70 @@ impl Bucket {
             .map(|(_, digest)| digest))
     }
 
+    /// Replaces the attributes and the tags of an object, if it is still this version. Its bytes are sent only if its store can neither
+    /// keep them nor copy them.
+    ///
+    /// # Errors
+    /// `Precondition` if it is another version, or [`EngineError::VersionChanged`]; otherwise as a write.
+    pub async fn replace_attributes(
+        &self,
+        path: &Path,
+        rewrite: AttributeRewrite,
+    ) -> Result<PutResult> {
+        if let Some(put) = self.rewrite_in_place(path, &rewrite).await? {
+            return Ok(put);
+        }
+        if let Some(put) = self.rewrite_by_copy(path, rewrite.clone()).await? {
+            return Ok(put);
+        }
+        let AttributeRewrite {
+            version,
+            size,
+            attributes,
+            tags,
+        } = rewrite;
+        let memory = self.copy_memory(path, size, &tags).await?;
+        let options = GetOptions {
+            if_match: version.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        let read = self.get_for_copy(path, options, memory.reads()).await?;
+        let put = PutStreamOptions {
+            mode: PutMode::Update(version),
+            attributes,
+            tags,
+            late_attributes: None,
+            length: Some(read.meta.size),
+            memory: Some(memory),
+        };
+        self.put_stream(path, put, read.into_stream()).await
+    }
+
+    /// Replaces the attributes of an object in one step, if it is still this version and its store can without the bytes; else
+    /// returns `None`, and has changed nothing.
+    ///
+    /// # Errors
+    /// `Precondition` if it is another version; otherwise as any request.
+    pub async fn rewrite_in_place(
+        &self,
+        path: &Path,
+        rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let shared = Arc::clone(self.shared());
+        if !shared.origin.rewrites_in_place() {
+            return Ok(None);
+        }
+        shared.counters.request();
+        let rewrite = rewrite.clone();
+        self.write(path, move |path| async move {
+            shared.origin_request(Capability::Write);
+            let sent = shared.origin.rewrite_in_place(&path, &rewrite);
+            let limit = shared.engine.retry.stall;
+            once(limit, "change the attributes of", &path, sent).await
+        })
+        .await
+    }
+
     /// Replaces the attributes and the tags of an object, if it is still this version, by a copy that its store makes. Returns `None`,
     /// and has changed nothing, if the bytes of an object of this size have to be sent for it, or the store makes no copies.
     ///
@@ -67,7 +136,7 @@ impl Bucket {
     /// # Errors
     /// `Precondition` if it is another version; otherwise as any request. If the response to the completion was lost, the upload
     /// stays: it may be completed.
-    pub async fn rewrite_attributes(
+    pub async fn rewrite_by_copy(
         &self,
         path: &Path,
         rewrite: AttributeRewrite,

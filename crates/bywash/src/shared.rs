@@ -12,6 +12,7 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
 use crate::damage::DamagedFiles;
@@ -50,6 +51,10 @@ pub(crate) struct EngineShared {
     pub(crate) limit_change: Mutex<()>,
     /// The limit that a change in progress leads to; `u64::MAX` without one.
     pub(crate) announced_limit: AtomicU64,
+    /// The quotas that follow the memory limit.
+    pub(crate) quotas: Quotas,
+    /// Memory of copies.
+    pub(crate) copies: Arc<ByteQuota>,
     /// Blocks that bodies have read ahead.
     pub(crate) readahead: Arc<ReadaheadBudget>,
     /// Block memory lent to the bodies' consumers.

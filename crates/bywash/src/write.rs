@@ -6,11 +6,12 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result, TagSet,
+    Attributes, Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, TagSet,
 };
 
 use crate::bucket::Bucket;
+use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
 use crate::origin::ENCRYPTION;
 use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
 use crate::origin::object_tags::ObjectTags;
@@ -36,6 +37,8 @@ pub struct PutStreamOptions {
     pub late_attributes: Option<Box<dyn FnOnce() -> Attributes + Send>>,
     /// Exact number of bytes to come, if known. Any other number is an error and stores nothing.
     pub length: Option<u64>,
+    /// Memory reserved for the copy that the body is of; see [`Bucket::copy_memory`].
+    pub memory: Option<CopyMemory>,
 }
 
 impl std::fmt::Debug for PutStreamOptions {
@@ -88,7 +91,11 @@ impl Bucket {
             transient: true,
             ..UploadOptions::default()
         };
-        let upload = self.upload(path, upload).await?;
+        let mut upload = self.upload(path, upload).await?;
+        let mut memory = options.memory;
+        if let Some(chunk) = memory.as_mut().and_then(CopyMemory::take_chunk) {
+            upload.fill_into(chunk);
+        }
         // Aborted on an error, and when the caller drops the future.
         let mut guard = AbortOnDrop(Some(upload));
         let upload = guard.0.as_mut().expect("it was put there just now");
@@ -101,6 +108,49 @@ impl Bucket {
         let result = upload.finish().await?;
         guard.0 = None;
         Ok(result.put)
+    }
+
+    /// Reserves the memory of a copy of `length` bytes to `path`, with these tags: of a chunk to send, and of the buffers that
+    /// [`Self::get_for_copy`] reads into. Waits in the order of all copies and then of all writes, up to the admission deadline,
+    /// and holds nothing meanwhile. The caller must hold no memory either.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::SlowDown`] at the deadline; [`crate::EngineError::InvalidSetting`] if the memory can never hold a chunk
+    /// of such an object.
+    pub async fn copy_memory(&self, path: &Path, length: u64, tags: &TagSet) -> Result<CopyMemory> {
+        let options = UploadOptions {
+            tags: tags.clone(),
+            length: Some(length),
+            ..UploadOptions::default()
+        };
+        let chunk = self.chunk_bytes(&options)?;
+        let sizes = CopySizes { length, chunk };
+        CopyMemory::reserve(&self.shared().engine, sizes, path).await
+    }
+
+    /// As [`Self::copy_memory`], for a copy of `length` bytes to a part of an upload, which passes them on as they are read.
+    ///
+    /// # Errors
+    /// As [`Self::copy_memory`].
+    pub async fn part_copy_memory(&self, path: &Path, length: u64) -> Result<CopyMemory> {
+        let sizes = CopySizes { length, chunk: 0 };
+        CopyMemory::reserve(&self.shared().engine, sizes, path).await
+    }
+
+    /// As [`object_store::ObjectStore::get_opts`], into memory reserved for a copy: the body waits for no other memory. Of the bodies
+    /// of one copy, each is begun after the one before it has ended.
+    pub async fn get_for_copy(
+        &self,
+        path: &Path,
+        options: GetOptions,
+        memory: &CopyReads,
+    ) -> Result<GetResult> {
+        read::get_for_copy(self.shared(), path, options, memory).await
+    }
+
+    /// Requests the metadata of an object from its store, also if they are known here.
+    pub async fn head_now(&self, path: &Path) -> Result<ObjectMeta> {
+        read::head_now(self.shared(), path).await
     }
 
     pub(crate) async fn put_once(

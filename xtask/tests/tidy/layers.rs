@@ -235,6 +235,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "body",
             "copy_buffer",
             "pieces",
+            "copied",
             "body_check",
             "resident",
             "get",

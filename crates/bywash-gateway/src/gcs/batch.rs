@@ -10,25 +10,57 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use s3s::Body;
+use tokio::sync::Mutex;
 
 use super::access::Caller;
 use super::admit::Admission;
 use super::body::limited;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
+use super::gunzip::{GUNZIP_BYTES, is_compressed};
 use super::insert::body_of;
 use super::multipart::{BatchCall, boundary, calls, end_parts, write_part};
 use super::query::Query;
 use super::route::{Operation, Route};
 use crate::body::RequestContext;
+use crate::errors::OperationContext;
 use crate::limits::{MAX_BATCH_BYTES, MAX_BATCH_CALLS, MAX_BATCH_RESPONSE_BYTES, MAX_JSON_BYTES};
 use crate::meta::text;
 
 /// Calls of a batch that are served at a time.
 const CALLS_AT_ONCE: usize = 8;
 
-/// The request of a batch, and its caller.
-type Outer<'a> = (&'a Parts, &'a Arc<RequestContext>, (&'a Caller, Admission));
+/// A batch, as its calls see it.
+#[derive(Clone, Copy)]
+struct Outer<'a> {
+    parts: &'a Parts,
+    context: &'a Arc<RequestContext>,
+    caller: (&'a Caller, Admission),
+    /// Locked by the call that copies bytes: one at a time, so that a batch takes the memory of one copy.
+    copying: &'a Mutex<()>,
+}
+
+/// Returns the max bytes of the responses to this many calls, and of those that are served at a time: a document, and the response
+/// before it is measured.
+fn max_bytes(calls: usize) -> u64 {
+    let in_progress = calls.min(CALLS_AT_ONCE) * 2 * MAX_JSON_BYTES;
+    (calls * MAX_BATCH_RESPONSE_BYTES + in_progress) as u64
+}
+
+/// Charges a batch before it is read. It holds this while its calls wait for memory, which is of another kind.
+pub(crate) async fn charge(request: &mut GcsRequest) -> GcsResult<()> {
+    let opened = if is_compressed(request) {
+        GUNZIP_BYTES
+    } else {
+        0
+    };
+    let bytes = MAX_BATCH_BYTES as u64 + max_bytes(MAX_BATCH_CALLS) + opened;
+    let GcsRequest {
+        documents, route, ..
+    } = request;
+    let doing = OperationContext::new("serve a batch", &route.bucket, &route.object);
+    Ok(documents.charge_more(bytes, doing).await?)
+}
 
 pub(crate) async fn serve(
     endpoint: &Endpoint,
@@ -38,24 +70,21 @@ pub(crate) async fn serve(
     let boundary = boundary(kind, "multipart/mixed").ok_or_else(|| {
         GcsError::invalid("The Content-Type of a batch is multipart/mixed with a boundary.")
     })?;
-    let responses = |calls: usize| (calls * MAX_BATCH_RESPONSE_BYTES) as u64;
-    // Of the calls that are served at a time: a document, and the response before it is measured.
-    let in_progress = (CALLS_AT_ONCE * 2 * MAX_JSON_BYTES) as u64;
-    let most = MAX_BATCH_BYTES as u64 + responses(MAX_BATCH_CALLS) + in_progress;
     let body = body_of(request);
-    let doing = request.doing("serve a batch");
-    request.documents.charge_more(most, doing).await?;
     let body = limited(body, MAX_BATCH_BYTES, "The body of a batch").await?;
     let length = body.len() as u64;
     let calls = calls(&body.into(), &boundary)?;
-    // The calls and their responses.
-    let taken = length + responses(calls.len()) + in_progress;
-    request.documents.shrink(taken);
+    request.documents.shrink(length + max_bytes(calls.len()));
     let boundary = format!("batch_{}", request.context.id.as_str());
     let mut written = Vec::new();
+    let copying = Mutex::new(());
     for some in calls.chunks(CALLS_AT_ONCE) {
-        let caller = (&request.caller, request.admission);
-        let outer = (&request.parts, &request.context, caller);
+        let outer = Outer {
+            parts: &request.parts,
+            context: &request.context,
+            caller: (&request.caller, request.admission),
+            copying: &copying,
+        };
         let served = join_all(some.iter().map(|call| one(endpoint, outer, call))).await;
         for (call, response) in some.iter().zip(served) {
             write_part(&mut written, &boundary, call.id.as_deref(), &response);
@@ -92,7 +121,7 @@ fn content(body: Body) -> Vec<u8> {
 
 async fn call_of(
     endpoint: &Endpoint,
-    (batch, context, (caller, admission)): Outer<'_>,
+    batch: Outer<'_>,
     call: &BatchCall,
 ) -> GcsResult<Response<Body>> {
     let head = call.head().map_err(|reason| {
@@ -105,7 +134,7 @@ async fn call_of(
         .map_err(|error| GcsError::invalid(error.to_string()))?;
     let headers = request.headers_mut();
     *headers = head.headers;
-    if let Some(host) = batch.headers.get(HOST) {
+    if let Some(host) = batch.parts.headers.get(HOST) {
         headers.insert(HOST, host.clone());
     }
     let (parts, ()) = request.into_parts();
@@ -117,11 +146,28 @@ async fn call_of(
             route.operation.name()
         )));
     }
+    let _turn = match copies(route.operation) {
+        true => Some(batch.copying.lock().await),
+        false => None,
+    };
     let body = call.body.clone();
+    let (caller, admission) = batch.caller;
     let caller = (caller.clone(), admission);
     endpoint
-        .call((parts, query, route), body, caller, context)
+        .call((parts, query, route), body, caller, batch.context)
         .await
+}
+
+/// Whether an operation may copy the bytes of objects through this server.
+fn copies(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::PatchObject
+            | Operation::UpdateObject
+            | Operation::Compose
+            | Operation::Copy
+            | Operation::Rewrite
+    )
 }
 
 /// Whether the responses to an operation are short documents.

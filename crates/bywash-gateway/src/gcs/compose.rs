@@ -2,19 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bywash::{Bucket, PartBody, PutStreamOptions};
+use bywash::{Bucket, CopyReads, PartBody, PutStreamOptions};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Response;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, PutResult, TagSet};
+use object_store::{GetOptions, GetResult, ObjectMeta, PutMode, PutResult, TagSet};
 use s3s::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::body::{document, kept};
 use super::condition::{WriteCondition, named, refuse_unbound_deletes};
-use super::copy::Replaced;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
@@ -22,8 +21,9 @@ use super::insert::body_of;
 use super::metadata::GivenMetadata;
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
+use crate::copying::{Attempt, Guard, Replaced, is_unmet, lacks_conditions};
 use crate::digest::{Algorithm, Checksum, ChecksumKind, combine};
-use crate::errors::OperationContext;
+use crate::errors::{OperationContext, from_store};
 use crate::keys::path_of;
 use crate::limits::{MAX_COMPOSE_SOURCES, MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
 use crate::meta::{encode_metadata_for, keep_checksum, kept_checksum, refuse_text_for};
@@ -151,16 +151,19 @@ pub(crate) async fn compose(
         given,
         doing,
     };
-    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    let (mut attempts, mut guard) = (0..MAX_COPY_ATTEMPTS, Guard::Condition);
     let composed = loop {
-        if let Some(composed) = composing.attempt().await? {
-            break composed;
-        }
-        if attempts.next().is_none() {
-            return Err(GcsError::unavailable(format!(
-                "{}: a source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
-                named(doing)
-            )));
+        match composing.attempt(guard).await? {
+            Attempt::Done(composed) => break composed,
+            Attempt::NoConditions => guard = Guard::LastLook,
+            Attempt::Replaced => {
+                if attempts.next().is_none() {
+                    return Err(GcsError::unavailable(format!(
+                        "{}: a source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
+                        named(doing)
+                    )));
+                }
+            }
         }
     };
     let (bucket, path) = (&composing.bucket, &composing.path);
@@ -192,8 +195,8 @@ struct Composing<'a> {
 }
 
 impl Composing<'_> {
-    /// Composes the current versions of the sources. Returns `None` if one was replaced during its read.
-    async fn attempt(&self) -> GcsResult<Option<Composed>> {
+    /// Composes the current versions of the sources. `guard`: if the object is one of them.
+    async fn attempt(&self, guard: Guard) -> GcsResult<Attempt<Composed>> {
         let (bucket, doing) = (&self.bucket, self.doing);
         let mut versions = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
@@ -210,29 +213,50 @@ impl Composing<'_> {
         let passed = digests.clone();
         let found: Arc<OnceLock<PassedDigests>> = Arc::default();
         let late = Arc::clone(&found);
+        let length = versions.iter().map(|version| version.meta.size).sum();
+        let itself = versions.iter().find(|version| version.meta.location == self.path);
+        let itself = itself.map(|version| version.meta.clone());
+        let itself = itself.filter(|_| condition.mode == PutMode::Overwrite);
+        let tags = TagSet::default();
+        let memory = bucket.copy_memory(&self.path, length, &tags).await;
+        let memory = memory.map_err(|error| from_store(doing, &error))?;
+        let body = digests.of(joined(bucket, versions.clone(), memory.reads()));
+        let (mode, body) = match &itself {
+            Some(read) => guard.apply(bucket, &self.path, read, body),
+            None => (condition.mode.clone(), body),
+        };
         let put = PutStreamOptions {
-            mode: condition.mode.clone(),
+            mode,
             attributes,
-            tags: TagSet::default(),
+            tags,
             late_attributes: Some(Box::new(move || {
                 let passed = late.get_or_init(|| passed.finish());
                 kept(passed, false)
             })),
-            length: Some(versions.iter().map(|version| version.meta.size).sum()),
+            length: Some(length),
+            memory: Some(memory),
         };
         let replaced = Replaced::default();
-        let body = replaced.watch(joined(bucket, versions.clone()));
-        match bucket.put_stream(&self.path, put, digests.of(body)).await {
+        match bucket
+            .put_stream(&self.path, put, replaced.watch(body))
+            .await
+        {
             Ok(written) => {
                 let computed = found.get().and_then(|found| found.checksum.clone());
                 let checksum = known.or(computed);
-                Ok(Some(Composed {
+                Ok(Attempt::Done(Composed {
                     written,
                     crc32c: checksum.map(|checksum| checksum.value),
                     sources: versions,
                 }))
             }
-            Err(_) if replaced.is_seen() => Ok(None),
+            Err(_) if replaced.is_seen() => Ok(Attempt::Replaced),
+            Err(error) if itself.is_some() && is_unmet(&error) => Ok(Attempt::Replaced),
+            Err(error)
+                if itself.is_some() && guard == Guard::Condition && lacks_conditions(&error) =>
+            {
+                Ok(Attempt::NoConditions)
+            }
             Err(error) => Err(condition.error(doing, &error)),
         }
     }
@@ -268,13 +292,11 @@ impl Composing<'_> {
 
 /// Returns the CRC32C of all bytes, if that of each source is kept with it.
 fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
-    let is_crc32c = |checksum: &Checksum| {
-        checksum.algorithm == Algorithm::Crc32c && !checksum.value.contains('-')
+    let is_known = |version: &SourceVersion| {
+        let kept = version.crc32c.as_ref();
+        kept.is_some_and(Checksum::is_crc32c_of_all)
     };
-    if !versions
-        .iter()
-        .all(|version| version.crc32c.as_ref().is_some_and(is_crc32c))
-    {
+    if !versions.iter().all(is_known) {
         return None;
     }
     let parts = versions
@@ -289,16 +311,16 @@ fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
 }
 
 /// Returns the bytes of the versions, one after the other; each is opened when the one before it has ended.
-fn joined(bucket: &Bucket, versions: Vec<SourceVersion>) -> PartBody {
-    let bucket = bucket.clone();
+fn joined(bucket: &Bucket, versions: Vec<SourceVersion>, memory: &CopyReads) -> PartBody {
+    let (bucket, memory) = (bucket.clone(), memory.clone());
     let reads = stream::iter(versions).then(move |version| {
-        let bucket = bucket.clone();
+        let (bucket, memory) = (bucket.clone(), memory.clone());
         async move {
             let options = GetOptions {
                 if_match: version.meta.e_tag,
                 ..GetOptions::default()
             };
-            let read = bucket.get_opts(&version.meta.location, options).await;
+            let read = bucket.get_for_copy(&version.meta.location, options, &memory).await;
             read.map(GetResult::into_stream)
         }
     });

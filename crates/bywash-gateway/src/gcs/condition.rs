@@ -2,12 +2,11 @@
 
 use bywash::{Bucket, EngineError};
 use object_store::path::Path;
-use object_store::{
-    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode, UpdateVersion,
-};
+use object_store::{Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode};
 
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
+use crate::copying::{is_unmet, version_of};
 use crate::errors::{OperationContext, from_store};
 
 /// The conditions of a write, as a mode of the origin, which evaluates it when the object becomes visible.
@@ -72,10 +71,7 @@ impl WriteCondition {
                 named(doing)
             )));
         }
-        let mode = PutMode::Update(UpdateVersion {
-            e_tag: meta.e_tag,
-            version: meta.version,
-        });
+        let mode = PutMode::Update(version_of(&meta));
         Ok(Self { mode, bound })
     }
 
@@ -121,12 +117,4 @@ pub(crate) fn refuse_unbound_deletes(
             named(doing)
         ))),
     }
-}
-
-/// Whether the origin refused a write because its condition does not hold.
-pub(crate) fn is_unmet(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }
-    )
 }

@@ -1,17 +1,10 @@
 //! Copies: copyTo, and rewriteTo, which is done by its first call.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-use bywash::origin::{CLIENT_ETAG, kept_client_etag};
-use bywash::{Bucket, EngineError, PartBody, PutStreamOptions};
-use futures::{StreamExt, TryStreamExt};
+use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
+use bywash::{Bucket, PutStreamOptions};
 use http::Response;
 use object_store::path::Path;
-use object_store::{
-    Attribute, Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore, PutResult,
-    TagSet,
-};
+use object_store::{Attribute, Attributes, GetOptions, GetResult, PutMode, PutResult, TagSet};
 use s3s::Body;
 use serde_json::json;
 
@@ -24,10 +17,15 @@ use super::insert::body_of;
 use super::metadata::GivenMetadata;
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
-use crate::digest::Algorithm;
+use crate::copying::{
+    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, version_of,
+};
+use crate::digest::{Algorithm, Checksum};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES};
-use crate::meta::{encode_metadata_for, is_ours, keep_e_tag, refuse_text_for};
+use crate::meta::{
+    encode_metadata_for, is_ours, keep_checksum, keep_e_tag, kept_checksum, refuse_text_for,
+};
 use crate::passing::PassingDigests;
 
 /// A copy that was made.
@@ -100,7 +98,7 @@ pub(crate) async fn run(
     let to = OperationContext::new("copy to", to_bucket, to_object);
     let copying = Copying {
         md5: endpoint.wants_md5(&endpoint.bucket(to.bucket)?),
-        source: endpoint.object(from.bucket, from.key)?,
+        source: endpoint.stored_object(from.bucket, from.key)?,
         target: endpoint.object(to.bucket, to.key)?,
         of_source: Conditions::of_source(&request.query)?,
         of_target: Conditions::of(&request.query)?,
@@ -108,16 +106,19 @@ pub(crate) async fn run(
         from,
         to,
     };
-    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    let (mut attempts, mut guard) = (0..MAX_COPY_ATTEMPTS, Guard::Condition);
     let written = loop {
-        if let Some(written) = copying.attempt().await? {
-            break written;
-        }
-        if attempts.next().is_none() {
-            return Err(GcsError::unavailable(format!(
-                "{}: the source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
-                named(from)
-            )));
+        match copying.attempt(guard).await? {
+            Attempt::Done(written) => break written,
+            Attempt::NoConditions => guard = Guard::LastLook,
+            Attempt::Replaced => {
+                if attempts.next().is_none() {
+                    return Err(GcsError::unavailable(format!(
+                        "{}: the source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again.",
+                        named(from)
+                    )));
+                }
+            }
         }
     };
     let (bucket, path) = &copying.target;
@@ -142,21 +143,38 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies the current version of the source. Returns `None` if it was replaced during the read.
-    async fn attempt(&self) -> GcsResult<Option<PutResult>> {
+    /// Copies the current version of the source. `guard`: of a copy onto itself.
+    async fn attempt(&self, guard: Guard) -> GcsResult<Attempt<PutResult>> {
         let (from, from_path) = &self.source;
         let (bucket, path) = &self.target;
         let found = head(from, from_path, self.from).await?;
         let current = VersionNumbers::of(from, &found);
         self.of_source.check_write(current, &named(self.from))?;
         let condition = WriteCondition::find(bucket, path, &self.of_target, self.to).await?;
+        let onto_itself = bucket.is_same_object(path, from, from_path);
+        let guard = Some(guard).filter(|_| onto_itself && condition.mode == PutMode::Overwrite);
+        if guard.is_some()
+            && let Some(rewrite) = self.rewrite(&found)?
+        {
+            // Only the attributes change, where the store can.
+            match bucket.rewrite_in_place(path, &rewrite).await {
+                Ok(Some(done)) => return Ok(Attempt::Done(done)),
+                Ok(None) => {}
+                Err(error) if is_replaced(&error) => return Ok(Attempt::Replaced),
+                Err(error) => return Err(from_store(self.to, &error).into()),
+            }
+        }
+        let (size, e_tag) = (found.meta.size, found.meta.e_tag.clone());
+        let tags = TagSet::default();
+        let memory = bucket.copy_memory(path, size, &tags).await;
+        let memory = memory.map_err(|error| from_store(self.to, &error))?;
         let options = GetOptions {
-            if_match: found.meta.e_tag.clone(),
+            if_match: e_tag,
             ..GetOptions::default()
         };
-        let read = match from.get_opts(from_path, options).await {
+        let read = match from.get_for_copy(from_path, options, memory.reads()).await {
             Ok(read) => read,
-            Err(error) if is_replaced(&error) => return Ok(None),
+            Err(error) if is_replaced(&error) => return Ok(Attempt::Replaced),
             Err(error) => return Err(from_store(self.from, &error).into()),
         };
         if !self.of_source.is_empty() {
@@ -170,20 +188,50 @@ impl Copying<'_> {
         let md5 = self.md5 && !known;
         let digests = PassingDigests::new(md5, Some(Algorithm::Crc32c));
         let passed = digests.clone();
+        let (meta, length) = (read.meta.clone(), read.meta.size);
+        let body = digests.of(read.into_stream());
+        let (mode, body) = match guard {
+            Some(guard) => guard.apply(bucket, path, &meta, body),
+            None => (condition.mode.clone(), body),
+        };
         let put = PutStreamOptions {
-            mode: condition.mode.clone(),
+            mode,
             attributes,
-            tags: TagSet::default(),
+            tags,
             late_attributes: Some(Box::new(move || kept(&passed.finish(), md5))),
-            length: Some(read.meta.size),
+            length: Some(length),
+            memory: Some(memory),
         };
         let replaced = Replaced::default();
-        let body = replaced.watch(read.into_stream());
-        match bucket.put_stream(path, put, digests.of(body)).await {
-            Ok(written) => Ok(Some(written)),
-            Err(_) if replaced.is_seen() => Ok(None),
+        match bucket.put_stream(path, put, replaced.watch(body)).await {
+            Ok(written) => Ok(Attempt::Done(written)),
+            Err(_) if replaced.is_seen() => Ok(Attempt::Replaced),
+            Err(error) if guard.is_some() && is_unmet(&error) => Ok(Attempt::Replaced),
+            Err(error) if guard == Some(Guard::Condition) && lacks_conditions(&error) => {
+                Ok(Attempt::NoConditions)
+            }
             Err(error) => Err(condition.error(self.to, &error)),
         }
+    }
+
+    /// Returns the change of an object that is copied onto itself; `None` if digests have to be computed of its bytes.
+    fn rewrite(&self, found: &GetResult) -> GcsResult<Option<AttributeRewrite>> {
+        let bucket = &self.target.0;
+        let (mut attributes, known) = self.attributes(found);
+        let checksum = kept_checksum(&found.attributes);
+        let checksum = checksum.filter(Checksum::is_crc32c_of_all);
+        let Some(checksum) = checksum.filter(|_| known || !self.md5) else {
+            return Ok(None);
+        };
+        keep_checksum(&mut attributes, &checksum);
+        refuse_text_for(bucket, &attributes)?;
+        encode_metadata_for(bucket, &mut attributes)?;
+        Ok(Some(AttributeRewrite {
+            version: version_of(&found.meta),
+            size: found.meta.size,
+            attributes,
+            tags: TagSet::default(),
+        }))
     }
 
     /// Returns the attributes of the copy, and whether the MD5 of its bytes is among them.
@@ -221,39 +269,4 @@ pub(super) fn carried_attributes(bucket: &Bucket, read: &GetResult) -> Attribute
         keep_e_tag(&mut attributes, known.to_owned());
     }
     attributes
-}
-
-/// Whether the body of a read ended because its object was replaced. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Replaced(Arc<AtomicBool>);
-
-impl Replaced {
-    /// Returns `body`, whose end is noted.
-    pub(super) fn watch(&self, body: PartBody) -> PartBody {
-        let note = Arc::clone(&self.0);
-        body.inspect_err(move |error| {
-            // Relaxed: read by the task that polls the body.
-            if is_replaced(error) {
-                note.store(true, Relaxed);
-            }
-        })
-        .boxed()
-    }
-
-    pub(super) fn is_seen(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-}
-
-/// Whether a read of a version failed because the object was replaced or deleted.
-pub(super) fn is_replaced(error: &StoreError) -> bool {
-    let changed = matches!(
-        EngineError::find(error),
-        Some(EngineError::VersionChanged { .. })
-    );
-    changed
-        || matches!(
-            error,
-            StoreError::Precondition { .. } | StoreError::NotFound { .. }
-        )
 }

@@ -62,6 +62,10 @@ pub(crate) struct Endpoint {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) shared: SharedState,
     documents: Arc<Documents>,
+    /// Memory that requests hold while their writes wait for more.
+    held: Arc<Documents>,
+    /// Memory of decompressions for clients.
+    pub(crate) gunzips: Documents,
     traffic: Arc<Traffic>,
     access: Access,
     anonymous: bool,
@@ -106,6 +110,8 @@ impl Endpoint {
         Self {
             fast: FastPath::new(&engine, config.access_log.clone()),
             documents: config.shared.documents(&engine),
+            held: Arc::new(Documents::held_by_writes(engine.clone())),
+            gunzips: Documents::gunzips(engine.clone()),
             shared: config.shared.clone(),
             traffic: Arc::clone(engine.traffic()),
             engine,
@@ -262,7 +268,10 @@ impl Endpoint {
             let body = std::mem::replace(&mut request.body, futures::stream::empty().boxed());
             request.body = payload.check(body, &request.context);
         }
-        gunzip::open_request(self, &mut request).await?;
+        if request.route.operation == Operation::Batch {
+            batch::charge(&mut request).await?;
+        }
+        gunzip::open_request(&mut request).await?;
         self.route(request).await
     }
 
@@ -274,6 +283,11 @@ impl Endpoint {
         body: BodyStream,
         context: &Arc<RequestContext>,
     ) -> GcsRequest {
+        let documents = match route.operation {
+            // Their calls and bodies are written, which may wait for memory.
+            Operation::Batch | Operation::Insert => &self.held,
+            _ => &self.documents,
+        };
         GcsRequest {
             parts,
             query,
@@ -281,7 +295,7 @@ impl Endpoint {
             caller: Caller::anyone(),
             body,
             context: Arc::clone(context),
-            documents: RequestDocuments::new(Arc::clone(&self.documents)),
+            documents: RequestDocuments::new(Arc::clone(documents)),
             admission: Admission::Public { by_object: true },
         }
     }
@@ -297,7 +311,7 @@ impl Endpoint {
         let body = futures::stream::iter([Ok(body)]).boxed();
         let has_token = parts.headers.contains_key(AUTHORIZATION);
         let request = GcsRequest {
-            documents: RequestDocuments::of_batch(Arc::clone(&self.documents)),
+            documents: RequestDocuments::prepaid(Arc::clone(&self.documents)),
             caller,
             admission,
             ..self.request(parts, query, route, body, context)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use bywash::{PartBody, Reservation, Share};
+use bywash::PartBody;
 use flate2::bufread::MultiGzDecoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -18,12 +18,12 @@ use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING};
 use object_store::{Attribute, Attributes, Error as StoreError};
 use s3s::S3ErrorCode;
 
-use super::condition::named;
-use super::endpoint::{Endpoint, GcsRequest};
+use super::endpoint::GcsRequest;
 use super::error::GcsResult;
 use super::insert::body_of;
 use super::route::Operation;
-use crate::errors::from_engine;
+use crate::documents::{Charge, RequestDocuments};
+use crate::limits::MAX_JSON_BYTES;
 use crate::meta::text;
 
 /// Max bytes of a decompressed piece, as of a response's unsent bytes.
@@ -109,14 +109,14 @@ struct Gunzip<E> {
     decoder: MultiGzDecoder<Arrived>,
     buffer: Box<[u8]>,
     is_over: bool,
-    _charge: Reservation,
+    _charge: Option<Charge>,
 }
 
 impl<E> Gunzip<E> {
     fn new(
         first: Bytes,
         body: BoxStream<'static, Result<Bytes, E>>,
-        charge: Reservation,
+        charge: Option<Charge>,
         damaged: impl Fn(io::Error) -> E + Send + 'static,
     ) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl<E> Stream for Gunzip<E> {
 /// [`GUNZIP_BYTES`].
 pub(crate) async fn open(
     mut body: PartBody,
-    charge: Reservation,
+    charge: Charge,
 ) -> Result<Result<PartBody, PartBody>, StoreError> {
     let first = body.next().await.transpose()?.unwrap_or_default();
     if !first.starts_with(&MAGIC) {
@@ -186,11 +186,11 @@ pub(crate) async fn open(
         store: "gzip",
         source: Box::new(error),
     };
-    Ok(Ok(Gunzip::new(first, body, charge, damaged).boxed()))
+    Ok(Ok(Gunzip::new(first, body, Some(charge), damaged).boxed()))
 }
 
 /// Whether the body of a request is documents that the client compressed. The bytes of an object are stored as they are.
-fn is_compressed(request: &GcsRequest) -> bool {
+pub(super) fn is_compressed(request: &GcsRequest) -> bool {
     let has_documents = match request.route.operation {
         Operation::Insert => request.query.get("uploadType") == Some("multipart"),
         Operation::Session | Operation::Xml(_) => false,
@@ -201,21 +201,24 @@ fn is_compressed(request: &GcsRequest) -> bool {
 }
 
 /// Decompresses the body of a request, if the client compressed it.
-pub(crate) async fn open_request(endpoint: &Endpoint, request: &mut GcsRequest) -> GcsResult<()> {
+pub(crate) async fn open_request(request: &mut GcsRequest) -> GcsResult<()> {
     if !is_compressed(request) {
         return Ok(());
     }
     let doing = request.doing("read the request for");
-    let charge = endpoint
-        .engine
-        .reserve(
-            Share::Download,
-            GUNZIP_BYTES,
-            doing.operation,
-            &named(doing),
-        )
-        .await
-        .map_err(|error| from_engine(doing, &error))?;
+    let documents = request.documents.all();
+    let charge = match request.route.operation {
+        // Part of the charge of the batch.
+        Operation::Batch => None,
+        // With that of the document inside: a request that holds memory waits for no more of this kind.
+        _ => {
+            let bytes = GUNZIP_BYTES + MAX_JSON_BYTES as u64;
+            let charge = documents.charge(bytes, doing).await?;
+            let documents = Arc::clone(documents);
+            request.documents = RequestDocuments::prepaid(documents);
+            Some(charge)
+        }
+    };
     let context = Arc::clone(&request.context);
     let damaged = move |error| {
         let message = format!(
@@ -233,13 +236,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::io::Write;
 
-    use bywash::{Engine, Share};
+    use bywash::Engine;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use futures::TryStreamExt;
     use http::HeaderValue;
 
     use super::*;
+    use crate::documents::Documents;
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -254,7 +258,9 @@ mod tests {
             .map(|piece| Ok(Bytes::copy_from_slice(piece)))
             .collect();
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
-        let charge = engine.try_reserve(Share::Download, GUNZIP_BYTES).unwrap();
+        let charge = Documents::gunzips(engine.clone())
+            .try_charge(GUNZIP_BYTES)
+            .unwrap();
         let body = futures::stream::iter(pieces).boxed();
         open(body, charge).await.unwrap()
     }

@@ -180,6 +180,7 @@ pub(crate) async fn store(
         tags: TagSet::default(),
         late_attributes: Some(checked.late(endpoint.wants_md5(&bucket))),
         length,
+        memory: None,
     };
     let passed = checked.passed();
     let written = bucket.put_stream(&path, options, checked.body).await;

@@ -1,18 +1,16 @@
-//! Changes of an object's metadata: patch, which merges, and update, which replaces. The object is written anew with its bytes,
-//! if it is still the version that was read; a longer one over S3 by a copy that the store makes.
+//! Changes of an object's metadata: patch, which merges, and update, which replaces, if the object is still the version that was
+//! read. Folders and memory keep the bytes; elsewhere the object is written anew, a longer one over S3 by a copy that the store makes.
 
 use bywash::origin::AttributeRewrite;
-use bywash::{Bucket, PutStreamOptions, ReadInfo};
+use bywash::{Bucket, ReadInfo};
 use http::Response;
 use object_store::path::Path;
-use object_store::{
-    Attribute, Attributes, GetOptions, GetResult, ObjectStore, PutMode, PutResult, UpdateVersion,
-};
+use object_store::{Attribute, Attributes, GetResult, PutResult};
 use s3s::Body;
 
 use super::body::document;
-use super::condition::{is_unmet, named};
-use super::copy::{Replaced, carried_attributes, is_replaced};
+use super::condition::named;
+use super::copy::carried_attributes;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
@@ -20,6 +18,7 @@ use super::insert::body_of;
 use super::metadata::{CONTENT, GivenMetadata};
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
+use crate::copying::{is_replaced, is_unmet, version_of};
 use crate::digest::Checksum;
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
@@ -115,10 +114,7 @@ impl Changing<'_> {
             .get::<ReadInfo>()
             .map_or(0, |info| info.tags);
         let mut rewrite = AttributeRewrite {
-            version: UpdateVersion {
-                e_tag: found.meta.e_tag.clone(),
-                version: found.meta.version.clone(),
-            },
+            version: version_of(&found.meta),
             size: found.meta.size,
             tags: Tags::of_object(bucket, path, stated, &mut attributes)
                 .await
@@ -126,37 +122,9 @@ impl Changing<'_> {
             attributes,
         };
         self.keep_stated_checksum(&mut rewrite).await;
-        match bucket.rewrite_attributes(path, rewrite.clone()).await {
-            Ok(None) => self.write_with_bytes(rewrite).await,
-            Ok(written) => Ok(written),
-            Err(error) if is_unmet(&error) => Ok(None),
-            Err(error) => Err(from_store(self.doing, &error).into()),
-        }
-    }
-
-    /// Writes the version anew, with the bytes that it has.
-    async fn write_with_bytes(&self, rewrite: AttributeRewrite) -> GcsResult<Option<PutResult>> {
-        let options = GetOptions {
-            if_match: rewrite.version.e_tag.clone(),
-            ..GetOptions::default()
-        };
-        let read = match self.bucket.get_opts(&self.path, options).await {
-            Ok(read) => read,
-            Err(error) if is_replaced(&error) => return Ok(None),
-            Err(error) => return Err(from_store(self.doing, &error).into()),
-        };
-        let put = PutStreamOptions {
-            mode: PutMode::Update(rewrite.version),
-            attributes: rewrite.attributes,
-            tags: rewrite.tags,
-            late_attributes: None,
-            length: Some(read.meta.size),
-        };
-        let replaced = Replaced::default();
-        let body = replaced.watch(read.into_stream());
-        match self.bucket.put_stream(&self.path, put, body).await {
+        match bucket.replace_attributes(path, rewrite).await {
             Ok(written) => Ok(Some(written)),
-            Err(error) if replaced.is_seen() || is_unmet(&error) => Ok(None),
+            Err(error) if is_unmet(&error) || is_replaced(&error) => Ok(None),
             Err(error) => Err(from_store(self.doing, &error).into()),
         }
     }

@@ -1,6 +1,6 @@
 //! Objects: metadata, bytes, deletion.
 
-use bywash::{Bucket, EngineError, PieceByPiece, ReadInfo, Share};
+use bywash::{Bucket, EngineError, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
 use http::{HeaderValue, Response, StatusCode};
@@ -13,13 +13,15 @@ use object_store::{
 use s3s::Body;
 use s3s::dto::Range;
 
-use super::condition::{bound_error, current, is_unmet, named};
+use super::condition::{bound_error, current, named};
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::gunzip::{self, GUNZIP_BYTES, is_due};
 use super::resource::{self, ObjectResource, media_headers};
-use crate::errors::{OperationContext, from_engine, from_store, invalid_range};
+use crate::copying::is_unmet;
+use crate::documents::Charge;
+use crate::errors::{OperationContext, from_store, invalid_range};
 use crate::meta::bare;
 use crate::range::{content_range, requested_range};
 
@@ -72,7 +74,7 @@ pub(crate) async fn metadata(
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
     let doing = request.doing("head");
-    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     let found = head(&bucket, &path, doing).await?;
     request.admission.check(&found.attributes)?;
@@ -97,7 +99,7 @@ pub(crate) async fn media(
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
     let doing = request.doing("read");
-    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     if !conditions.is_empty() {
         // First against the known version, so that a 304 fetches no data; then against the version read.
@@ -116,22 +118,35 @@ pub(crate) async fn media(
     };
     // The connection drops each piece once the socket has accepted it.
     options.extensions.insert(PieceByPiece);
-    let read = bucket.get_opts(&path, options.clone()).await;
-    let mut read = read.map_err(|error| failed(doing, &error))?;
-    let is_gunzipped = read.meta.size > 0 && is_due(&read.attributes, &request.parts.headers);
-    if is_gunzipped && range.take().is_some() {
+    let mut charge = None;
+    let read = loop {
+        let read = bucket.get_opts(&path, options.clone()).await;
+        let read = read.map_err(|error| failed(doing, &error))?;
+        if read.meta.size == 0 || !is_due(&read.attributes, &request.parts.headers) {
+            break read;
+        }
         // Decompressed bytes have no ranges.
+        let is_whole = range.take().is_none();
         options.range = None;
-        let whole = bucket.get_opts(&path, options).await;
-        read = whole.map_err(|error| failed(doing, &error))?;
-    }
+        charge = charge.or_else(|| endpoint.gunzips.try_charge(GUNZIP_BYTES));
+        if is_whole && charge.is_some() {
+            break read;
+        }
+        // A read that waits for memory holds none.
+        drop(read);
+        if charge.is_none() {
+            charge = Some(endpoint.gunzips.charge(GUNZIP_BYTES, doing).await?);
+        }
+    };
     request.admission.check(&read.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &read), &named(doing))?;
     if let Some(info) = read.extensions.get::<ReadInfo>() {
         request.context.note_cache(info.outcome);
     }
-    if is_gunzipped && is_due(&read.attributes, &request.parts.headers) {
-        return gunzipped(endpoint, &bucket, read, doing).await;
+    if let Some(charge) = charge
+        && is_due(&read.attributes, &request.parts.headers)
+    {
+        return gunzipped(charge, &bucket, read, doing).await;
     }
     let size = read.meta.size;
     if range.is_some() && size == 0 {
@@ -155,7 +170,7 @@ pub(crate) async fn media(
 
 /// Returns the bytes of a gzip file, decompressed. Its digests are not theirs.
 async fn gunzipped(
-    endpoint: &Endpoint,
+    charge: Charge,
     bucket: &Bucket,
     read: GetResult,
     doing: OperationContext<'_>,
@@ -163,16 +178,6 @@ async fn gunzipped(
     let mut headers = media_headers(bucket, &read, false);
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let engine = &endpoint.engine;
-    let charge = engine
-        .reserve(
-            Share::Download,
-            GUNZIP_BYTES,
-            doing.operation,
-            &named(doing),
-        )
-        .await
-        .map_err(|error| from_engine(doing, &error))?;
     let opened = gunzip::open(read.into_stream(), charge).await;
     let body = match opened.map_err(|error| from_store(doing, &error))? {
         Ok(decompressed) => {
@@ -193,7 +198,7 @@ pub(crate) async fn delete(
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
     let doing = request.doing("delete");
-    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     conditions.refuse_unbound(&bucket)?;
     let (found, numbers) = current(&bucket, &path, doing).await?;

@@ -1,15 +1,10 @@
 //! CopyObject and UploadPartCopy.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bytes::Bytes;
-use bywash::origin::{CLIENT_ETAG, kept_client_etag};
-use bywash::{Bucket, EngineError, PutStreamOptions, ReadInfo};
+use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
+use bywash::{Bucket, CopyMemory, PutStreamOptions, ReadInfo};
 use chrono::Utc;
-use futures::TryStreamExt;
-use futures::stream::BoxStream;
 use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
@@ -29,11 +24,14 @@ use super::set_checksum;
 use super::write::WriteCondition;
 use crate::conditions::Conditions;
 use crate::copy_source::CopySource;
+use crate::copying::{
+    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, version_of,
+};
 use crate::digest::Algorithm;
 use crate::encryption;
 use crate::errors::{OperationContext, fault, from_store, invalid_argument, slow_down};
 use crate::gateway::Gateway;
-use crate::keys::path_of;
+use crate::keys::stored_path;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
     attributes_of, check_version, e_tag, encode_metadata_for, forget_checksum, joined,
@@ -69,7 +67,7 @@ impl Source {
         })?;
         let doing = OperationContext::new("copy from", &bucket, &key);
         let handle = gateway.bucket(&bucket)?;
-        let path = path_of(&key)?;
+        let path = stored_path(&handle, &key)?;
         check_version(version.as_deref(), &key)?;
         let options = GetOptions {
             head: true,
@@ -108,14 +106,20 @@ impl Source {
         tags.map_err(|error| from_store(doing, &error))
     }
 
-    /// Reads exactly the version that was checked.
-    async fn read(&self, range: Option<Range<u64>>) -> Result<GetResult, StoreError> {
+    /// Reads exactly the version that was checked, into the memory of the copy.
+    async fn read(
+        &self,
+        range: Option<Range<u64>>,
+        memory: &CopyMemory,
+    ) -> Result<GetResult, StoreError> {
         let options = GetOptions {
             if_match: self.meta.e_tag.clone(),
             range: range.map(GetRange::Bounded),
             ..GetOptions::default()
         };
-        self.bucket.get_opts(&self.path, options).await
+        self.bucket
+            .get_for_copy(&self.path, options, memory.reads())
+            .await
     }
 
     /// Returns the ETag that clients compute of its bytes, if it is kept.
@@ -131,42 +135,23 @@ impl Source {
         attributes: &mut Attributes,
         algorithm: Option<Algorithm>,
     ) -> PassingDigests {
+        let known = self.keep_known_e_tag(bucket, attributes);
+        if algorithm.is_some() {
+            forget_checksum(attributes);
+        }
+        PassingDigests::new(!known && gateway.wants_md5(bucket), algorithm)
+    }
+
+    /// Gives a copy of its bytes the ETag that clients compute. Returns false if that is not known, or `bucket` keeps none.
+    fn keep_known_e_tag(&self, bucket: &Bucket, attributes: &mut Attributes) -> bool {
         let known = self
             .client_e_tag()
             .filter(|_| bucket.takes_late_attributes());
         if let Some(known) = known {
             keep_e_tag(attributes, known.to_owned());
         }
-        if algorithm.is_some() {
-            forget_checksum(attributes);
-        }
-        PassingDigests::new(known.is_none() && gateway.wants_md5(bucket), algorithm)
+        known.is_some()
     }
-
-    /// Body of a read. Sets `replaced` if it ends because the source was replaced.
-    fn body(read: GetResult, replaced: &Arc<AtomicBool>) -> Body {
-        let replaced = Arc::clone(replaced);
-        let note = move |error: &StoreError| {
-            // Relaxed: read by the task that polls the body.
-            if is_replaced(error) {
-                replaced.store(true, Relaxed);
-            }
-        };
-        Box::pin(read.into_stream().inspect_err(note))
-    }
-}
-
-type Body = BoxStream<'static, Result<Bytes, StoreError>>;
-
-/// Whether a read of a version failed because the object was replaced or deleted.
-fn is_replaced(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Precondition { .. } | StoreError::NotFound { .. }
-    ) || matches!(
-        EngineError::find(error),
-        Some(EngineError::VersionChanged { .. })
-    )
 }
 
 /// The error of a copy whose source was replaced during every attempt.
@@ -258,10 +243,24 @@ pub(crate) async fn object(
     let doing = OperationContext::new("copy to", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let mut attempts = 0..MAX_COPY_ATTEMPTS;
-    while !copy(gateway, &headers, &bucket, &path, doing).await? {
-        if attempts.next().is_none() {
-            return Err(source_always_replaced(doing));
+    let (mut attempts, mut guard) = (0..MAX_COPY_ATTEMPTS, Guard::Condition);
+    loop {
+        let copying = Copying {
+            gateway,
+            headers: &headers,
+            bucket: &bucket,
+            path: &path,
+            guard,
+            doing,
+        };
+        match copying.attempt().await? {
+            Attempt::Done(()) => break,
+            Attempt::NoConditions => guard = Guard::LastLook,
+            Attempt::Replaced => {
+                if attempts.next().is_none() {
+                    return Err(source_always_replaced(doing));
+                }
+            }
         }
     }
     let head = GetOptions {
@@ -290,67 +289,148 @@ pub(crate) async fn object(
     Ok(S3Response::with_headers(output, response))
 }
 
-/// Copies the current version of the source. Returns false if it was replaced during the read.
-async fn copy(
-    gateway: &Gateway,
-    headers: &HeaderMap,
-    bucket: &Bucket,
-    path: &Path,
-    doing: OperationContext<'_>,
-) -> S3Result<bool> {
-    let source = Source::find(gateway, headers).await?;
-    let CopiedAttributes {
-        mut attributes,
-        mut tags,
-        keeps_tags,
-        same,
-    } = copied_attributes(gateway, headers, &source, bucket)?;
-    let algorithm = requested_algorithm(headers)?;
-    let within = source.bucket.name() == bucket.name();
-    let encrypted = headers.contains_key(encryption::ENCRYPTION);
-    let reclassed = headers.contains_key("x-amz-storage-class");
-    if within && source.path == *path && same && !reclassed && !encrypted {
-        let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
-                       its metadata; give x-amz-metadata-directive: REPLACE.";
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
+/// A CopyObject.
+struct Copying<'a> {
+    gateway: &'a Gateway,
+    headers: &'a HeaderMap,
+    bucket: &'a Bucket,
+    path: &'a Path,
+    /// Of a copy onto itself.
+    guard: Guard,
+    doing: OperationContext<'a>,
+}
+
+impl Copying<'_> {
+    /// Copies the current version of the source.
+    async fn attempt(&self) -> S3Result<Attempt<()>> {
+        let Self {
+            gateway,
+            headers,
+            bucket,
+            path,
+            doing,
+            ..
+        } = *self;
+        let source = Source::find(gateway, headers).await?;
+        let copied = copied_attributes(gateway, headers, &source, bucket)?;
+        let algorithm = requested_algorithm(headers)?;
+        let within = source.bucket.name() == bucket.name();
+        let encrypted = headers.contains_key(encryption::ENCRYPTION);
+        let reclassed = headers.contains_key("x-amz-storage-class");
+        if within && source.path == *path && copied.same && !reclassed && !encrypted {
+            let message = "This copy request is illegal because it is trying to copy an object to itself without \
+                           changing its metadata; give x-amz-metadata-directive: REPLACE.";
+            return Err(fault(S3ErrorCode::InvalidRequest, message));
+        }
+        let condition = WriteCondition::find(bucket, path, headers, doing).await?;
+        // The origin would copy the version that is current then, which may fail the condition. A copy through this
+        // server is pinned to the checked version.
+        let conditional = headers
+            .keys()
+            .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
+        let plain = matches!(condition.mode, PutMode::Overwrite);
+        // The ETag of a file that was put behind our back is not known: its copy gets one from the bytes that pass here.
+        let known = !gateway.wants_md5(bucket) || source.client_e_tag().is_some();
+        let unhashed = known && algorithm.is_none();
+        let onto_itself = bucket.is_same_object(path, &source.bucket, &source.path);
+        if onto_itself && plain && unhashed && source.meta.e_tag.is_some() {
+            if let Some(attempt) = self.in_place(&source, &copied).await? {
+                return Ok(attempt);
+            }
+        } else if within
+            && copied.same
+            && !reclassed
+            && !conditional
+            && plain
+            && unhashed
+            && copy_by_origin(bucket, &source.path, path, doing).await?
+        {
+            return Ok(Attempt::Done(()));
+        }
+        let guard = (onto_itself && plain).then_some(self.guard);
+        self.through_here(&source, copied, &condition, algorithm, guard)
+            .await
     }
-    let condition = WriteCondition::find(bucket, path, headers, doing).await?;
-    // The origin would copy the version that is current then, which may fail the condition. A copy through this
-    // server is pinned to the checked version.
-    let conditional = headers
-        .keys()
-        .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
-    let plain = matches!(condition.mode, PutMode::Overwrite);
-    // The ETag of a file that was put behind our back is not known: its copy gets one from the bytes that pass here.
-    let known = !gateway.wants_md5(bucket) || source.client_e_tag().is_some();
-    let by_origin =
-        within && same && !reclassed && !conditional && plain && known && algorithm.is_none();
-    if by_origin && copy_by_origin(bucket, &source.path, path, doing).await? {
-        return Ok(true);
+
+    /// Changes only the attributes, where the store can. `None` if the bytes have to be written anew.
+    async fn in_place(
+        &self,
+        source: &Source,
+        copied: &CopiedAttributes,
+    ) -> S3Result<Option<Attempt<()>>> {
+        let mut attributes = copied.attributes.clone();
+        source.keep_known_e_tag(self.bucket, &mut attributes);
+        let rewrite = AttributeRewrite {
+            version: version_of(&source.meta),
+            size: source.meta.size,
+            attributes,
+            tags: copied.tags.clone(),
+        };
+        match self.bucket.rewrite_in_place(self.path, &rewrite).await {
+            Ok(done) => Ok(done.map(|_| Attempt::Done(()))),
+            Err(error) if is_replaced(&error) => Ok(Some(Attempt::Replaced)),
+            Err(error) => Err(from_store(self.doing, &error)),
+        }
     }
-    if keeps_tags && source.bucket.has_tags() {
-        tags = source.tags_beside().await?.keep(bucket, &mut attributes)?;
-    }
-    let body = match source.read(None).await {
-        Ok(body) => body,
-        Err(error) if is_replaced(&error) => return Ok(false),
-        Err(error) => return Err(from_store(source.doing(), &error)),
-    };
-    let digests = source.digests(gateway, bucket, &mut attributes, algorithm);
-    let passed = digests.clone();
-    let options = PutStreamOptions {
-        mode: condition.mode.clone(),
-        attributes,
-        tags,
-        late_attributes: Some(Box::new(move || late(passed.finish()))),
-        length: Some(body.meta.size),
-    };
-    let replaced = Arc::default();
-    let body = digests.of(Source::body(body, &replaced));
-    match bucket.put_stream(path, options, body).await {
-        Ok(_) => Ok(true),
-        Err(_) if replaced.load(Relaxed) => Ok(false),
-        Err(error) => Err(condition.error(doing, &error)),
+
+    /// Copies the bytes through this server. `guard`: of a copy onto itself without a condition of the client.
+    async fn through_here(
+        &self,
+        source: &Source,
+        copied: CopiedAttributes,
+        condition: &WriteCondition,
+        algorithm: Option<Algorithm>,
+        guard: Option<Guard>,
+    ) -> S3Result<Attempt<()>> {
+        let Self {
+            gateway,
+            bucket,
+            path,
+            doing,
+            ..
+        } = *self;
+        let CopiedAttributes {
+            mut attributes,
+            mut tags,
+            keeps_tags,
+            ..
+        } = copied;
+        if keeps_tags && source.bucket.has_tags() {
+            tags = source.tags_beside().await?.keep(bucket, &mut attributes)?;
+        }
+        let memory = bucket.copy_memory(path, source.meta.size, &tags).await;
+        let memory = memory.map_err(|error| from_store(doing, &error))?;
+        let read = match source.read(None, &memory).await {
+            Ok(read) => read,
+            Err(error) if is_replaced(&error) => return Ok(Attempt::Replaced),
+            Err(error) => return Err(from_store(source.doing(), &error)),
+        };
+        let length = read.meta.size;
+        let digests = source.digests(gateway, bucket, &mut attributes, algorithm);
+        let passed = digests.clone();
+        let body = digests.of(read.into_stream());
+        let (mode, body) = match guard {
+            Some(guard) => guard.apply(bucket, path, &source.meta, body),
+            None => (condition.mode.clone(), body),
+        };
+        let options = PutStreamOptions {
+            mode,
+            attributes,
+            tags,
+            late_attributes: Some(Box::new(move || late(passed.finish()))),
+            length: Some(length),
+            memory: Some(memory),
+        };
+        let replaced = Replaced::default();
+        match bucket.put_stream(path, options, replaced.watch(body)).await {
+            Ok(_) => Ok(Attempt::Done(())),
+            Err(_) if replaced.is_seen() => Ok(Attempt::Replaced),
+            Err(error) if guard.is_some() && is_unmet(&error) => Ok(Attempt::Replaced),
+            Err(error) if guard == Some(Guard::Condition) && lacks_conditions(&error) => {
+                Ok(Attempt::NoConditions)
+            }
+            Err(error) => Err(condition.error(doing, &error)),
+        }
     }
 }
 
@@ -431,14 +511,16 @@ pub(crate) async fn part(
         let size = source.meta.size;
         let range = source_range(&headers, size)?;
         let length = range.as_ref().map_or(size, |range| range.end - range.start);
-        let replaced = Arc::default();
-        match source.read(range).await {
+        let memory = bucket.part_copy_memory(&path, length).await;
+        let memory = memory.map_err(|error| from_store(doing, &error))?;
+        let replaced = Replaced::default();
+        match source.read(range, &memory).await {
             Ok(read) => {
                 let digests = PassingDigests::new(md5, algorithm);
-                let body = digests.of(Source::body(read, &replaced));
+                let body = digests.of(replaced.watch(read.into_stream()));
                 match bucket.put_part(&path, id, number, length, body).await {
                     Ok(stored) => break (stored, length, digests.finish()),
-                    Err(_) if replaced.load(Relaxed) => {}
+                    Err(_) if replaced.is_seen() => {}
                     Err(StoreError::NotFound { .. }) => {
                         return Err(gateway.uploads.target_gone(&target).await);
                     }

@@ -1,22 +1,20 @@
-//! Tags of objects: get, put and delete. In folders and in memory an object is written anew with other tags; an S3 origin
-//! changes its own.
+//! Tags of objects: get, put and delete. In folders and in memory they are attributes; an S3 origin has its own.
 
-use bywash::origin::kept_client_etag;
-use bywash::{Bucket, PutStreamOptions};
+use bywash::Bucket;
+use bywash::origin::{AttributeRewrite, kept_client_etag};
 use object_store::path::Path;
-use object_store::{
-    Attributes, GetOptions, GetResult, ObjectStore, PutMode, TagSet, UpdateVersion,
-};
+use object_store::{Attributes, GetOptions, GetResult, ObjectStore, TagSet};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
+use crate::copying::version_of;
 use crate::errors::{OperationContext, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{check_version, keep_e_tag};
 use crate::routes::Query;
 use crate::tags::{Tags, check_kept};
 
-/// An object that is written anew with other attributes.
+/// An object that gets other attributes.
 pub(super) struct Rewritten<'a> {
     bucket: Bucket,
     path: Path,
@@ -59,32 +57,24 @@ impl<'a> Rewritten<'a> {
         found.map_err(|error| from_store(self.doing, &error))
     }
 
-    /// Writes the object anew with changed attributes, if it was not replaced since it was read.
+    /// Changes the attributes of the object, if it was not replaced since they were read.
     pub(super) async fn replace(
         &self,
         change: impl FnOnce(&Bucket, &mut Attributes) -> S3Result<()>,
     ) -> S3Result<()> {
-        let found = self.get(false).await?;
+        let found = self.get(true).await?;
         let mut attributes = found.attributes.clone();
         change(&self.bucket, &mut attributes)?;
         if let Some(kept) = found.meta.e_tag.as_deref().and_then(kept_client_etag) {
             keep_e_tag(&mut attributes, kept.to_owned());
         }
-        let version = UpdateVersion {
-            e_tag: found.meta.e_tag.clone(),
-            version: found.meta.version.clone(),
-        };
-        let options = PutStreamOptions {
-            mode: PutMode::Update(version),
+        let rewrite = AttributeRewrite {
+            version: version_of(&found.meta),
+            size: found.meta.size,
             attributes,
             tags: TagSet::default(),
-            late_attributes: None,
-            length: Some(found.meta.size),
         };
-        let written = self
-            .bucket
-            .put_stream(&self.path, options, found.into_stream())
-            .await;
+        let written = self.bucket.replace_attributes(&self.path, rewrite).await;
         written.map_err(|error| from_store(self.doing, &error))?;
         Ok(())
     }

@@ -148,6 +148,7 @@ pub(crate) async fn put(
         tags,
         late_attributes: Some(digests(Arc::clone(&context), gateway.wants_md5(&bucket))),
         length,
+        memory: None,
     };
     let body = part_body(VerifiedBody::new(
         body,

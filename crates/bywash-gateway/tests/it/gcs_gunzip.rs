@@ -3,12 +3,15 @@
 
 use std::io::Write;
 
+use bywash_gateway::GcsConfig;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::gcs::refused;
 use crate::gcs_server::GcsServer;
-use crate::http::pattern;
+use crate::http::{head, pattern};
 use crate::server::BUCKETS;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -141,4 +144,45 @@ async fn compressed_document_is_no_longer_than_another() {
     let coding = [("Content-Encoding", "gzip")];
     let sent = server.send("PATCH", "/storage/v1/b/folder/o/key", &coding, &bomb);
     refused(sent.await, 400, "invalid");
+}
+
+/// Asks for an object, and reads no more than the status.
+async fn begin(server: &GcsServer, target: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    let mut socket = socket.connect(server.address).await.unwrap();
+    let request = head("GET", target, &[]);
+    socket.write_all(request.as_bytes()).await.unwrap();
+    socket
+}
+
+async fn status(socket: &mut TcpStream) -> u16 {
+    let mut first = [0; 12];
+    socket.read_exact(&mut first).await.unwrap();
+    std::str::from_utf8(&first[9..]).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn decompressions_beyond_their_memory_wait_and_hold_nothing() {
+    // A sixteenth of it has room for four.
+    let server = GcsServer::start_in(16 << 20, GcsConfig::anonymous("")).await;
+    let text = pattern(8 << 20);
+    let set = r#"{"contentEncoding":"gzip"}"#;
+    put(&server, "memory", "key", &gzip(&text), set).await;
+    server.put_object("memory", "plain", &text[..1 << 20]).await;
+    let target = "/storage/v1/b/memory/o/key?alt=media";
+    let mut reading = Vec::new();
+    for _ in 0..4 {
+        let mut socket = begin(&server, target).await;
+        assert_eq!(status(&mut socket).await, 200);
+        reading.push(socket);
+    }
+    let mut waiting = begin(&server, target).await;
+    let plain = "/storage/v1/b/memory/o/plain?alt=media";
+    let plain = server.get(plain).await.expect(200);
+    assert!(plain.body == text[..1 << 20]);
+    let unanswered = waiting.try_read(&mut [0; 1]);
+    assert!(unanswered.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+    drop(reading.pop());
+    assert_eq!(status(&mut waiting).await, 200);
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod buffer;
+mod copies;
 mod evict;
 mod flight;
 mod gate;

@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
+use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cgroup::available_memory;
 use crate::cluster::Cluster;
 use crate::damage::DamagedFiles;
+use crate::copy_memory::copies_bytes;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
 use crate::read::{AbandonedMemory, ForeignBlocks, Loans, PeerDemand, ReadaheadBudget};
@@ -225,6 +227,16 @@ impl EngineBuilder {
         DiskTier::open(options, open_tier, pool, spill, block_size, damaged)
     }
 
+    fn create_root(&self) -> Result<(), EngineError> {
+        let Some(root) = &self.root else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(root).map_err(|source| EngineError::Io {
+            bucket: root.display().to_string(),
+            source,
+        })
+    }
+
     /// Checks the settings and creates the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self
@@ -243,20 +255,19 @@ impl EngineBuilder {
                 format!("{chunk_size} is not between 1 and half of the memory ({memory})"),
             );
         }
-        if let Some(root) = &self.root {
-            std::fs::create_dir_all(root).map_err(|source| EngineError::Io {
-                bucket: root.display().to_string(),
-                source,
-            })?;
-        }
+        self.create_root()?;
         let pool = self.open_pool(memory)?;
         let objects = Arc::new(KnownObjects::new(&pool));
         let spill = Arc::new(SpillRouter::default());
         pool.set_spill(Arc::<SpillRouter>::clone(&spill));
         let damaged = DamagedFiles::default();
         let disk = self.open_disk(&pool, &spill, block_size, &damaged)?;
+        let quotas = Quotas::default();
+        let copies = copies_quota(&quotas, memory, chunk_size);
         let shared = EngineShared {
             pool,
+            quotas,
+            copies,
             block_size,
             chunk_size,
             fetch_size: AtomicU64::new(max_fetch_bytes(memory)),
@@ -289,4 +300,11 @@ impl EngineBuilder {
             buckets: Arc::default(),
         })
     }
+}
+
+/// Returns the quota of copies, which is that of one at least.
+fn copies_quota(quotas: &Quotas, memory: u64, chunk_size: u64) -> Arc<ByteQuota> {
+    quotas.create(memory, move |limit| {
+        copies_bytes(limit, chunk_size, max_fetch_bytes(limit))
+    })
 }

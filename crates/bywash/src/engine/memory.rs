@@ -1,11 +1,13 @@
 //! The limits of memory and disk at run time.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::checks::{MIN_MEMORY_BLOCKS, check_memory, max_fetch_bytes, readahead_limits};
+use crate::byte_quota::ByteQuota;
 use crate::error::EngineError;
 
 /// Limits of the cache, by tier.
@@ -91,7 +93,15 @@ impl Engine {
         // Relaxed: the size of the next range fetch, which orders nothing.
         let fetch_size = max_fetch_bytes(bytes);
         shared.fetch_size.store(fetch_size, Relaxed);
+        shared.quotas.set_limit(bytes);
         Ok(())
+    }
+
+    /// Returns a quota of `part` of the memory limit, at least one byte, which follows the limit.
+    pub fn byte_quota(&self, part: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Arc<ByteQuota> {
+        // Under the lock of changes: the quota misses none.
+        let _turn = self.shared.limit_change.lock();
+        self.shared.quotas.create(self.budget().limit(), part)
     }
 
     /// Returns the limit in force, or the one that is being set if that is lower.
@@ -128,5 +138,20 @@ impl Engine {
                 }
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn quotas_follow_the_memory_limit() {
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        let quota = engine.byte_quota(|limit| limit / 4);
+        assert_eq!(quota.total(), 16 << 20);
+        engine.set_memory(32 << 20).unwrap();
+        assert_eq!(quota.total(), 8 << 20);
     }
 }

@@ -8,12 +8,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    Attributes, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result,
-    TagSet, UpdateVersion,
+    Attributes, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult,
+    Result, TagSet, UpdateVersion,
 };
 
 pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 use super::object_tags::ObjectTags;
+use super::omissions::Omissions;
 use super::page::{self, Level, ListPage};
 use super::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
@@ -154,19 +155,45 @@ pub trait Origin: ObjectStore {
         None
     }
 
+    /// Returns the address of an object, which no other object has; `None` if the store has no address. Two origins may be parts of
+    /// one store.
+    fn place_of(&self, path: &Path) -> Option<String> {
+        let address = self.durable_address()?;
+        Some(format!("{}/{path}", address.trim_end_matches('/')))
+    }
+
     /// Returns whether it sends requests that need this capability; a read-only origin refuses writes itself.
     fn can(&self, _capability: Capability) -> bool {
         true
     }
 
-    /// Returns at most `max` objects after `after` with keys that begin with `prefix`, by one request where the store
-    /// has pages. Unlike a folder, `prefix` may end within a name.
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
-        let list = |folder: Option<&Path>| match after {
-            None => self.list(folder),
-            Some(after) => self.list_with_offset(folder, after),
+    /// Returns at most `max` objects with keys that begin with `prefix` and come after `after`, by one request where the store has
+    /// pages. Unlike a folder, `prefix` may end within a name. `after` is a key, or another text to begin at: from it on or earlier.
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
+        let after = after.and_then(page::offset_of);
+        let list = |folder: Option<&Path>, omissions: &Omissions| {
+            self.list_noting(folder, after.as_ref(), omissions)
         };
         page::of_stream(list, prefix, max).await
+    }
+
+    /// Lists the objects below `prefix`, those after `after` if given, and notes in `omissions` what it leaves out.
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let _ = omissions;
+        match after {
+            None => self.list(prefix),
+            Some(after) => self.list_with_offset(prefix, after),
+        }
+    }
+
+    /// Returns whether objects with odd keys ([`super::odd_keys`]) are read and deleted by the paths that listings have for them.
+    fn reads_odd_keys(&self) -> bool {
+        false
     }
 
     /// Returns one level of a listing: objects and common prefixes with names that begin with `prefix` and sort after
@@ -274,6 +301,21 @@ pub trait Origin: ObjectStore {
     /// Returns how a version is deleted, and no other.
     fn version_deletes(&self) -> VersionDeletes {
         VersionDeletes::ByLook
+    }
+
+    /// Returns whether [`Self::rewrite_in_place`] may change an object; constant.
+    fn rewrites_in_place(&self) -> bool {
+        false
+    }
+
+    /// Replaces the attributes of an object in one step, if it is still this version, and copies no bytes. `None`, and nothing is
+    /// changed, if the bytes have to be written anew. `Precondition` if the object has another version.
+    async fn rewrite_in_place(
+        &self,
+        _path: &Path,
+        _rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        Ok(None)
     }
 
     /// Deletes an object if it meets `condition`, in one step. An object that does not exist is `NotFound` if the condition has an

@@ -20,7 +20,8 @@ use parking_lot::Mutex;
 
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
-    CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart, VersionDeletes,
+    AttributeRewrite, CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody,
+    UploadedPart, VersionDeletes,
     body_length_error, invalid_part,
 };
 
@@ -186,6 +187,31 @@ impl Origin for MemoryStore {
 
     fn version_deletes(&self) -> VersionDeletes {
         VersionDeletes::ByStore
+    }
+
+    fn rewrites_in_place(&self) -> bool {
+        true
+    }
+
+    async fn rewrite_in_place(
+        &self,
+        path: &Path,
+        rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let version = rewrite.version.clone();
+        let read = GetOptions {
+            if_match: version.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        // The bytes are shared by both versions.
+        let bytes = self.get_opts(path, read).await?.bytes().await?;
+        let options = PutOptions {
+            mode: PutMode::Update(version),
+            attributes: rewrite.attributes.clone(),
+            tags: rewrite.tags.clone(),
+            ..PutOptions::default()
+        };
+        self.put_now(path, bytes.into(), options).map(Some)
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -16,10 +16,11 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename, Origin, PartBody,
-    PartCopy, UploadedPart, VersionDeletes,
+    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename,
+    Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
 };
 use super::object_tags::ObjectTags;
+use super::omissions::Omissions;
 use super::page::{Level, ListPage};
 use crate::content_digest::ContentDigest;
 use crate::origin::session::{
@@ -237,9 +238,23 @@ impl Origin for Metered {
         self.origin.can(capability)
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
         let sent = self.origin.list_page(prefix, after, max);
         self.meter.measure(OriginRequest::List, sent).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let listed = self.origin.list_noting(prefix, after, omissions);
+        measured(&self.meter, OriginRequest::List, listed)
+    }
+
+    fn reads_odd_keys(&self) -> bool {
+        self.origin.reads_odd_keys()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -293,6 +308,23 @@ impl Origin for Metered {
 
     fn version_deletes(&self) -> VersionDeletes {
         self.origin.version_deletes()
+    }
+
+    fn place_of(&self, path: &Path) -> Option<String> {
+        self.origin.place_of(path)
+    }
+
+    fn rewrites_in_place(&self) -> bool {
+        self.origin.rewrites_in_place()
+    }
+
+    async fn rewrite_in_place(
+        &self,
+        path: &Path,
+        rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let sent = self.origin.rewrite_in_place(path, rewrite);
+        self.meter.measure(OriginRequest::Write, sent).await
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use object_store::Result;
 
 use super::body::Body;
+use super::copied::CopiedBody;
 use super::digest_check::{DigestCheck, VerifyBody, requested_digest};
 use super::pieces::Pieces;
 use super::resolution::Resolution;
@@ -51,6 +52,33 @@ pub(super) async fn compare_first(
     Ok(())
 }
 
+/// As [`compare_first`], by a body of a copy, which waits for no memory.
+///
+/// # Errors
+/// As [`compare_first`].
+pub(super) async fn compare_copied(
+    bucket: &Arc<BucketShared>,
+    version: &Arc<Version>,
+    mut body: CopiedBody,
+) -> Result<()> {
+    if version.is_verified() {
+        return Ok(());
+    }
+    let Some(digest) = requested_digest(bucket, version).await else {
+        return Ok(());
+    };
+    let mut check = Some(BodyCheck {
+        digest: Box::new(DigestCheck::new(digest)),
+        _on_disk: None,
+        loads_before: None,
+    });
+    while check.is_some() {
+        let bytes = body.advance().await?;
+        BodyCheck::add(&mut check, &mut body, bytes.as_ref()).await?;
+    }
+    Ok(())
+}
+
 /// Begins the comparison at the disk tier, if that keeps blocks of the version.
 fn on_disk(bucket: &BucketShared, version: &Version) -> Option<DiskCheck> {
     let (disk, stored) = bucket.disk_version(version)?;
@@ -78,6 +106,20 @@ impl Pieced for Body {
 
     fn origin(&self) -> (&BucketShared, &Version, bool) {
         (self.bucket(), self.version(), true)
+    }
+}
+
+impl Pieced for CopiedBody {
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        self.next()
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn origin(&self) -> (&BucketShared, &Version, bool) {
+        (self.bucket(), self.version(), false)
     }
 }
 

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
+use object_store::{
+    GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
+};
 use tokio::time::Instant;
 
 use super::body::Body;
-use super::body_check::{BodyCheck, Pieced, compare_first};
+use super::body_check::{BodyCheck, Pieced, compare_copied, compare_first};
+use super::copied::CopiedBody;
 use super::digest_check::{compared, is_digest_mismatch, response_digest};
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
 use super::resolve;
+use crate::copy_memory::CopyReads;
 use crate::error::EngineError;
 use crate::outcome::{CacheOutcome, ReadInfo};
 use crate::retry::{is_out_of_range, stalled, with_retries};
@@ -45,6 +49,55 @@ pub(crate) async fn get(
         }
         other => other,
     }
+}
+
+/// Requests the metadata of the current version from the origin, in a cluster from the authority, whatever is known of it.
+pub(crate) async fn head_now(bucket: &Arc<BucketShared>, path: &Path) -> Result<ObjectMeta> {
+    bucket.counters.request();
+    let found = resolve::head(bucket, path).await?;
+    Ok(found.version.meta.clone())
+}
+
+/// Reads an object for a copy, into the memory of the copy: waits for no other memory. The version that `options` demands is read
+/// as it is known, if it is.
+pub(crate) async fn get_for_copy(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: GetOptions,
+    memory: &CopyReads,
+) -> Result<GetResult> {
+    bucket.counters.request();
+    let demanded = options.if_match.as_deref();
+    let known = bucket.known(path).map(|(version, _)| version);
+    // Each request for its bytes is bound to it.
+    let known = known.filter(|known| demanded.is_some() && known.strong_etag() == demanded);
+    let version = match known {
+        Some(known) => known,
+        None => {
+            let head = GetOptions {
+                head: true,
+                ..options.clone()
+            };
+            let resolved = resolve::resolve(bucket, path, &head, None).await?;
+            Arc::clone(&resolved.version)
+        }
+    };
+    if !version.cacheable() {
+        return get_uncached(bucket, path, options).await;
+    }
+    options.check_preconditions(&version.meta)?;
+    let range = checked_range(&version, options.range.as_ref())?;
+    let body = |range| CopiedBody::new(bucket, Arc::clone(&version), range, memory.buffers());
+    let whole = 0..version.meta.size;
+    if bucket.engine.verify == Verify::Always && range != whole && !range.is_empty() {
+        compare_copied(bucket, &version, body(whole)).await?;
+    }
+    let miss = CacheOutcome::Miss;
+    let mut result = get_result(&version, range.clone(), miss);
+    let check = BodyCheck::new(bucket, &version, &range, miss, None);
+    let payload = begun(body(range), check).await?;
+    result.payload = GetResultPayload::Stream(payload);
+    Ok(result)
 }
 
 async fn try_get(

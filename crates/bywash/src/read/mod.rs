@@ -23,6 +23,7 @@
 mod abandoned;
 mod body;
 mod body_check;
+mod copied;
 mod copy_buffer;
 mod demand;
 mod digest_check;
@@ -57,7 +58,7 @@ pub(crate) use demand::PeerDemand;
 pub(crate) use download::DownloadFlights;
 pub use download::{Download, DownloadOptions};
 pub(crate) use foreign::ForeignBlocks;
-pub(crate) use get::get;
+pub(crate) use get::{get, get_for_copy, head_now};
 pub(crate) use latencies::LatencyWindow;
 pub(crate) use loans::Loans;
 pub use pieces::PieceByPiece;

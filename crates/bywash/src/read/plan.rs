@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bywash_mem::{BlockPool, BlockReader, Claim, Frame, Load, OwnedPin, PinScope};
+use bywash_mem::{BlockPool, BlockReader, Claim, Frame, Load, OwnedPin, PinScope, Share};
 use object_store::{GetRange, Result};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,7 @@ use super::readahead::ReadaheadWindow;
 use super::sequential::StreamReadahead;
 use super::shared_error::{clone_error, load_error};
 use crate::block_kind::BlockKind;
+use crate::disk::DiskVersion;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
@@ -129,6 +130,30 @@ pub(super) async fn attach(
             Err(clone_error(&error))
         }
     }
+}
+
+/// Loads a block from the disk tier, which knows its version as `stored`, if it is there and memory is free: for callers that hold
+/// memory and so wait for none.
+pub(super) async fn load_from_disk(
+    bucket: &BucketShared,
+    version: &Version,
+    stored: Option<&Arc<DiskVersion>>,
+    block: u32,
+) -> Option<OwnedPin> {
+    let (disk, stored) = bucket.engine.disk.as_ref().zip(stored)?;
+    let (pool, key) = (&bucket.engine.pool, version.key(block));
+    if !disk.contains(stored, key) {
+        return None;
+    }
+    let Claim::Vacant(mut load) = pool.claim(key) else {
+        return None;
+    };
+    let length = version.block_len(block, bucket.block_size);
+    let frame = pool.try_frames(Share::Download, length, 1, 1)?.pop()?;
+    load.attach(frame, length);
+    let load = disk.read(stored, load).await;
+    // A block that the disk has not returned in time is abandoned, and requested.
+    (load.remaining() == 0).then(|| load.publish().ok())?
 }
 
 /// Claims a block, with the frame that `frame` returns for its length. Returns `None` if it is resident or loading, or

@@ -1,7 +1,7 @@
 //! Resumable uploads: a writer, a session at the store, and a journal on disk.
 //!
 //! * `writer.rs` accepts bytes and cuts them into chunks by a plan (`plan.rs`). Chunks are collected in one buffer
-//!   (`buffer.rs`, `part_buffer.rs`).
+//!   (`frame_buffer.rs` of the engine, `part_buffer.rs`).
 //! * `driver.rs` is the loop that sends them to a session of the store (`origin/session.rs`, requested through
 //!   `session_client.rs`) and completes it; `window.rs` runs it for several chunks in flight.
 //! * `parts.rs` is a session over stores that only have parts.
@@ -9,7 +9,6 @@
 //!   uploads over.
 
 mod blocking;
-mod buffer;
 mod checksum;
 mod driver;
 pub mod journal;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::ChunkPlan;
-use super::buffer::FrameBuffer;
 use super::checksum::{RunningCrc32c, crc32c};
+use crate::frame_buffer::FrameBuffer;
 use crate::origin::session::Chunk;
 
 /// A chunk that is not sent, or not acknowledged yet.

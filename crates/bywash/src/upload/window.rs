@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use object_store::{Error, Result};
 use tokio::task::JoinSet;
 
-use super::buffer::FrameBuffer;
 use super::driver::Driver;
 use super::part_buffer::PartBuffer;
 use super::session_client::TransferStats;
+use crate::frame_buffer::FrameBuffer;
 use crate::origin::session::Chunk;
 
 /// The chunks between the acknowledged offset and the chunk being filled.

@@ -22,6 +22,7 @@ use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::frame_buffer::FrameBuffer;
 use crate::origin::ENCRYPTION;
 use crate::origin::session::ChunkRule;
 use crate::written_blocks::WrittenBlocks;
@@ -49,6 +50,8 @@ pub struct Upload {
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
     part: PartBuffer,
+    /// Whether the buffer was reserved for all chunks: this upload waits for no other memory.
+    is_reserved: bool,
     /// Full chunks in flight, if they go in parallel.
     window: Window,
     /// Accepted, but not in a chunk yet: non-empty only after a failure.
@@ -98,6 +101,11 @@ impl Bucket {
         let rule = self.chunk_rule(options);
         let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
         ChunkPlan::new(&rule, chunk, options.chunk.is_some(), options.length).map_err(wrong_chunk)
+    }
+
+    /// Returns the length of a chunk of an upload with these options.
+    pub(crate) fn chunk_bytes(&self, options: &UploadOptions) -> Result<u64> {
+        Ok(self.chunk_plan(options)?.length_of(0))
     }
 
     /// Returns the store's rule for the chunks of an upload with these options.
@@ -164,6 +172,7 @@ impl Upload {
             path: path.clone(),
             part: PartBuffer::at(&plan, 0, options.length),
             options,
+            is_reserved: false,
             late: Attributes::new(),
             window: Window::default(),
             plan,
@@ -178,6 +187,13 @@ impl Upload {
             written: None,
             state: UploadState::Open,
         }
+    }
+
+    /// Gives the upload the buffer of its chunks, before its first byte. It waits for no other memory then.
+    pub(crate) fn fill_into(&mut self, buffer: FrameBuffer) {
+        self.buffers += 1;
+        self.is_reserved = true;
+        self.part.move_to(buffer);
     }
 
     /// Returns its id in the journal, while it is journaled and in progress.

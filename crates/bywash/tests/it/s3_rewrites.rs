@@ -90,7 +90,7 @@ impl World {
             attributes: Attributes::from_iter([(Attribute::ContentType, "text/y")]),
             tags: TagSet::default(),
         };
-        self.bucket.rewrite_attributes(&path(), rewrite).await
+        self.bucket.rewrite_by_copy(&path(), rewrite).await
     }
 
     /// Returns whether the object has the other type; its bytes stay.

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod cluster;
+mod copies;
 mod disk;
 mod hold;
 mod hostile;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         tables::CASES,
         uploads::CASES,
         load::CASES,
+        copies::CASES,
         requests::CASES,
         series::CASES,
         lies::CASES,

@@ -7,7 +7,7 @@ use object_store::path::Path;
 use object_store::{Attributes, GetResult};
 use serde_json::{Value, json};
 
-use super::super::condition::{is_unmet, named};
+use super::super::condition::named;
 use super::super::error::{GcsError, GcsResult};
 use super::super::insert::StatedHashes;
 use super::super::read::head;
@@ -15,6 +15,7 @@ use super::super::resource::ObjectResource;
 use super::record::Header;
 use super::run::Addition;
 use super::{OpenSession, SessionState, Sessions, failed, mark_of};
+use crate::copying::is_unmet;
 use crate::digest::{Algorithm, Checksum, ResumableMd5, hex};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::keys::path_of;

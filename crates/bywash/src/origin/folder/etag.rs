@@ -1,9 +1,10 @@
 //! The client's ETag of a file ([`client_etag`](crate::origin::client_etag)), in an extended attribute of the file.
 //!
-//! `user.bywash.etag` is `<mtime>-<size> <etag>`, of a renamed file followed by those of the version before, set on the staged file before it is synced, so it costs no sync of its own. A file
-//! that another program changed has another mtime or size, and so no client's ETag. A program that sets both back still changes the
-//! ctime, which then lies apart from the mtime. On a file system without extended attributes the ETag is in the side file of the
-//! attributes.
+//! `user.bywash.etag` is `<mtime>-<size> <etag>`, set on the staged file before it is synced, so it costs no sync of its own; of a renamed
+//! file it is followed by those of the version before. A file that another program changed has another mtime or size, and so no
+//! client's ETag: no side file has these. A program that sets both back still changes the ctime, which then lies apart from the mtime.
+//! On a file system without extended attributes the ETag is in the side file of the attributes, and also during a change of attributes
+//! alone.
 
 use std::fs::File;
 
@@ -12,7 +13,6 @@ use object_store::{Attributes, ObjectMeta, Result};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::error::io_error;
 use super::held::Located;
 use super::identity::Identity;
 use super::known_etags;
@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 256;
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Here(Option<String>),
-    /// The file system has no extended attributes.
+    /// The file system has no extended attributes, or the one of the file is of its mtime before a change of attributes.
     InSideFile,
     /// The attribute could not be read this time.
     Failed,
@@ -101,14 +101,17 @@ fn read(file: &File, identity: &Identity) -> Found {
     let text = value
         .get(..length)
         .and_then(|value| std::str::from_utf8(value).ok());
+    let Some(text) = text else {
+        return Found::Here(None);
+    };
     let stamp = identity.stamp();
-    let mut words = text.unwrap_or_default().split(' ');
+    let mut words = text.split(' ');
     while let (Some(of), Some(e_tag)) = (words.next(), words.next()) {
         if of == stamp {
             return Found::Here(Some(e_tag.to_owned()));
         }
     }
-    Found::Here(None)
+    Found::InSideFile
 }
 
 impl Root {
@@ -151,11 +154,10 @@ impl Root {
     }
 
     /// Returns the listed object `key` in the file at `path`; `None` if it is gone.
-    pub(super) fn listed(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>> {
+    pub(super) fn listed(&self, key: &Path, path: &str) -> Result<Option<ObjectMeta>, Errno> {
         if let Some(meta) = self.listed_unopened(key, path) {
             return Ok(Some(meta));
         }
-        let failed = |errno: Errno| io_error("list", key.as_ref(), errno);
         match self.open_file(path) {
             Ok(Some((file, identity))) => {
                 let mut meta = identity.meta(key.clone());
@@ -168,10 +170,10 @@ impl Root {
             Ok(None) => Ok(None),
             // A file that may not be read is listed by its identity.
             Err(Errno::ACCESS | Errno::PERM) => {
-                let identity = self.identity(path).map_err(failed)?;
+                let identity = self.identity(path)?;
                 Ok(identity.map(|identity| identity.meta(key.clone())))
             }
-            Err(errno) => Err(failed(errno)),
+            Err(errno) => Err(errno),
         }
     }
 }
@@ -212,7 +214,7 @@ mod tests {
         file.set_modified(written).unwrap();
         assert_eq!(
             read(&file, &identity(&file)),
-            Found::Here(None),
+            Found::InSideFile,
             "another size"
         );
         file.set_len(3).unwrap();
@@ -220,7 +222,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             read(&file, &identity(&file)),
-            Found::Here(None),
+            Found::InSideFile,
             "another mtime"
         );
     }

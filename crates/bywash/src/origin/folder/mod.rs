@@ -19,7 +19,8 @@
 //! bytes, begins with `.bywash` or is the name of an unfinished download (`.NAME.bywash-part`). So `a` can exist
 //! beside `a/b`. A key is in one place: where it is already, or else where it fits; the tree is looked up first.
 //!
-//! Names that are not keys (not UTF-8, control characters) are not listed. Relative symbolic links that stay in the
+//! Names that are not keys (not UTF-8, control characters) are left out of listings, and so are folders, links and files that the
+//! process may not read or that the disk fails to read; the listing states how many. Relative symbolic links that stay in the
 //! folder are followed; links that leave it, and absolute ones, are treated as absent. Where the kernel has no
 //! `openat2`, no link is followed. Writing to a key that is a link replaces the link; deleting it removes the link.
 //! Folders emptied by a delete are removed.
@@ -37,6 +38,8 @@
 //! A write is staged, synced and renamed, so it is atomic; when it fails, the old object is untouched. Create-only
 //! writes hold between processes. Conditional updates hold between all stores of one process; another process may
 //! write between check and rename.
+//!
+//! A change of attributes alone keeps the file and gives it another mtime (see `rewrite.rs`).
 //!
 //! Blocking work runs on tokio's blocking threads. Work that has begun continues when its future is dropped, so a
 //! cancelled write may still appear, complete.
@@ -59,6 +62,7 @@ mod objects;
 mod ranges;
 mod rename;
 mod restamped;
+mod rewrite;
 mod root;
 mod session;
 mod stage;
@@ -88,6 +92,7 @@ use self::list::{Filter, FolderListing};
 use self::multipart::FolderUpload;
 pub(crate) use self::root::Root;
 use super::interface::DeleteCondition;
+use super::omissions::Omissions;
 use crate::limits::MAX_FOLDER_DELETES;
 
 /// An object store over one folder. Clones are handles to the same store.
@@ -132,6 +137,20 @@ impl FolderStore {
         let root = Arc::new(root);
         sweep::register(&root);
         Ok(Self { root })
+    }
+
+    /// Lists the objects below `prefix`, those after `after` if given.
+    fn listed(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let filter = Filter {
+            after: after.map(Path::to_string),
+            ..Filter::below(prefix)
+        };
+        FolderListing::new(&self.root, filter).stream(omissions)
     }
 
     /// Runs blocking work on the store.
@@ -220,7 +239,7 @@ impl ObjectStore for FolderStore {
 
     /// In ascending byte order. Objects that appear or disappear meanwhile may or may not be included.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        FolderListing::new(&self.root, Filter::below(prefix)).stream()
+        self.listed(prefix, None, Omissions::default())
     }
 
     /// In ascending byte order; keys before `offset` are not looked up.
@@ -229,11 +248,7 @@ impl ObjectStore for FolderStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        let filter = Filter {
-            after: Some(offset.to_string()),
-            ..Filter::below(prefix)
-        };
-        FolderListing::new(&self.root, filter).stream()
+        self.listed(prefix, Some(offset), Omissions::default())
     }
 
     /// Folders without any object below them are not common prefixes.

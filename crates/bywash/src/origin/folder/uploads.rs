@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, PutMultipartOptions, PutResult, Result};
+use object_store::{Attributes, Error, ObjectMeta, PutMultipartOptions, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -28,8 +29,10 @@ use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::limits::MAX_PARTS;
 use crate::origin::interface::{
-    CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart, VersionDeletes,
+    AttributeRewrite, CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody,
+    UploadedPart, VersionDeletes,
 };
+use crate::origin::omissions::{LeftOut, Omissions};
 use crate::origin::page::Level;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
@@ -285,10 +288,21 @@ impl Origin for FolderStore {
             ..PaginatedListOptions::default()
         };
         let page = self.list_paginated(Some(prefix), options).await?;
+        let left_out = page.result.extensions.get::<LeftOut>().cloned();
         Ok(Level {
+            left_out: left_out.unwrap_or_default(),
             entries: page.result,
             next: page.page_token,
         })
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.listed(prefix, after, omissions.clone())
     }
 
     fn chunk_rule(&self) -> ChunkRule {
@@ -350,6 +364,24 @@ impl Origin for FolderStore {
 
     fn version_deletes(&self) -> VersionDeletes {
         VersionDeletes::ByStore
+    }
+
+    fn rewrites_in_place(&self) -> bool {
+        true
+    }
+
+    async fn rewrite_in_place(
+        &self,
+        path: &Path,
+        rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let (root, key, rewrite) = (Arc::clone(&self.root), path.clone(), rewrite.clone());
+        blocking(move || root.rewrite_in_place(&key, &rewrite)).await
+    }
+
+    fn place_of(&self, path: &Path) -> Option<String> {
+        let file = self.root.path().join(path.as_ref());
+        Some(file.display().to_string())
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bywash_mem::{
-    BlockOptions, Claim, FreezeError, Keep, OwnedPin, Segments, Share, WriteAtBuffer, WriteAtError,
+    BlockOptions, Claim, FreezeError, Keep, OwnedPin, Segments, WriteAtBuffer, WriteAtError,
     WriteClaim,
 };
 use object_store::path::Path;
@@ -20,6 +20,7 @@ use crate::error::EngineError;
 use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
 use crate::read::ownership::is_foreign;
+use crate::read::plan;
 use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
 use crate::shared::BucketShared;
@@ -303,22 +304,8 @@ impl DownloadJob {
         }
     }
 
-    /// Loads a block from the disk tier, if it is there and memory is free: a download waits for none while it holds some.
     async fn load_from_disk(&self, block: u32) -> Option<OwnedPin> {
-        let (disk, stored) = self.bucket.engine.disk.as_ref().zip(self.stored.as_ref())?;
-        let (pool, key) = (&self.bucket.engine.pool, self.version.key(block));
-        if !disk.contains(stored, key) {
-            return None;
-        }
-        let Claim::Vacant(mut load) = pool.claim(key) else {
-            return None;
-        };
-        let length = self.version.block_len(block, self.bucket.block_size);
-        let frame = pool.try_frames(Share::Download, length, 1, 1)?.pop()?;
-        load.attach(frame, length);
-        let load = disk.read(stored, load).await;
-        // A block that the disk has not returned in time is abandoned, and requested.
-        (load.remaining() == 0).then(|| load.publish().ok())?
+        plan::load_from_disk(&self.bucket, &self.version, self.stored.as_ref(), block).await
     }
 }
 

@@ -6,9 +6,9 @@ use object_store::{Error, Result};
 
 use super::Upload;
 use crate::error::EngineError;
+use crate::frame_buffer::{FrameBuffer, frames_for};
 use crate::origin::interface::body_length_error;
 use crate::upload::ChunkPlan;
-use crate::upload::buffer::{FrameBuffer, frames_for};
 
 impl Upload {
     /// Sends the chunk being filled if it is full, and waits until the store has all chunks that were sent.
@@ -167,6 +167,9 @@ impl Upload {
         if self.part.buffer_is_ready(capacity) {
             return Ok(());
         }
+        if self.is_reserved && self.reclaim_reserved(capacity).await? {
+            return Ok(());
+        }
         if self.part.length == 0 {
             // The old buffer is still lent, or too small: allocate another.
             self.part.buffer = None;
@@ -195,6 +198,18 @@ impl Upload {
         self.buffers += 1;
         self.part.move_to(FrameBuffer::new(frames));
         Ok(())
+    }
+
+    /// Waits until the store's client has dropped the reserved buffer. Returns whether it holds the chunk; it does unless the plan
+    /// was changed.
+    async fn reclaim_reserved(&mut self, capacity: u64) -> Result<bool> {
+        let engine = &self.bucket.shared().engine;
+        if let Some(buffer) = self.part.buffer.as_mut().filter(|_| self.part.length == 0) {
+            let reclaimed = tokio::time::timeout(engine.admission_deadline, buffer.reclaimed());
+            let reclaimed = reclaimed.await;
+            reclaimed.map_err(|_| engine.slow_down("upload", self.path.as_ref()))?;
+        }
+        Ok(self.part.buffer_is_ready(capacity))
     }
 
     /// Copies as many of `bytes` as have room now; returns `None` if room must be made.

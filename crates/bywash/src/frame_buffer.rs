@@ -1,12 +1,13 @@
-//! The buffer of an upload: frames of the pool, lent out as `Bytes` and reused once they are returned.
+//! A buffer of frames of the pool, lent out as `Bytes` and reused once they are returned: of uploads, and of what copies read.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash_mem::Frame;
+use tokio::sync::Notify;
 
 /// A huge page. Larger frames save nothing, and more frame lengths leave more frames idle.
-const LARGEST_FRAME_BYTES: u64 = 2 << 20;
+pub(crate) const LARGEST_FRAME_BYTES: u64 = 2 << 20;
 /// Minimum length of a frame.
 const SMALLEST_FRAME_BYTES: u64 = 64 << 10;
 /// Fraction of a chunk that a buffer may be longer than requested.
@@ -16,7 +17,7 @@ const WASTE_DIVISOR: u64 = 8;
 ///
 /// The length depends on the chunk, not on `bytes`: frames of one length serve every upload in turn, and those of
 /// other lengths would lie idle.
-pub(super) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
+pub(crate) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     let mut frame = bytes.next_power_of_two().min(LARGEST_FRAME_BYTES);
     while frame > SMALLEST_FRAME_BYTES
         && bytes.next_multiple_of(frame) - bytes > chunk / WASTE_DIVISOR
@@ -26,36 +27,59 @@ pub(super) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     (frame as usize, bytes.div_ceil(frame) as usize)
 }
 
-/// A frame lent to the HTTP client, which drops it when it is done.
-struct LentFrame(Arc<Frame>);
+/// A frame lent to a consumer such as the HTTP client, which drops it when it is done.
+struct LentFrame {
+    frame: Arc<Frame>,
+    _returned: Returned,
+}
 
 impl AsRef<[u8]> for LentFrame {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_slice()
+        self.frame.as_slice()
+    }
+}
+
+/// Tells the buffer that a lent frame is back. Declared after the frame, and so dropped after it.
+struct Returned(Arc<Notify>);
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 
 /// Frames filled from the front.
 #[derive(Debug)]
-pub(super) struct FrameBuffer {
+pub(crate) struct FrameBuffer {
     /// Frames of one capacity.
     frames: Vec<Arc<Frame>>,
     filled: usize,
+    /// Notified when a lent frame is back.
+    returned: Arc<Notify>,
 }
 
 impl FrameBuffer {
-    pub(super) fn new(frames: Vec<Frame>) -> Self {
+    pub(crate) fn new(frames: Vec<Frame>) -> Self {
         Self {
             frames: frames.into_iter().map(Arc::new).collect(),
             filled: 0,
+            returned: Arc::default(),
         }
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    /// Notifies `returned` when a lent frame is back.
+    pub(crate) fn notifying(self, returned: &Arc<Notify>) -> Self {
+        Self {
+            returned: Arc::clone(returned),
+            ..self
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
         self.frames.len() * self.frame_capacity()
     }
 
-    pub(super) fn filled(&self) -> usize {
+    pub(crate) fn filled(&self) -> usize {
         self.filled
     }
 
@@ -64,15 +88,23 @@ impl FrameBuffer {
     }
 
     /// Empties the buffer for the next chunk; returns `false` if some of it is still lent and cannot be overwritten.
-    pub(super) fn reclaim(&mut self) -> bool {
+    pub(crate) fn reclaim(&mut self) -> bool {
         self.filled = 0;
         self.frames
             .iter_mut()
             .all(|frame| Arc::get_mut(frame).is_some())
     }
 
+    /// As [`Self::reclaim`], after waiting until all of it is back.
+    pub(crate) async fn reclaimed(&mut self) {
+        while !self.reclaim() {
+            // A frame that is back in between has left its notice.
+            self.returned.notified().await;
+        }
+    }
+
     /// Appends as many bytes as fit; returns how many. Nothing may be lent.
-    pub(super) fn copy_in(&mut self, mut bytes: &[u8]) -> usize {
+    pub(crate) fn copy_in(&mut self, mut bytes: &[u8]) -> usize {
         let size = self.frame_capacity();
         let before = self.filled;
         while !bytes.is_empty() && self.filled < self.capacity() {
@@ -88,7 +120,7 @@ impl FrameBuffer {
     }
 
     /// Returns the contents in order, frame by frame.
-    pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let size = self.frame_capacity();
         self.frames
             .iter()
@@ -101,14 +133,18 @@ impl FrameBuffer {
     }
 
     /// Lends the contents from offset `skip` on, without a copy.
-    pub(super) fn lend(&self, mut skip: usize, into: &mut Vec<Bytes>) {
+    pub(crate) fn lend(&self, mut skip: usize, into: &mut Vec<Bytes>) {
         let size = self.frame_capacity();
         for (index, frame) in self.frames.iter().enumerate() {
             let end = self.filled.saturating_sub(index * size).min(size);
             let begin = skip.min(end);
             skip -= begin;
             if begin < end {
-                into.push(Bytes::from_owner(LentFrame(Arc::clone(frame))).slice(begin..end));
+                let lent = LentFrame {
+                    frame: Arc::clone(frame),
+                    _returned: Returned(Arc::clone(&self.returned)),
+                };
+                into.push(Bytes::from_owner(lent).slice(begin..end));
             }
         }
     }
@@ -168,6 +204,22 @@ mod tests {
         assert!(!buffer.reclaim(), "it is still out");
         drop(lent);
         assert!(buffer.reclaim());
+        assert_eq!(buffer.filled(), 0);
+    }
+
+    #[tokio::test]
+    async fn buffer_waits_until_each_lent_frame_is_back() {
+        let mut buffer = buffer(300_000);
+        buffer.copy_in(&[7; 300_000]);
+        let mut lent = Vec::new();
+        buffer.lend(0, &mut lent);
+        assert!(lent.len() > 1);
+        tokio::join!(buffer.reclaimed(), async {
+            for frame in lent {
+                tokio::task::yield_now().await;
+                drop(frame);
+            }
+        });
         assert_eq!(buffer.filled(), 0);
     }
 }
