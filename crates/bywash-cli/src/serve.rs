@@ -509,6 +509,7 @@ fn engine(
         let options = BucketOptions {
             consistency: bucket.consistency,
             block_size: bucket.block_size,
+            unlistable: bucket.unlistable,
         };
         let origin = origin(bucket)?;
         if let Some(cluster) = cluster {

@@ -311,6 +311,7 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         hedges: join(a.hedges, b.hedges),
         hedges_won: join(a.hedges_won, b.hedges_won),
         digest_mismatches: join(a.digest_mismatches, b.digest_mismatches),
+        left_out: join(a.left_out, b.left_out),
         peer_hits: join(a.peer_hits, b.peer_hits),
         peer_bytes: join(a.peer_bytes, b.peer_bytes),
         peer_fallbacks: join(a.peer_fallbacks, b.peer_fallbacks),
@@ -344,6 +345,7 @@ fn bucket_metrics(counters: &BucketStats) -> Metrics {
         ("hedges", counters.hedges),
         ("hedges_won", counters.hedges_won),
         ("digest_mismatches", counters.digest_mismatches),
+        ("left_out", counters.left_out),
     ];
     metrics
         .map(|(metric, value)| (metric.to_owned(), value as f64))

@@ -33,7 +33,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// Counters of each bucket. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 16] = [
+const BUCKET: [Family<BucketStats>; 17] = [
     (
         "bywash_requests_total",
         "Operations on the bucket, of all kinds.",
@@ -93,6 +93,11 @@ const BUCKET: [Family<BucketStats>; 16] = [
         "bywash_digest_mismatches_total",
         "Whole reads whose bytes do not match the digest of the object.",
         |s| s.digest_mismatches,
+    ),
+    (
+        "bywash_left_out_entries_total",
+        "Entries that listings left out, because they cannot be read or have a name that is that of no key.",
+        |s| s.left_out,
     ),
     (
         "bywash_peer_hits_total",

@@ -128,6 +128,13 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
             precondition_failed(doing)
         }
         StoreError::NotModified { .. } => S3Error::new(S3ErrorCode::NotModified),
+        // Of the client's key nothing is listed: the name is one of the origin.
+        StoreError::InvalidPath { source } if operation == "list" => fault(
+            S3ErrorCode::InternalError,
+            format!(
+                "list {bucket}/{key}: the origin lists a name that is that of no key: {source}"
+            ),
+        ),
         StoreError::InvalidPath { source } => fault(
             S3ErrorCode::InvalidArgument,
             format!("The key {key} cannot be stored: {source}"),

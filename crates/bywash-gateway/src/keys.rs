@@ -1,20 +1,41 @@
 //! Mapping between object keys and the paths of their storage.
 //!
 //! A path of [`object_store`] cannot end with `/`. Clients create such keys as folder markers, so they are stored as
-//! an object with a reserved name in that folder. Other keys without an equal path are rejected. So each path belongs
-//! to one key.
+//! an object with a reserved name in that folder. Other keys without an equal path are rejected, except where an origin has them and
+//! they are read, listed or deleted ([`bywash::origin::odd_keys`]). So each path belongs to one key.
 
 use std::borrow::Cow;
 
+use bywash::Bucket;
+use bywash::origin::odd_keys::{self, FOLDER_MARKER as FOLDER, is_odd, path_of_key};
 use object_store::path::Path;
 use s3s::{S3ErrorCode, S3Result};
 
-use crate::errors::{WithElements, fault, invalid_argument};
+use crate::errors::{WithElements, fault, invalid_argument, not_implemented};
 use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
-/// Reserved name of folder markers. Tools that read the origin directly treat it as hidden.
-const FOLDER: &str = ".bywash-folder";
+/// Returns whether other programs may have written any key to the origin of a bucket.
+pub(crate) fn may_have_odd_keys(bucket: &Bucket) -> bool {
+    ["s3", "gcs", "azure"].contains(&bucket.origin_kind())
+}
+
+/// Returns the path of the key of an object that is read or deleted: that of [`path_of`], or of a key that only other programs write.
+pub(crate) fn stored_path(bucket: &Bucket, key: &str) -> S3Result<Path> {
+    path_of(key).or_else(|error| {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES || !may_have_odd_keys(bucket) {
+            return Err(error);
+        }
+        let path = path_of_key(key);
+        match bucket.reads_odd_keys() {
+            true => Ok(path),
+            false => Err(not_implemented(format!(
+                "The key {key:?} has an empty part, `.` or `..`, or a control character, and the client of this origin reaches no such \
+                 object; reach it at the origin itself."
+            ))),
+        }
+    })
+}
 
 /// Returns the path of a key, or why the key cannot be stored.
 pub(crate) fn path_of(key: &str) -> S3Result<Path> {
@@ -42,10 +63,17 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
         ]));
     }
     match Path::parse(&name) {
-        Ok(path) if path.as_ref() == name && !name.is_empty() && name.chars().all(xml::fits) => {
+        Ok(path)
+            if path.as_ref() == name
+                && !name.is_empty()
+                && !odd_keys::is_reserved(&name)
+                && name.chars().all(xml::fits) =>
+        {
             Ok(path)
         }
-        _ => invalid("a part of it is empty, `.` or `..`, or has a control character".to_owned()),
+        _ => invalid(
+            "a part of it is empty, `.` or `..`, begins with `.bywash-key=`, or has a control character".to_owned(),
+        ),
     }
 }
 
@@ -53,26 +81,33 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
 /// object with this path, if there is one, has this key.
 pub(crate) fn plain_path(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next().unwrap_or(key);
-    let is_plain = !name.is_empty() && name != FOLDER && key.len() <= MAX_KEY_BYTES;
+    let is_plain = !name.is_empty()
+        && name != FOLDER
+        && !odd_keys::is_reserved(name)
+        && key.len() <= MAX_KEY_BYTES;
     (is_plain && key.chars().all(xml::fits)).then_some(key)
 }
 
 /// Returns the key stored at `path`.
-pub(crate) fn key_of(path: &Path) -> &str {
+pub(crate) fn key_of(path: &Path) -> Cow<'_, str> {
+    if is_odd(path) {
+        return odd_keys::key_of(path);
+    }
     let name = path.as_ref();
-    match name.strip_suffix(FOLDER) {
+    Cow::Borrowed(match name.strip_suffix(FOLDER) {
         Some(folder) if folder.ends_with('/') => folder,
         _ => name,
-    }
+    })
 }
 
-/// Parent keys (`a/`) that sort before `path` in S3 order but after it in path order, outermost first.
-pub(crate) fn late_folders(path: &Path) -> impl Iterator<Item = &str> {
-    let name = path.as_ref();
+/// Parent keys (`a/`) that sort before the key of `path` in S3 order but after it in path order, outermost first.
+pub(crate) fn late_folders(path: &Path) -> Vec<String> {
+    let name = odd_keys::key_of(path);
     name.match_indices('/')
-        .map(move |(at, _)| name.split_at(at + 1))
+        .map(|(at, _)| name.split_at(at + 1))
         .filter(|(_, rest)| *rest < FOLDER)
-        .map(|(folder, _)| folder)
+        .map(|(folder, _)| folder.to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -87,7 +122,7 @@ mod tests {
             "a", "a/b", "a b", "..a", "a..", "\u{fc}", "%2F", "a\\b", "a%2Fb",
         ] {
             let path = path_of(key).unwrap();
-            assert_eq!((path.as_ref(), key_of(&path)), (key, key));
+            assert_eq!((path.as_ref(), &*key_of(&path)), (key, key));
         }
         for key in ["a/", "a/b/", " /", ".bywash-folder/", FOLDER] {
             assert_eq!(key_of(&path_of(key).unwrap()), key);
@@ -111,6 +146,8 @@ mod tests {
             "a\u{fffe}b",
             "\u{ffff}",
             "a/.bywash-folder",
+            "a/.bywash-key=b",
+            ".bywash-key=/b",
         ] {
             let error = path_of(key).unwrap_err();
             assert_eq!(*error.code(), S3ErrorCode::InvalidArgument, "{key:?}");
@@ -128,6 +165,7 @@ mod tests {
             "a\0b",
             FOLDER,
             "a/.bywash-folder",
+            "a/.bywash-key=b",
             &"k".repeat(1025),
         ] {
             assert_eq!(plain_path(key), None, "{key:?}");
@@ -149,9 +187,10 @@ mod tests {
     fn late_folders_have_an_entry_below_the_reserved_name() {
         let late = |path: &str| -> Vec<String> {
             let path = Path::parse(path).unwrap();
-            late_folders(&path).map(str::to_owned).collect()
+            late_folders(&path)
         };
         assert_eq!(late("a/-b"), ["a/"]);
+        assert_eq!(late_folders(&path_of_key("a/\u{1}")), ["a/"]);
         assert_eq!(late("a/+b/.A"), ["a/", "a/+b/"]);
         assert_eq!(late("-a/b/+c/d"), ["-a/b/"]);
         assert!(late("a/b/.bywash-folder").is_empty() && late("-a").is_empty());

@@ -2,13 +2,16 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use bywash::Bucket;
+use bywash::origin::{LEFT_OUT, common_prefix, odd_keys};
+use bywash::{Bucket, Omission};
+use http::{HeaderName, HeaderValue};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStoreExt, Result};
 
 use crate::documents::entry_bytes;
-use crate::keys::{key_of, late_folders, path_of};
+use crate::keys::{key_of, late_folders, may_have_odd_keys, path_of};
 use crate::limits::{MAX_LISTING_RESTARTS, MAX_READ_OVER_KEYS};
+use crate::xml;
 
 /// Keys requested from the origin at a time when some may be skipped: a page of the S3 protocol.
 const ORIGIN_PAGE_KEYS: usize = 1000;
@@ -32,7 +35,7 @@ pub(crate) struct ListedObject {
 impl From<ObjectMeta> for ListedObject {
     fn from(meta: ObjectMeta) -> Self {
         Self {
-            key: key_of(&meta.location).to_owned(),
+            key: key_of(&meta.location).into_owned(),
             meta,
         }
     }
@@ -122,8 +125,8 @@ impl<'a> ListScope<'a> {
         Some(&key[..self.prefix.len() + end])
     }
 
-    /// Whether keys with this prefix can exist.
-    fn has_keys(&self) -> bool {
+    /// Whether a key with this prefix is that of a path.
+    fn is_plain(&self) -> bool {
         self.prefix.rsplit_once('/').is_none_or(|(folder, _)| {
             let path = Path::parse(folder);
             !folder.is_empty() && path.is_ok_and(|path| path.as_ref() == folder)
@@ -136,6 +139,30 @@ impl<'a> ListScope<'a> {
 pub(crate) struct EntryPage {
     pub(crate) entries: Vec<ListEntry>,
     pub(crate) next: Option<ListPosition>,
+    /// Number of entries that are left out of it. If the page ended before what was read of the origin, those up to there count too.
+    pub(crate) left_out: u64,
+}
+
+impl EntryPage {
+    /// Returns the header that states how many entries are left out.
+    pub(crate) fn left_out_header(&self) -> Option<(HeaderName, HeaderValue)> {
+        (self.left_out > 0).then(|| (LEFT_OUT, HeaderValue::from(self.left_out)))
+    }
+
+    /// Takes out entries with characters that XML cannot represent.
+    pub(crate) fn leave_out_unfit(&mut self, bucket: &Bucket) -> Result<()> {
+        let mut result = Ok(());
+        self.entries.retain(|entry| {
+            let fits = entry.name().chars().all(xml::fits);
+            if !fits {
+                self.left_out += 1;
+                let left_out = bucket.leave_out(entry.name(), Omission::OddKey);
+                result = std::mem::replace(&mut result, Ok(())).and(left_out);
+            }
+            fits
+        });
+        Ok(result?)
+    }
 }
 
 struct ListingWalk<'a> {
@@ -146,6 +173,7 @@ struct ListingWalk<'a> {
     /// Bytes left for entries, as counted by [`entry_bytes`].
     max_bytes: u64,
     entries: Vec<ListEntry>,
+    left_out: u64,
 }
 
 /// Lists at max_keys `max` entries of `scope` after `after`. Stops at `max_bytes` bytes as counted by [`entry_bytes`], but
@@ -157,10 +185,12 @@ pub(crate) async fn page(
     max: usize,
     max_bytes: u64,
 ) -> Result<EntryPage> {
-    if !scope.has_keys() || max == 0 {
+    let is_plain = scope.is_plain();
+    if max == 0 || (!is_plain && !may_have_odd_keys(bucket)) {
         return Ok(EntryPage {
             entries: Vec::new(),
             next: None,
+            left_out: 0,
         });
     }
     let mut walk = ListingWalk {
@@ -170,21 +200,23 @@ pub(crate) async fn page(
         max,
         max_bytes,
         entries: Vec::new(),
+        left_out: 0,
     };
+    // A level is that of a path.
+    let has_levels = scope.delimiter == "/" && is_plain;
     let mut restarts = 0;
     let more = loop {
         match walk.read().await? {
             ReadEnd::End => break false,
             ReadEnd::Full => break true,
-            ReadEnd::Restart if restarts < MAX_LISTING_RESTARTS || scope.delimiter != "/" => {
-                restarts += 1
-            }
+            ReadEnd::Restart if restarts < MAX_LISTING_RESTARTS || !has_levels => restarts += 1,
             ReadEnd::Restart => break walk.read_level().await?,
         }
     };
     Ok(EntryPage {
         entries: walk.entries,
         next: more.then_some(walk.after),
+        left_out: walk.left_out,
     })
 }
 
@@ -198,18 +230,14 @@ enum ReadEnd {
 }
 
 impl ListingWalk<'_> {
-    /// A path before all remaining entries, if there is one.
-    fn offset(&self) -> Option<Path> {
+    /// A text before all remaining entries, if there is one. It only saves reading; all results are compared again.
+    fn offset(&self) -> Option<String> {
         let beyond = match &self.after {
             ListPosition::Prefix(prefix) => format!("{prefix}{LAST}"),
             ListPosition::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
             ListPosition::Key(_) => before(self.scope.prefix),
         };
-        // An offset only saves reading; all results are compared again. It must not be too far, as a path without its
-        // leading `/` would be.
-        Path::parse(&beyond)
-            .ok()
-            .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str())
+        Some(beyond).filter(|beyond| !beyond.is_empty())
     }
 
     async fn read(&mut self) -> Result<ReadEnd> {
@@ -223,15 +251,20 @@ impl ListingWalk<'_> {
             let prefix = self.scope.prefix;
             let page = self
                 .bucket
-                .list_page(prefix, offset.as_ref(), max_keys)
+                .list_page(prefix, offset.as_deref(), max_keys)
                 .await?;
-            offset = page.objects.last().map(|last| last.location.clone());
+            self.left_out += page.left_out.count;
+            let last = page.objects.last().map(|last| last.location.clone());
+            // Of a folder's key, that of its marker.
+            offset = last
+                .as_ref()
+                .map(|last| odd_keys::key_of(last).into_owned());
             for meta in page.objects {
                 let key = key_of(&meta.location);
                 if !key.starts_with(prefix) {
                     continue;
                 }
-                if !self.after.admits(key) {
+                if !self.after.admits(&key) {
                     read_over += 1;
                     if read_over > MAX_READ_OVER_KEYS
                         && matches!(&self.after, ListPosition::Prefix(prefix) if key.starts_with(prefix))
@@ -244,15 +277,16 @@ impl ListingWalk<'_> {
                 if !self.push_folders(&meta.location).await? {
                     return Ok(ReadEnd::Full);
                 }
-                let entry = match self.scope.common_prefix(key) {
-                    Some(prefix) => ListEntry::Prefix(prefix.to_owned()),
+                let common_prefix = self.scope.common_prefix(&key).map(str::to_owned);
+                let entry = match common_prefix {
+                    Some(prefix) => ListEntry::Prefix(prefix),
                     None => ListEntry::Object(meta.into()),
                 };
                 if !self.push(entry) {
                     return Ok(ReadEnd::Full);
                 }
             }
-            let Some(last) = offset.as_ref().filter(|_| page.more) else {
+            let Some(last) = last.as_ref().filter(|_| page.more) else {
                 return Ok(ReadEnd::End);
             };
             if self.entries.len() == self.max && self.goes_on_after(last) {
@@ -265,7 +299,7 @@ impl ListingWalk<'_> {
     /// Whether the origin's next entry after `last` is certainly a new entry of the listing.
     fn goes_on_after(&self, last: &Path) -> bool {
         // Neither below the last common prefix, nor a folder's key that was listed earlier.
-        matches!(self.after, ListPosition::Key(_)) && late_folders(last).next().is_none()
+        matches!(self.after, ListPosition::Key(_)) && late_folders(last).is_empty()
     }
 
     /// Adds the keys `folder/` that sort before `path` but are stored after it. Returns false if the page is full.
@@ -273,9 +307,9 @@ impl ListingWalk<'_> {
     async fn push_folders(&mut self, path: &Path) -> Result<bool> {
         for folder in late_folders(path) {
             let wanted = folder.starts_with(self.scope.prefix)
-                && self.after.admits(folder)
-                && self.scope.common_prefix(folder).is_none();
-            let Some(stored) = path_of(folder).ok().filter(|_| wanted) else {
+                && self.after.admits(&folder)
+                && self.scope.common_prefix(&folder).is_none();
+            let Some(stored) = path_of(&folder).ok().filter(|_| wanted) else {
                 continue;
             };
             match self.bucket.head(&stored).await {
@@ -298,10 +332,11 @@ impl ListingWalk<'_> {
             let prefix = self.scope.prefix;
             let level = self.bucket.list_level(prefix, &after, ORIGIN_PAGE_KEYS);
             let level = level.await?;
+            self.left_out += level.left_out.count;
             // A store that repeats a position would never end.
             next = level.next.filter(|next| *next > after);
             let prefixes = level.entries.common_prefixes.into_iter();
-            let prefixes = prefixes.map(|path| ListEntry::Prefix(format!("{path}/")));
+            let prefixes = prefixes.map(|path| ListEntry::Prefix(common_prefix(&path)));
             let objects = level.entries.objects.into_iter();
             let objects = objects.map(|meta| ListEntry::Object(meta.into()));
             let mut entries: Vec<ListEntry> = prefixes.chain(objects).collect();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use object_store::path::Path;
 
 use crate::consistency::Consistency;
+use crate::left_out::Unlistable;
 use crate::read::ResidentObject;
 use crate::shared::BucketShared;
 
@@ -18,6 +19,8 @@ pub struct BucketOptions {
     /// `None`: the engine's. A block is the unit of caching, of eviction and of requests to the origin. Small blocks
     /// suit small random reads, large ones long scans.
     pub block_size: Option<usize>,
+    /// What its listings do about entries that they cannot list.
+    pub unlistable: Unlistable,
 }
 
 impl From<Consistency> for BucketOptions {

@@ -25,7 +25,6 @@ use parking_lot::RwLock;
 use crate::block_kind::BlockKind;
 use crate::bucket::{Bucket, BucketOptions};
 use crate::cluster::{BucketSource, ClusterStatus};
-use crate::consistency::Consistency;
 use crate::disk::DiskTier;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
@@ -87,9 +86,7 @@ impl Engine {
     ) -> Result<Bucket, EngineError> {
         let options = options.into();
         check_bucket_name(name)?;
-        let block_size = options
-            .block_size
-            .map_or(Ok(self.shared.block_size), check_block_size)?;
+        options.block_size.map(check_block_size).transpose()?;
         let chunk_size = self.shared.chunk_size;
         if origin.kind() == "s3" && chunk_size < S3_MIN_PART_BYTES {
             let reason = format!(
@@ -104,8 +101,7 @@ impl Engine {
         let bucket = Bucket::new(BucketShared::new(
             name,
             origin,
-            options.consistency,
-            block_size,
+            &options,
             Arc::clone(&self.shared),
         ));
         self.insert(bucket, Utc::now(), false)
@@ -352,8 +348,7 @@ impl Engine {
         let bucket = Bucket::new(BucketShared::new(
             name,
             Arc::new(store),
-            Consistency::default(),
-            self.shared.block_size,
+            &BucketOptions::default(),
             Arc::clone(&self.shared),
         ));
         match self.insert(bucket, created(folder), true) {

@@ -79,6 +79,19 @@ pub enum EngineError {
         /// The mismatch.
         detail: String,
     },
+    /// A listing has an entry that it cannot list, and the bucket's settings make that an error.
+    #[error(
+        "list {bucket}: the entry {entry} cannot be listed: {reason}; mend it at the origin, or list the others by unlistable = \"leave-out\" of \
+         the bucket"
+    )]
+    Unlistable {
+        /// The bucket.
+        bucket: String,
+        /// The entry.
+        entry: String,
+        /// The reason.
+        reason: String,
+    },
     /// The bytes of an object do not have its digest: the one that the caller gave, or else the one that the store
     /// states. They are no longer in memory, and were requested a second time if none had been returned.
     #[error(

@@ -28,6 +28,7 @@ mod frame_buffer;
 pub mod fuzzing;
 pub mod io;
 mod key_turns;
+mod left_out;
 mod limits;
 mod list;
 mod open_upload;
@@ -74,10 +75,11 @@ pub use engine::{
     BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,
 };
 pub use error::{EngineError, OriginUrlError, StatusError};
+pub use left_out::Unlistable;
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use origin::{
-    CompleteOptions, DeleteCondition, ListedPart, ListedParts, Origin, OriginUrl, PartBody,
-    UploadedPart,
+    CompleteOptions, DeleteCondition, LeftOut, ListedPart, ListedParts, Omission, Omissions,
+    Origin, OriginUrl, PartBody, UploadedPart,
 };
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{

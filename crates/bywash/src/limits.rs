@@ -58,8 +58,8 @@ pub(crate) const MAX_UNCHARGED_TABLE_BYTES: u64 = 12 << 20;
 /// Damaged files of a server that are shown, some hundred bytes each; further ones are only logged.
 pub(crate) const MAX_DAMAGED_FILES: usize = 100;
 
-/// Renamed files of folders whose readers go on, about 200 bytes each: those that are read while they are renamed. Readers of older
-/// ones end with an error, as of a changed file.
+/// Renamed files of folders, and those with other attributes, whose readers go on, about 200 bytes each. Readers of older ones end
+/// with an error, as of a changed file.
 pub(crate) const MAX_RESTAMPED_FILES: usize = 1024;
 
 /// Ranged GETs in flight of one bucket: more than a columnar reader sends at once, so that it does not wait a round
@@ -92,6 +92,8 @@ pub(crate) const MAX_LATENCIES: usize = 128;
 /// Objects read at once by [`crate::Bucket::warm`]: enough to hide the latency of small ones, few beside clients'
 /// reads.
 pub(crate) const MAX_WARMED_AT_ONCE: usize = 8;
+/// Maximum entries of a bucket whose warning is remembered, so that each is warned of once; see [`crate::Unlistable`].
+pub(crate) const MAX_WARNED_ENTRIES: usize = 1000;
 /// Maximum failures named in a [`crate::CacheChange`], which a person reads.
 pub const MAX_FAILURES_NAMED: usize = 20;
 /// Objects counted for [`crate::traffic::Traffic::hottest`]: several times as many as a page shows, so that the shown
@@ -141,9 +143,6 @@ pub const MAX_OPEN_FOLDERS: usize = 256;
 /// them among each connection's files, and they are few beside the 1,024 descriptors of other programs. Further reads
 /// open the file by its key, and fail if the object is replaced before they have all of it.
 pub(crate) const MAX_HELD_FILES: usize = 256;
-/// Changes of attributes of files that the process remembers, 160 bytes each, for the readers that have the file open. Readers of
-/// earlier ones read the object again.
-pub(crate) const MAX_RENEWED_FILES: usize = 1024;
 /// Clients' ETags of files that the process remembers, 64 bytes each: those of the pages of 65 listings. Further ones replace others,
 /// and are read from their files again.
 pub(crate) const MAX_KNOWN_ETAGS: usize = 64 << 10;

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use futures::stream::{BoxStream, try_unfold};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{Error, ListResult, ObjectMeta, ObjectStore, Result};
+use object_store::{Error, ListResult, ObjectMeta, Result};
 use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::left_out::{CountedOmissions, note_odd};
 use crate::origin::interface::Capability;
+use crate::origin::odd_keys::{is_odd, key_of};
 use crate::origin::page::{Level, ListPage};
+use crate::origin::{LeftOut, Omission, Omissions};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 use crate::shared::BucketShared;
 
@@ -30,13 +33,18 @@ struct Listing {
     /// Send time of the request for `entries`.
     sent_at: Instant,
     retries: Retries,
+    /// What it leaves out.
+    omissions: Omissions,
+    counted: CountedOmissions,
 }
 
-/// Lists the objects below `prefix`, those after `after` if given.
+/// Lists the objects below `prefix`, those after `after` if given, and notes what it leaves out. That are objects with odd keys too:
+/// the callers take a path for the key.
 pub(crate) fn list(
     bucket: &Arc<BucketShared>,
     prefix: Option<&Path>,
     after: Option<&Path>,
+    omissions: Omissions,
 ) -> BoxStream<'static, Result<ObjectMeta>> {
     bucket.counters.request();
     let listing = Listing {
@@ -49,11 +57,32 @@ pub(crate) fn list(
         entries: None,
         sent_at: Instant::now(),
         retries: Retries::new(bucket.retry()),
+        omissions,
+        counted: CountedOmissions::default(),
     };
     try_unfold(listing, |mut listing| async move {
         Ok(listing.next().await?.map(|meta| (meta, listing)))
     })
     .boxed()
+}
+
+/// Takes objects and common prefixes with odd keys out of a listing, whose caller takes a path for the key. Its extensions then have
+/// what was left out.
+pub(crate) fn leave_out_odd(bucket: &BucketShared, result: &mut ListResult) -> Result<()> {
+    let omissions = Omissions::of(result.extensions.remove::<LeftOut>());
+    let keep = |path: &Path| {
+        let is_odd = is_odd(path);
+        if is_odd {
+            note_odd(&omissions, path);
+        }
+        !is_odd
+    };
+    result.objects.retain(|meta| keep(&meta.location));
+    result.common_prefixes.retain(|path| keep(path));
+    let left_out = omissions.left_out();
+    bucket.count_page_left_out(&left_out)?;
+    result.extensions.insert(left_out);
+    Ok(())
 }
 
 /// Rejects a key that is not below `prefix`.
@@ -92,12 +121,29 @@ impl Listing {
 
     async fn next(&mut self) -> Result<Option<ObjectMeta>> {
         loop {
+            let next = self.next_with_odd().await?;
+            self.bucket
+                .count_left_out(&self.omissions, &mut self.counted)?;
+            match next {
+                Some(meta) if is_odd(&meta.location) => {
+                    note_odd(&self.omissions, &meta.location);
+                    self.bucket
+                        .count_left_out(&self.omissions, &mut self.counted)?;
+                }
+                next => return Ok(next),
+            }
+        }
+    }
+
+    async fn next_with_odd(&mut self) -> Result<Option<ObjectMeta>> {
+        loop {
             let policy = self.bucket.engine.retry;
             let entries = match &mut self.entries {
                 Some(entries) => entries,
                 none => none.insert(self.bucket.list_after(
                     self.prefix.as_ref(),
                     self.after.as_ref(),
+                    &self.omissions,
                     &mut self.sent_at,
                 )),
             };
@@ -107,9 +153,9 @@ impl Listing {
                 Ok(Some(meta)) => {
                     self.check(&meta.location)?;
                     self.retries.progress();
-                    let location = Some(meta.location.clone());
-                    self.ordered &= self.after <= location;
-                    self.after = location;
+                    let after = self.after.as_ref().map(key_of);
+                    self.ordered &= after <= Some(key_of(&meta.location));
+                    self.after = Some(meta.location.clone());
                     self.bucket.versions.record_listed(self.sent_at, &meta);
                     return Ok(Some(meta));
                 }
@@ -130,15 +176,45 @@ impl Listing {
 }
 
 impl Bucket {
+    /// Lists as [`object_store::ObjectStore::list`], or [`object_store::ObjectStore::list_with_offset`] if `after` is given. What it has left out so far is in the
+    /// second value; all of it, once the stream has ended without an error.
+    pub fn list_with_omissions(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+    ) -> (BoxStream<'static, Result<ObjectMeta>>, Omissions) {
+        let omissions = Omissions::default();
+        let listed = list(self.shared(), prefix, after, omissions.clone());
+        (listed, omissions)
+    }
+
+    /// Counts and warns of an entry that a caller leaves out of a listing of the bucket.
+    ///
+    /// # Errors
+    /// If the bucket's listings are to fail for it.
+    pub fn leave_out(&self, name: &str, omission: Omission) -> Result<(), EngineError> {
+        let omissions = Omissions::default();
+        omissions.note(name, omission);
+        self.shared().count_page_left_out(&omissions.left_out())
+    }
+
+    /// Returns whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
+    /// [`crate::origin::odd_keys`].
+    #[must_use]
+    pub fn reads_odd_keys(&self) -> bool {
+        self.shared().origin.reads_odd_keys()
+    }
+
     /// Returns at most `max` objects after `after` with keys that begin with `prefix`, in key order, and whether there
-    /// are more. Sends one request, where [`ObjectStore::list`] continues to the end.
+    /// are more. Sends one request, where [`object_store::ObjectStore::list`] continues to the end. Has odd keys, by the paths that
+    /// [`crate::origin::odd_keys`] gives them. `after` is a key, or another text to begin at.
     ///
     /// # Errors
     /// Errors of a listing.
     pub async fn list_page(
         &self,
         prefix: &str,
-        after: Option<&Path>,
+        after: Option<&str>,
         max: usize,
     ) -> Result<ListPage> {
         let bucket = self.shared();
@@ -150,6 +226,7 @@ impl Bucket {
             bucket.origin.list_page(prefix, after, max)
         })
         .await?;
+        bucket.count_page_left_out(&page.left_out)?;
         for meta in &page.objects {
             bucket.versions.record_listed(sent_at, meta);
         }
@@ -174,6 +251,7 @@ impl Bucket {
             bucket.origin.list_level(prefix, after, max)
         })
         .await?;
+        bucket.count_page_left_out(&level.left_out)?;
         let ListResult {
             common_prefixes,
             objects,
@@ -197,13 +275,11 @@ impl BucketShared {
         &self,
         prefix: Option<&Path>,
         after: Option<&Path>,
+        omissions: &Omissions,
         sent_at: &mut Instant,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.origin_request(Capability::List);
         *sent_at = Instant::now();
-        match after {
-            None => self.origin.list(prefix),
-            Some(after) => self.origin.list_with_offset(prefix, after),
-        }
+        self.origin.list_noting(prefix, after, omissions)
     }
 }

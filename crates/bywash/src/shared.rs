@@ -12,6 +12,7 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::bucket::BucketOptions;
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
@@ -19,6 +20,7 @@ use crate::damage::DamagedFiles;
 use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
 use crate::key_turns::KeyTurns;
+use crate::left_out::{Unlistable, WarnedEntries};
 use crate::limits::MAX_RANGED_GETS;
 use crate::origin::health::OriginHealth;
 use crate::origin::interface::{Capability, Origin, VersionDeletes};
@@ -185,6 +187,9 @@ pub(crate) struct BucketShared {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) health: Arc<OriginHealth>,
     pub(crate) consistency: Consistency,
+    /// What its listings do about entries that they cannot list.
+    pub(crate) unlistable: Unlistable,
+    pub(crate) warned_entries: WarnedEntries,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
     /// Address of the origin on the disk tier, if there is one and blocks of this origin are kept there.
@@ -223,10 +228,13 @@ impl BucketShared {
     pub(crate) fn new(
         name: &str,
         origin: Arc<dyn Origin>,
-        consistency: Consistency,
-        block_size: u64,
+        options: &BucketOptions,
         engine: Arc<EngineShared>,
     ) -> Self {
+        let consistency = options.consistency;
+        let block_size = options
+            .block_size
+            .map_or(engine.block_size, |size| size as u64);
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
         let disk_address = engine.disk.as_ref().and_then(|_| origin.durable_address());
@@ -239,6 +247,8 @@ impl BucketShared {
             origin: Arc::new(metered),
             health,
             consistency,
+            unlistable: options.unlistable,
+            warned_entries: WarnedEntries::default(),
             block_size,
             disk_address,
             counters: CachePadded::default(),

@@ -66,6 +66,8 @@ pub struct BucketStats {
     pub hedges_won: u64,
     /// Whole reads with bytes that do not have the object's digest.
     pub digest_mismatches: u64,
+    /// Entries that listings left out.
+    pub left_out: u64,
     /// Requests for object data that another node of the cluster responded to.
     pub peer_hits: u64,
     /// Bytes of object data received from other nodes.
@@ -268,6 +270,7 @@ pub(crate) struct Counters {
     hedges: AtomicU64,
     hedges_won: AtomicU64,
     digest_mismatches: AtomicU64,
+    left_out: AtomicU64,
     peer_hits: AtomicU64,
     peer_bytes: AtomicU64,
     peer_fallbacks: AtomicU64,
@@ -346,6 +349,11 @@ impl Counters {
         self.digest_mismatches.fetch_add(1, Relaxed);
     }
 
+    /// Counts entries that a listing leaves out.
+    pub(crate) fn left_out(&self, entries: u64) {
+        self.left_out.fetch_add(entries, Relaxed);
+    }
+
     /// Counts a response of another node.
     pub(crate) fn peer_hit(&self) {
         self.peer_hits.fetch_add(1, Relaxed);
@@ -385,6 +393,7 @@ impl Counters {
             hedges: self.hedges.load(Relaxed),
             hedges_won: self.hedges_won.load(Relaxed),
             digest_mismatches: self.digest_mismatches.load(Relaxed),
+            left_out: self.left_out.load(Relaxed),
             peer_hits: self.peer_hits.load(Relaxed),
             peer_bytes: self.peer_bytes.load(Relaxed),
             peer_fallbacks: self.peer_fallbacks.load(Relaxed),

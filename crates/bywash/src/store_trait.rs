@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::limits::{MAX_DELETE_REQUESTS_IN_FLIGHT, MAX_DELETES_PER_REQUEST, MAX_PARTS_IN_FLIGHT};
+use crate::origin::Omissions;
 use crate::origin::interface::Capability;
 use crate::retry::{once, with_retries};
 use crate::upload::{Ordered, UploadOptions};
@@ -74,7 +75,7 @@ impl ObjectStore for Bucket {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        list::list(self.shared(), prefix, None)
+        list::list(self.shared(), prefix, None, Omissions::default())
     }
 
     fn list_with_offset(
@@ -82,19 +83,21 @@ impl ObjectStore for Bucket {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        list::list(self.shared(), prefix, Some(offset))
+        list::list(self.shared(), prefix, Some(offset), Omissions::default())
     }
 
+    /// The extensions of the result have what it leaves out, as [`crate::LeftOut`].
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.shared().counters.request();
         let sent_at = Instant::now();
         let retry = self.shared().retry();
         let path = prefix.cloned().unwrap_or_default();
-        let result = with_retries(retry, "list", &path, || {
+        let mut result = with_retries(retry, "list", &path, || {
             self.shared().origin_request(Capability::List);
             self.shared().origin.list_with_delimiter(prefix)
         })
         .await?;
+        list::leave_out_odd(self.shared(), &mut result)?;
         for folder in &result.common_prefixes {
             list::check_below(folder, &path)?;
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
+use bywash::{Consistency, DiskOptions, OriginUrl, Unlistable, Verify, WriteCache};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, ETagStyle, GcsAccount, Limits, Network,
     NetworkError, PublicAccess, Scope, is_domain,
@@ -119,6 +119,7 @@ pub(super) struct BucketSettings {
     pub(super) consistency: Consistency,
     /// In bytes; `None`: the engine's default.
     pub(super) block_size: Option<usize>,
+    pub(super) unlistable: Unlistable,
     /// Whether all writes are rejected.
     pub(super) read_only: bool,
     /// What unsigned requests may do.
@@ -136,6 +137,7 @@ impl BucketSettings {
             url,
             consistency: Consistency::default(),
             block_size: None,
+            unlistable: Unlistable::default(),
             read_only: false,
             public: None,
             at_rest: AtRestEncryption::Unknown,
@@ -587,6 +589,15 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
         settings.block_size = block_size
             .map(|text| block_size_of(&settings.name, text))
             .transpose()?;
+        if let Some(text) = bucket.unlistable {
+            let parsed = text.parse().map_err(|error| {
+                Failure::usage(format!(
+                    "unlistable of [[bucket]] {}: {error}",
+                    settings.name
+                ))
+            });
+            settings.unlistable = parsed?;
+        }
         settings.read_only = bucket.read_only;
         settings.public = match bucket.public.as_deref().map(str::parse).transpose() {
             Ok(public) => public,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bywash::{Consistency, OriginUrl, Verify, WriteCache};
+use bywash::{Consistency, OriginUrl, Unlistable, Verify, WriteCache};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget, ETagStyle};
 use url::Url;
 
@@ -552,6 +552,26 @@ fn block_size_is_set_per_bucket() {
         );
         assert!(message.contains("64KiB"), "{message}");
     }
+}
+
+#[test]
+fn entries_that_cannot_be_listed_are_left_out_or_an_error_per_bucket() {
+    let set = |text: &str| {
+        let file = format!("[[bucket]]\nurl = 'memory://'\n{text}");
+        merge(Args::default(), &file).map(|settings| settings.buckets[0].unlistable)
+    };
+    for (text, expected) in [
+        ("", Unlistable::LeaveOut),
+        ("unlistable = 'leave-out'", Unlistable::LeaveOut),
+        ("unlistable = 'error'", Unlistable::Error),
+    ] {
+        assert_eq!(set(text).unwrap(), expected, "{text}");
+    }
+    let message = set("unlistable = 'skip'").unwrap_err().message;
+    assert!(
+        message.contains("unlistable of [[bucket]] memory"),
+        "{message}"
+    );
 }
 
 #[test]

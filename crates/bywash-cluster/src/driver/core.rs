@@ -12,13 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use super::DriverSettings;
 use super::batch::batches;
 use super::buckets::Buckets;
 use super::clock::boottime;
 use super::counters::Counters;
 use super::directory::Directory;
-use super::faults::Faults;
 use super::join::Start;
 use super::publish::Published;
 use super::requests::WritePlaces;
@@ -62,8 +60,6 @@ pub(super) struct Core {
     pub(super) start: Start,
     /// Failures of other nodes as sources of blocks.
     pub(super) suspects: Mutex<Suspects>,
-    /// What is wrong with members.
-    pub(super) faults: Faults,
     pub(super) counters: Counters,
     pub(super) health: Mutex<EtcdHealth>,
     pub(super) batches: Semaphore,
@@ -138,18 +134,14 @@ impl Drop for ReplyGuard<'_> {
 
 impl Core {
     pub(super) fn new(
-        settings: DriverSettings,
+        settings: Settings,
         etcd: Etcd,
         transport: Arc<dyn PeerTransport>,
+        published: Published,
     ) -> Self {
-        let Settings {
-            node,
-            process,
-            timing,
-            shards,
-            ..
-        } = settings.machine;
-        let machine = Node::new(settings.machine.clone(), boottime());
+        let (node, process, timing) = (settings.node, settings.process, settings.timing);
+        let shards = u64::from(settings.shards);
+        let machine = Node::new(settings, boottime());
         let leases = Arc::clone(&machine.leases.table);
         let machine = Machine {
             node: machine,
@@ -160,7 +152,7 @@ impl Core {
             node,
             process,
             timing,
-            shards: u64::from(shards),
+            shards,
             etcd,
             transport,
             machine: Mutex::new(machine),
@@ -168,13 +160,12 @@ impl Core {
             operations: Mutex::default(),
             buckets: RwLock::default(),
             directory: Mutex::new(Directory::new(node, timing.claim_delay)),
-            published: Mutex::new(Published::new(settings)),
+            published: Mutex::new(published),
             record_changed: Notify::new(),
             generation: Mutex::default(),
             relist: Notify::new(),
             start: Start::new(),
             suspects: Mutex::default(),
-            faults: Faults::default(),
             counters: Counters::default(),
             health: Mutex::default(),
             batches: Semaphore::new(BATCHES_AT_ONCE),

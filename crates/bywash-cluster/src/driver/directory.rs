@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use bywash::cluster::MemberFault;
-
-use super::join::JoinError;
 use crate::etcd::{BucketRecord, MemberState, Record, SeenRecord};
 use crate::message::ViewChange;
 use crate::names::{Boot, Member, NodeId};
@@ -217,51 +214,6 @@ impl Directory {
             .map(|(member, registered)| (*member, registered))
     }
 
-    /// Returns the newest record of each node.
-    fn newest_records(&self) -> impl Iterator<Item = (NodeId, &Record)> {
-        let newest = |(member, registered): (&Member, &'_ Registered)| {
-            let (newest, _) = self.newest(member.node)?;
-            Some(newest == *member && registered.record.is_some())
-        };
-        self.members
-            .iter()
-            .filter(move |of| newest((of.0, of.1)) == Some(true))
-            .filter_map(|(member, registered)| Some((member.node, registered.record.as_ref()?)))
-    }
-
-    /// Returns why a node with this address and these check values of keys may not join the members. It has to have the key of at least
-    /// half of them: one with a wrong key keeps no other away.
-    pub(super) fn conflict(&self, address: &str, keys: &[String]) -> Option<JoinError> {
-        let others = || self.newest_records().filter(|(node, _)| *node != self.own);
-        if let Some((node, record)) = others().find(|(_, of)| of.address == address) {
-            let address = record.address.clone();
-            return Some(JoinError::SameAddress { node, address });
-        }
-        let stated = others().filter(|(_, of)| !of.keys.is_empty());
-        let (same, other): (Vec<_>, Vec<_>) = stated.partition(|(_, of)| of.accepts(keys));
-        let (node, record) = *other.first().filter(|_| other.len() > same.len())?;
-        let address = record.address.clone();
-        Some(JoinError::OtherKey { node, address })
-    }
-
-    /// Returns what is wrong with the records of members, by their nodes. `keys`: the check values of this node's.
-    pub(super) fn faults(&self, keys: &[String]) -> BTreeMap<NodeId, Vec<MemberFault>> {
-        let mut at: HashMap<&str, u32> = HashMap::new();
-        for (_, record) in self.newest_records() {
-            *at.entry(&record.address).or_default() += 1;
-        }
-        let faults = self.newest_records().map(|(node, record)| {
-            let other_key = node != self.own && !record.accepts(keys);
-            let same_address = at.get(record.address.as_str()).is_some_and(|nodes| *nodes > 1);
-            let faults = [
-                other_key.then_some(MemberFault::OtherKey),
-                same_address.then_some(MemberFault::SameAddress),
-            ];
-            (node, faults.into_iter().flatten().collect())
-        });
-        faults.collect()
-    }
-
     /// Returns where a node is reached; if it is gone, where it was reached last.
     pub(super) fn address(&self, node: NodeId) -> Option<PeerAddress> {
         let found = self.newest(node).and_then(|(member, registered)| {
@@ -315,7 +267,6 @@ mod tests {
             protocol: PROTOCOL,
             process,
             buckets: BTreeMap::new(),
-            keys: Vec::new(),
         };
         SeenRecord {
             member: Member {

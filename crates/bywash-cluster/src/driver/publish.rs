@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::DriverSettings;
 use super::core::Core;
 use crate::etcd::{MemberState, PROTOCOL, Record};
 use crate::names::Boot;
@@ -10,8 +9,7 @@ use crate::names::Boot;
 /// The node's own record, and the part of it that is at etcd.
 #[derive(Debug)]
 pub(super) struct Published {
-    pub(super) address: String,
-    pub(super) keys: Vec<String>,
+    address: String,
     weight: u32,
     process: u64,
     pub(super) state: MemberState,
@@ -20,12 +18,11 @@ pub(super) struct Published {
 }
 
 impl Published {
-    pub(super) fn new(settings: DriverSettings) -> Self {
+    pub(super) fn new(address: String, weight: u32, process: u64) -> Self {
         Self {
-            address: settings.address,
-            keys: settings.keys,
-            weight: settings.weight,
-            process: settings.machine.process,
+            address,
+            weight,
+            process,
             state: MemberState::Joining,
             written: None,
         }
@@ -44,7 +41,6 @@ impl Core {
             protocol: PROTOCOL,
             process: published.process,
             buckets,
-            keys: published.keys.clone(),
         }
     }
 

@@ -67,6 +67,7 @@ fn writes_each_counter_under_its_name() {
         hedges: 10,
         hedges_won: 11,
         digest_mismatches: 13,
+        left_out: 19,
         retries: 12,
         ..BucketStats::default()
     };
@@ -91,6 +92,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_hedges_total{bucket=\"data\"} 10",
         "bywash_hedges_won_total{bucket=\"data\"} 11",
         "bywash_digest_mismatches_total{bucket=\"data\"} 13",
+        "bywash_left_out_entries_total{bucket=\"data\"} 19",
         "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_idle_evicted_bytes_total 14",

@@ -61,7 +61,7 @@ pub(crate) async fn admit(
     match access {
         Some(UnsignedAccess::Allowed) => Ok(Admission::Public { by_object: false }),
         Some(UnsignedAccess::ByObject) => {
-            let object = endpoint.object(&route.bucket, &route.object);
+            let object = endpoint.stored_object(&route.bucket, &route.object);
             match object {
                 Ok((bucket, path)) if is_object_public(&bucket, &path).await => {
                     Ok(Admission::Public { by_object: true })

@@ -37,7 +37,7 @@ use crate::config::ETagStyle;
 use crate::documents::{Documents, RequestDocuments};
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::http_server::ClientRequest;
-use crate::keys::path_of;
+use crate::keys::{path_of, stored_path};
 use crate::meta::text;
 use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
@@ -141,6 +141,13 @@ impl Endpoint {
     /// Resolves bucket and path of an object.
     pub(crate) fn object(&self, bucket: &str, object: &str) -> GcsResult<(Bucket, Path)> {
         Ok((self.bucket(bucket)?, path_of(object)?))
+    }
+
+    /// Resolves bucket and path of an object that is read or deleted.
+    pub(crate) fn stored_object(&self, bucket: &str, object: &str) -> GcsResult<(Bucket, Path)> {
+        let bucket = self.bucket(bucket)?;
+        let path = stored_path(&bucket, object)?;
+        Ok((bucket, path))
     }
 
     /// Returns whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.

@@ -162,7 +162,10 @@ pub(crate) async fn objects(
         with_prefixes: query.flag("includeTrailingDelimiter"),
         doing,
     };
-    resource::document(&describing.page(page, max_bytes).await?)
+    let left_out = page.left_out_header();
+    let mut response = resource::document(&describing.page(page, max_bytes).await?)?;
+    response.headers_mut().extend(left_out);
+    Ok(response)
 }
 
 /// Leaves the first `max` entries that match in a page.

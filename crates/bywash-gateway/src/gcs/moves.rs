@@ -9,17 +9,18 @@ use bywash::{Bucket, PutStreamOptions, ReadInfo};
 use http::Response;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error as StoreError, GetOptions, GetResult, ObjectStore, PutResult, UpdateVersion,
+    Attributes, Error as StoreError, GetOptions, GetResult, PutResult, TagSet, UpdateVersion,
 };
 use s3s::Body;
 
 use super::condition::{WriteCondition, named, refuse_unbound_deletes};
-use super::copy::{Replaced, carried_attributes, is_replaced};
+use super::copy::carried_attributes;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
+use crate::copying::{Replaced, is_replaced, version_of};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
@@ -103,10 +104,7 @@ impl Moving<'_> {
             None => WriteCondition::find(bucket, &self.to_path, &self.of_target, self.to).await?,
             Some(version) => WriteCondition::of_version(version.clone()),
         };
-        let version = UpdateVersion {
-            e_tag: found.meta.e_tag,
-            version: found.meta.version,
-        };
+        let (version, size) = (version_of(&found.meta), found.meta.size);
         let mut attributes = found.attributes;
         keep_metageneration(&mut attributes, 1);
         let rename = ObjectRename {
@@ -115,27 +113,40 @@ impl Moving<'_> {
             mode: condition.mode.clone(),
         };
         if rename.version.e_tag.is_none() {
-            return self.copy(None, condition).await;
+            return self.copy(None, size, condition).await;
         }
         let e_tag = rename.version.e_tag.clone();
         let (from, to) = (&self.from_path, &self.to_path);
         match bucket.rename_version(from, to, rename).await {
             Ok(Some(renamed)) => Ok(Attempt::Moved(renamed)),
-            Ok(None) => self.copy(e_tag, condition).await,
+            Ok(None) => self.copy(e_tag, size, condition).await,
             Err(error) if is_of(&error, from) => Ok(Attempt::SourceReplaced),
             Err(error) => Err(condition.error(self.to, &error)),
         }
     }
 
     /// Copies the version with an ETag, or the current one of an origin without ETags, and deletes it.
-    async fn copy(&self, e_tag: Option<String>, condition: WriteCondition) -> GcsResult<Attempt> {
+    async fn copy(
+        &self,
+        e_tag: Option<String>,
+        size: u64,
+        condition: WriteCondition,
+    ) -> GcsResult<Attempt> {
         let Self { bucket, .. } = self;
         refuse_unbound_deletes(bucket, self.from)?;
         let options = GetOptions {
             if_match: e_tag,
             ..GetOptions::default()
         };
-        let read = match bucket.get_opts(&self.from_path, options).await {
+        let memory = bucket
+            .copy_memory(&self.to_path, size, &TagSet::default())
+            .await
+            .map_err(|error| from_store(self.to, &error))?;
+        let reads = memory.reads();
+        let read = match bucket
+            .get_for_copy(&self.from_path, options, reads)
+            .await
+        {
             Ok(read) => read,
             Err(error) if is_replaced(&error) => return Ok(Attempt::SourceReplaced),
             Err(error) => return Err(from_store(self.from, &error).into()),
@@ -152,6 +163,7 @@ impl Moving<'_> {
             attributes,
             late_attributes: None,
             length: Some(source.size),
+            memory: Some(memory),
         };
         let replaced = Replaced::default();
         let body = replaced.watch(read.into_stream());

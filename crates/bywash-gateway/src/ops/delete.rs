@@ -14,7 +14,7 @@ use super::documents;
 use crate::documents::entry_bytes;
 use crate::errors::{OperationContext, fault, from_store, invalid_argument};
 use crate::gateway::Gateway;
-use crate::keys::path_of;
+use crate::keys::stored_path;
 use crate::limits::MAX_DELETE_KEYS;
 use crate::meta::{bare, check_version, joined};
 use crate::routes::Query;
@@ -31,9 +31,14 @@ struct Target {
 }
 
 impl Target {
-    fn new(key: &str, version: Option<&str>, condition: DeleteCondition) -> S3Result<Self> {
+    fn new(
+        bucket: &Bucket,
+        key: &str,
+        version: Option<&str>,
+        condition: DeleteCondition,
+    ) -> S3Result<Self> {
         check_version(version, key)?;
-        let path = path_of(key)?;
+        let path = stored_path(bucket, key)?;
         Ok(Self { path, condition })
     }
 
@@ -139,7 +144,7 @@ pub(crate) async fn one(
     let query = Query::new(&uri);
     let version = query.first("versionId");
     let bucket = gateway.bucket(&input.bucket)?;
-    let target = Target::new(&input.key, version, condition_of(&headers)?)?;
+    let target = Target::new(&bucket, &input.key, version, condition_of(&headers)?)?;
     let doing = OperationContext::new("delete", &input.bucket, &input.key);
     target.delete(&bucket, doing).await?;
     Ok(S3Response::new(DeleteObjectOutput {
@@ -163,7 +168,10 @@ pub(crate) async fn many(
         .map(|object| entry_bytes(&object.key) + ERROR_BYTES);
     let doing = OperationContext::new("delete keys of", &input.bucket, "");
     documents.charge_more(results.sum(), doing).await?;
-    let targets: Vec<S3Result<Target>> = objects.iter().map(target_of).collect();
+    let targets: Vec<S3Result<Target>> = objects
+        .iter()
+        .map(|object| target_of(&bucket, object))
+        .collect();
     let plain = |target: &&Target| target.condition.is_empty();
     let paths = targets.iter().flatten().filter(plain);
     let paths: Vec<_> = paths.map(|target| Ok(target.path.clone())).collect();
@@ -202,7 +210,7 @@ pub(crate) async fn many(
     }))
 }
 
-fn target_of(object: &ObjectIdentifier) -> S3Result<Target> {
+fn target_of(bucket: &Bucket, object: &ObjectIdentifier) -> S3Result<Target> {
     let e_tag = object.e_tag.as_ref().map(|e_tag| match e_tag {
         ETag::Strong(value) if value != "*" => Ok(value.clone()),
         ETag::Strong(value) => Err(no_version(&format!("\"{value}\""))),
@@ -220,7 +228,7 @@ fn target_of(object: &ObjectIdentifier) -> S3Result<Target> {
         size: size.transpose()?,
         modified: object.last_modified_time.as_ref().map(date).transpose()?,
     };
-    Target::new(&object.key, object.version_id.as_deref(), condition)
+    Target::new(bucket, &object.key, object.version_id.as_deref(), condition)
 }
 
 fn missing_result() -> StoreError {

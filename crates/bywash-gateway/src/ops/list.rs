@@ -1,5 +1,6 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 
+use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
@@ -83,6 +84,7 @@ async fn page(
     after: ListPosition,
     max: i32,
     documents: &RequestDocuments,
+    encoding: Encoding,
 ) -> S3Result<EntryPage> {
     let doing = OperationContext {
         operation: "list",
@@ -97,9 +99,21 @@ async fn page(
     };
     let max_bytes = documents.charge_page(max, requested, doing).await?;
     let max = usize::try_from(max).unwrap_or_default();
-    listing::page(&handle, scope, after, max, max_bytes)
-        .await
-        .map_err(|error| from_store(doing, &error))
+    let page = listing::page(&handle, scope, after, max, max_bytes).await;
+    let page = page.and_then(|mut page| {
+        if !encoding.url {
+            page.leave_out_unfit(&handle)?;
+        }
+        Ok(page)
+    });
+    page.map_err(|error| from_store(doing, &error))
+}
+
+/// Returns the response with a page, which states what is left out of it.
+fn response<T>(output: T, left_out: Option<(HeaderName, HeaderValue)>) -> S3Response<T> {
+    let mut response = S3Response::new(output);
+    response.headers.extend(left_out);
+    response
 }
 
 /// Separates objects and common prefixes of a page.
@@ -153,23 +167,28 @@ pub(crate) async fn v1(
         ListPosition::marker(marker, &scope),
         max,
         &documents,
+        encoding,
     )
     .await?;
+    let left_out = page.left_out_header();
     let next_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
     let (contents, prefixes) = split(page, encoding, |listed| object(&listed, encoding, true));
-    Ok(S3Response::new(ListObjectsOutput {
-        prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(query.first("delimiter")),
-        marker: Some(encoding.write(marker)),
-        max_keys: Some(max),
-        is_truncated: Some(next_marker.is_some()),
-        next_marker,
-        contents: Some(contents),
-        common_prefixes: Some(prefixes),
-        encoding_type: Encoding::requested(&query),
-        name: Some(input.bucket),
-        ..Default::default()
-    }))
+    Ok(response(
+        ListObjectsOutput {
+            prefix: Some(encoding.write(scope.prefix)),
+            delimiter: encoding.option(query.first("delimiter")),
+            marker: Some(encoding.write(marker)),
+            max_keys: Some(max),
+            is_truncated: Some(next_marker.is_some()),
+            next_marker,
+            contents: Some(contents),
+            common_prefixes: Some(prefixes),
+            encoding_type: Encoding::requested(&query),
+            name: Some(input.bucket),
+            ..Default::default()
+        },
+        left_out,
+    ))
 }
 
 fn from_token(token: &str) -> S3Result<ListPosition> {
@@ -195,28 +214,33 @@ pub(crate) async fn v2(
         "" => ListPosition::marker(query.text("start-after"), &scope),
         token => from_token(token)?,
     };
-    let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
+    let name = &input.bucket;
+    let page = page(gateway, name, scope, after, max, &documents, encoding).await?;
+    let left_out = page.left_out_header();
     let next = page.next.as_ref().map(ListPosition::to_token);
     let key_count = i32::try_from(page.entries.len()).ok();
     let with_owner = is_true(query.first("fetch-owner"));
     let (contents, prefixes) = split(page, encoding, |listed| {
         object(&listed, encoding, with_owner)
     });
-    Ok(S3Response::new(ListObjectsV2Output {
-        prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(query.first("delimiter")),
-        start_after: encoding.option(query.first("start-after")),
-        max_keys: Some(max),
-        key_count,
-        continuation_token: query.first("continuation-token").map(str::to_owned),
-        is_truncated: Some(next.is_some()),
-        next_continuation_token: next,
-        contents: Some(contents),
-        common_prefixes: Some(prefixes),
-        encoding_type: Encoding::requested(&query),
-        name: Some(input.bucket),
-        ..Default::default()
-    }))
+    Ok(response(
+        ListObjectsV2Output {
+            prefix: Some(encoding.write(scope.prefix)),
+            delimiter: encoding.option(query.first("delimiter")),
+            start_after: encoding.option(query.first("start-after")),
+            max_keys: Some(max),
+            key_count,
+            continuation_token: query.first("continuation-token").map(str::to_owned),
+            is_truncated: Some(next.is_some()),
+            next_continuation_token: next,
+            contents: Some(contents),
+            common_prefixes: Some(prefixes),
+            encoding_type: Encoding::requested(&query),
+            name: Some(input.bucket),
+            ..Default::default()
+        },
+        left_out,
+    ))
 }
 
 pub(crate) async fn versions(
@@ -242,8 +266,10 @@ pub(crate) async fn versions(
         ListPosition::marker(marker, &scope),
         max,
         &documents,
+        encoding,
     )
     .await?;
+    let left_out = page.left_out_header();
     let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
     // Every object has one version, named null.
     let version = |ListedObject { key, meta }: ListedObject| ObjectVersion {
@@ -260,19 +286,22 @@ pub(crate) async fn versions(
         ..Default::default()
     };
     let (versions, prefixes) = split(page, encoding, version);
-    Ok(S3Response::new(ListObjectVersionsOutput {
-        prefix: Some(encoding.write(scope.prefix)),
-        delimiter: encoding.option(query.first("delimiter")),
-        key_marker: Some(encoding.write(marker)),
-        version_id_marker: version_marker.map(str::to_owned),
-        max_keys: Some(max),
-        is_truncated: Some(next_key_marker.is_some()),
-        next_version_id_marker: next_key_marker.as_ref().map(|_| "null".to_owned()),
-        next_key_marker,
-        versions: Some(versions),
-        common_prefixes: Some(prefixes),
-        encoding_type: Encoding::requested(&query),
-        name: Some(input.bucket),
-        ..Default::default()
-    }))
+    Ok(response(
+        ListObjectVersionsOutput {
+            prefix: Some(encoding.write(scope.prefix)),
+            delimiter: encoding.option(query.first("delimiter")),
+            key_marker: Some(encoding.write(marker)),
+            version_id_marker: version_marker.map(str::to_owned),
+            max_keys: Some(max),
+            is_truncated: Some(next_key_marker.is_some()),
+            next_version_id_marker: next_key_marker.as_ref().map(|_| "null".to_owned()),
+            next_key_marker,
+            versions: Some(versions),
+            common_prefixes: Some(prefixes),
+            encoding_type: Encoding::requested(&query),
+            name: Some(input.bucket),
+            ..Default::default()
+        },
+        left_out,
+    ))
 }

@@ -25,7 +25,7 @@ use crate::errors::{
     precondition_failed,
 };
 use crate::gateway::Gateway;
-use crate::keys::path_of;
+use crate::keys::stored_path;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{check_version, object_headers, text, validators};
 use crate::object_parts::ObjectParts;
@@ -50,7 +50,7 @@ impl<'a> ReadRequest<'a> {
         version: Option<&str>,
     ) -> S3Result<Self> {
         let bucket = gateway.bucket(doing.bucket)?;
-        let path = path_of(doing.key)?;
+        let path = stored_path(&bucket, doing.key)?;
         check_version(version, doing.key)?;
         encryption::refuse(headers)?;
         if text(headers, "x-amz-server-side-encryption-customer-algorithm").is_some() {

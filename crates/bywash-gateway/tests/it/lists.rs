@@ -14,13 +14,13 @@ use crate::server::{BUCKETS, Server};
 
 /// Content of one listing page.
 #[derive(Debug, PartialEq, Default)]
-struct Page {
+pub(crate) struct Page {
     keys: Vec<String>,
     prefixes: Vec<String>,
 }
 
 /// The listing as S3 defines it, computed from all keys.
-fn model(keys: &[&str], prefix: &str, delimiter: &str) -> Page {
+pub(crate) fn model(keys: &[&str], prefix: &str, delimiter: &str) -> Page {
     let mut page = Page::default();
     let sorted: BTreeSet<&str> = keys.iter().copied().collect();
     for key in sorted.into_iter().filter(|key| key.starts_with(prefix)) {
@@ -40,7 +40,7 @@ fn model(keys: &[&str], prefix: &str, delimiter: &str) -> Page {
     page
 }
 
-fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
@@ -60,7 +60,7 @@ fn page_of(reply: &HttpResponse) -> Page {
 }
 
 /// Follows a listing to its end, in either protocol version.
-async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> Page {
+pub(crate) async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> Page {
     let (tag, parameter) = next;
     let mut whole = Page::default();
     let mut target = format!("{base}&max-keys={max}");

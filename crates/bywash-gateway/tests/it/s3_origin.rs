@@ -53,7 +53,7 @@ async fn over_hidden(status: u16, body: &'static str, counts: bool) -> (Store, S
 }
 
 /// Starts an endpoint with the bucket `cloud` over a store, beside `folder` and `memory`.
-async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
+pub(crate) async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
     let store = Store::start(protocol).await.unwrap();
     let root = tempfile::tempdir().unwrap();
     let engine = Server::engine(64 << 20, &root);

@@ -6,22 +6,33 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, try_unfold};
+use futures::{StreamExt, TryStreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetResult, ObjectStore, PutOptions, PutPayload,
+    BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result, RetryConfig,
 };
 
-use super::network::install_tls_provider;
+use super::interface::Origin;
+use super::network::{LeftOutByServer, install_tls_provider};
+use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
+use super::omissions::Omissions;
 use super::page::{ListPage, Order, check_prefix};
+
+/// Objects of a page: the most that any store returns.
+const PAGE_KEYS: usize = 1000;
 
 /// A cloud bucket or container, or the part of it below a prefix. `C` is the client for requests that object_store
 /// lacks.
 #[derive(Debug, Clone)]
 pub struct Cloud<C> {
     objects: PrefixStore<Arc<dyn ObjectStore>>,
+    odd: Option<Arc<dyn OddObjects>>,
     prefix: Path,
     name: String,
     /// Address of the service, to distinguish two services with a bucket of one name.
@@ -40,11 +51,39 @@ impl<C> Cloud<C> {
     ) -> Self {
         Self {
             objects: PrefixStore::new(objects, prefix.clone()),
+            odd: None,
             prefix: prefix.clone(),
             name: format!("{address}/{prefix}"),
             endpoint,
             client,
         }
+    }
+
+    /// Returns the store with a client for objects with odd keys.
+    pub(super) fn with_odd(self, odd: Option<Arc<dyn OddObjects>>) -> Self {
+        Self { odd, ..self }
+    }
+
+    /// See [`Origin::reads_odd_keys`].
+    pub(super) fn has_odd(&self) -> bool {
+        self.odd.is_some()
+    }
+
+    /// Reads by a key that object_store cannot name.
+    async fn get_odd(&self, path: &Path, key: &Path, options: GetOptions) -> Result<GetResult> {
+        let odd = self.odd.as_ref().ok_or_else(|| refused(path))?;
+        let mut found = odd.get(&self.full_path(key), options).await?;
+        found.meta.location = path.clone();
+        Ok(found)
+    }
+
+    /// Deletes what object_store cannot name. A folder's key may be that of an object of another program.
+    async fn delete_odd(&self, path: &Path) -> Result<Path> {
+        let folder = folder_of_marker(path);
+        let key = folder.as_ref().unwrap_or(path);
+        let odd = self.odd.as_ref().ok_or_else(|| refused(path))?;
+        odd.delete(&self.full_path(key)).await?;
+        Ok(path.clone())
     }
 
     /// See [`super::interface::Origin::durable_address`].
@@ -62,36 +101,41 @@ impl<C> Cloud<C> {
         &self,
         store: &impl PaginatedListStore,
         prefix: &str,
-        after: Option<&Path>,
+        after: Option<&str>,
         max: usize,
     ) -> Result<ListPage> {
-        let ours = self.full_path(&Path::default());
-        let prefix = match ours.as_ref() {
-            "" => prefix.to_owned(),
-            ours => format!("{ours}/{prefix}"),
+        let ours = match self.prefix.as_ref() {
+            "" => String::new(),
+            ours => format!("{ours}/"),
         };
+        let prefix = format!("{ours}{prefix}");
         let (mut page_token, mut order) = (None, Order::default());
+        let omissions = Omissions::default();
         loop {
             let options = PaginatedListOptions {
-                offset: after.map(|after| self.full_path(after).into()),
+                offset: after.map(|after| format!("{ours}{after}")),
                 max_keys: Some(max),
                 page_token,
                 ..PaginatedListOptions::default()
             };
             let page = store.list_paginated(Some(&prefix), options).await?;
             page_token = page.page_token;
+            let left_out = page.result.extensions.get::<LeftOutByServer>();
+            omissions.note_unnamed(left_out.map_or(0, |left_out| left_out.0));
             let mut objects = page.result.objects;
             for meta in &objects {
                 order.check(&meta.location)?;
                 check_prefix(&meta.location, &prefix)?;
             }
             objects.retain_mut(|meta| {
-                let Some(rest) = meta.location.prefix_match(&ours) else {
+                let key = key_of(&meta.location);
+                let Some(key) = key.strip_prefix(&*ours) else {
                     return false;
                 };
-                meta.location = rest.collect();
                 // The marker of our folder is not an object in it, and some stores ignore the offset.
-                !meta.location.is_root() && after.is_none_or(|after| meta.location > *after)
+                let is_listed = !key.is_empty() && after.is_none_or(|after| key > after);
+                meta.location = path_of_key(key);
+                is_listed
             });
             // A store may send an empty page with more after it.
             if objects.is_empty() && page_token.is_some() {
@@ -100,9 +144,44 @@ impl<C> Cloud<C> {
             return Ok(ListPage {
                 objects,
                 more: page_token.is_some(),
+                left_out: omissions.left_out(),
             });
         }
     }
+}
+
+/// Lists by pages, which note what a server has left out.
+pub(super) fn by_pages<C>(
+    store: Cloud<C>,
+    prefix: Option<&Path>,
+    after: Option<&Path>,
+    omissions: &Omissions,
+) -> BoxStream<'static, Result<ObjectMeta>>
+where
+    C: Clone + Send + Sync + 'static,
+    Cloud<C>: Origin,
+{
+    let folder = prefix.filter(|prefix| !prefix.is_root());
+    let folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
+    let after = after.map(|after| key_of(after).into_owned());
+    let state = Some((store, after, omissions.clone()));
+    let pages = try_unfold(state, move |state| {
+        let folder = folder.clone();
+        async move {
+            let Some((store, after, omissions)) = state else {
+                return Ok(None);
+            };
+            let page = store.list_page(&folder, after.as_deref(), PAGE_KEYS);
+            let page = page.await?;
+            omissions.note_unnamed(page.left_out.count);
+            let last = page.objects.last().filter(|_| page.more);
+            let last = last.map(|last| key_of(&last.location).into_owned());
+            let next = last.map(|last| (store, Some(last), omissions));
+            let objects = stream::iter(page.objects.into_iter().map(Ok));
+            Ok::<_, Error>(Some((objects, next)))
+        }
+    });
+    pages.try_flatten().boxed()
 }
 
 impl<C> fmt::Display for Cloud<C> {
@@ -111,21 +190,113 @@ impl<C> fmt::Display for Cloud<C> {
     }
 }
 
-crate::forward_object_store! {
-    impl[C: fmt::Debug + Send + Sync + 'static] ObjectStore for Cloud<C> => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            self.objects.put_opts(path, payload, options).await
-        }
+/// Requests for objects whose keys object_store cannot name; see [`super::odd_keys`]. The paths have the whole key.
+#[async_trait]
+pub(super) trait OddObjects: fmt::Debug + Send + Sync {
+    async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult>;
 
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.objects.get_opts(path, options).await
+    async fn delete(&self, path: &Path) -> Result<()>;
+}
+
+#[async_trait]
+impl<C> ObjectStore for Cloud<C>
+where
+    C: Clone + fmt::Debug + Send + Sync + 'static,
+{
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        check(path)?;
+        self.objects.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        check(path)?;
+        self.objects.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        if is_odd(path) {
+            return self.get_odd(path, path, options).await;
+        }
+        let folder = folder_of_marker(path).filter(|_| self.has_odd());
+        let Some(folder) = folder else {
+            return self.objects.get_opts(path, options).await;
+        };
+        match self.objects.get_opts(path, options.clone()).await {
+            Err(Error::NotFound { .. }) => self.get_odd(path, &folder, options).await,
+            found => found,
         }
     }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        // A bulk request has at most as many.
+        let chunks = paths.try_chunks(PAGE_KEYS).then(move |chunk| {
+            let store = store.clone();
+            async move { delete_chunk(&store, chunk.map_err(|error| error.1)?).await }
+        });
+        chunks.map_ok(stream::iter).try_flatten().boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        check(from)?;
+        check(to)?;
+        self.objects.copy_opts(from, to, options).await
+    }
+}
+
+/// Deletes objects; those that object_store cannot name one by one, and the others by its requests. Returns the results in order.
+async fn delete_chunk<C>(store: &Cloud<C>, paths: Vec<Path>) -> Result<Vec<Result<Path>>>
+where
+    C: Clone + fmt::Debug + Send + Sync + 'static,
+{
+    let plain: Vec<Path> = paths.iter().filter(|path| !is_odd(path)).cloned().collect();
+    let requested = stream::iter(plain.into_iter().map(Ok)).boxed();
+    let deleted: Vec<_> = store.objects.delete_stream(requested).collect().await;
+    let (mut deleted, mut results) = (deleted.into_iter(), Vec::with_capacity(paths.len()));
+    for path in paths {
+        let plain = match is_odd(&path) {
+            true => Ok(path.clone()),
+            // One error may stand for all that are left.
+            false => match deleted.next() {
+                Some(result) => result,
+                None => break,
+            },
+        };
+        let has_more = is_odd(&path) || (store.has_odd() && folder_of_marker(&path).is_some());
+        results.push(match plain {
+            Ok(_) if has_more => store.delete_odd(&path).await,
+            result => result,
+        });
+    }
+    Ok(results)
 }
 
 /// Returns the client settings of all clouds. A whole request has no time limit: a large body on a slow line is not a

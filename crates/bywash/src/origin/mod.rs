@@ -18,7 +18,11 @@ pub mod memory;
 pub(crate) mod metered;
 mod multipart_xml;
 pub(crate) mod network;
+pub(crate) mod object_head;
 pub(crate) mod object_tags;
+pub mod odd_keys;
+mod odd_objects;
+pub(crate) mod omissions;
 mod options;
 pub(crate) mod page;
 mod part_stream;
@@ -41,10 +45,11 @@ pub use interface::{
     ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
 };
 pub(crate) use multipart_xml::WriteConflict;
-pub use network::{Connector, Redirects, client_builder};
+pub use network::{Connector, LEFT_OUT, Redirects, client_builder};
 pub use object_tags::ObjectTags;
+pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError};
-pub use page::{Level, ListPage};
+pub use page::{Level, ListPage, common_prefix};
 pub use read_only::{ReadOnly, Readable};
 pub use session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{ACCEPT_ENCODING, LOCATION};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
@@ -19,6 +19,7 @@ use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
 use super::object_tags::stated_count;
+use super::odd_keys::with_paths;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
 use super::stated_headers::StatedAttributes;
@@ -265,13 +266,31 @@ impl HttpService for Checked {
             let whole = Limited::new(body, MAX_LIST_PAGE_BYTES).collect().await;
             let failed = |source| HttpError::new_boxed(HttpErrorKind::Unknown, source);
             let page = whole.map_err(failed)?.to_bytes();
-            if let Some(list) = list {
-                list.check(&page).map_err(bad)?;
+            match list {
+                Some(list) => {
+                    list.check(&page).map_err(bad)?;
+                    if let Some(left_out) = left_out(&parts.headers) {
+                        parts.extensions.insert(left_out);
+                    }
+                    HttpResponseBody::from(with_paths(page))
+                }
+                None => HttpResponseBody::from(page),
             }
-            HttpResponseBody::from(page)
         };
         Ok(HttpResponse::from_parts(parts, body))
     }
+}
+
+/// Header of a listing of Bywash's: the number of entries that are left out of it.
+pub const LEFT_OUT: HeaderName = HeaderName::from_static("x-bywash-left-out");
+
+/// Entries that a server has left out of a page of a listing, as it states.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeftOutByServer(pub(super) u64);
+
+fn left_out(headers: &HeaderMap) -> Option<LeftOutByServer> {
+    let count = headers.get(LEFT_OUT)?.to_str().ok()?;
+    count.parse().ok().map(LeftOutByServer)
 }
 
 /// Statuses for which object_store has an error variant, except in lists. It would turn any other into a private type.

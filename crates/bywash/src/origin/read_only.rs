@@ -17,6 +17,7 @@ use super::interface::{
     UploadedPart, lacks,
 };
 use super::object_tags::ObjectTags;
+use super::omissions::Omissions;
 use super::page;
 use super::page::{Level, ListPage};
 use crate::EngineError;
@@ -62,8 +63,28 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     ) -> BoxStream<'static, Result<ObjectMeta>>;
 
     /// See [`Origin::list_page`].
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
-        page::of_stream(|folder| self.list(folder, after), prefix, max).await
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
+        let after = after.and_then(page::offset_of);
+        let list = |folder: Option<&Path>, omissions: &Omissions| {
+            self.list_noting(folder, after.as_ref(), omissions)
+        };
+        page::of_stream(list, prefix, max).await
+    }
+
+    /// See [`Origin::list_noting`].
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let _ = omissions;
+        self.list(prefix, after)
+    }
+
+    /// See [`Origin::reads_odd_keys`].
+    fn reads_odd_keys(&self) -> bool {
+        false
     }
 
     /// See [`Origin::list_level`].
@@ -120,8 +141,21 @@ impl Readable for Arc<dyn Origin> {
         }
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
         (**self).list_page(prefix, after, max).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        (**self).list_noting(prefix, after, omissions)
+    }
+
+    fn reads_odd_keys(&self) -> bool {
+        (**self).reads_odd_keys()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -239,8 +273,21 @@ impl<R: Readable> Origin for ReadOnly<R> {
         capability == Capability::List && self.origin.lists()
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
         self.origin.list_page(prefix, after, max).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.origin.list_noting(prefix, after, omissions)
+    }
+
+    fn reads_odd_keys(&self) -> bool {
+        self.origin.reads_odd_keys()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {

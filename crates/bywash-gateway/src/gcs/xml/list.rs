@@ -95,6 +95,12 @@ pub(super) async fn keys(
     let max_bytes = request.documents.charge_page(max, requested, doing).await?;
     let limit = usize::try_from(max).unwrap_or_default();
     let page = listing::page(&bucket, scope, after, limit, max_bytes).await;
+    let page = page.and_then(|mut page| {
+        if !names.url {
+            page.leave_out_unfit(&bucket)?;
+        }
+        Ok(page)
+    });
     let page = page.map_err(|error| from_store(doing, &error))?;
     let mut inner = element("Name", name)
         + &names.element("Prefix", scope.prefix)
@@ -130,7 +136,9 @@ pub(super) async fn keys(
             "XML cannot represent a name of this list; list with encoding-type=url.",
         ));
     }
-    Ok(document("ListBucketResult", &inner))
+    let mut response = document("ListBucketResult", &inner);
+    response.headers_mut().extend(page.left_out_header());
+    Ok(response)
 }
 
 /// Returns the elements that describe a version.

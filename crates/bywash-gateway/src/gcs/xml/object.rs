@@ -44,7 +44,7 @@ pub(super) async fn get(
     let if_range = text(headers, "if-range").map(str::to_owned);
     if !conditions.is_empty() || if_range.is_some() {
         let doing = request.doing("read");
-        let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+        let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
         let (found, numbers) = current(&bucket, &path, doing).await?;
         let meta = found.ok_or_else(|| no_such_key(doing))?;
         check(&conditions, &meta, doing)?;
@@ -90,7 +90,7 @@ pub(super) async fn head(
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
     let doing = request.doing("head");
-    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
     let found = read::head(&bucket, &path, doing).await?;
     request.admission.check(&found.attributes)?;
     let of_query = Conditions::of(&request.query)?;

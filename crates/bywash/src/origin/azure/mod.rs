@@ -36,6 +36,7 @@ use super::interface::{
     CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
     invalid_part,
 };
+use super::odd_keys::check;
 use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
@@ -117,6 +118,7 @@ impl AzureStore {
         headers: &[(HeaderName, String)],
         length: u64,
     ) -> Result<Request> {
+        check(path)?;
         let key = self.full_path(path);
         self.client
             .request(method, &key, query, headers, length)

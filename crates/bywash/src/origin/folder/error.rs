@@ -6,6 +6,8 @@ use object_store::path::Path;
 use object_store::{Error, Result, TagSet};
 use rustix::io::Errno;
 
+use crate::origin::omissions::Omission;
+
 /// The name of this store in [`Error::Generic`].
 pub(super) const STORE: &str = "Folder";
 
@@ -149,6 +151,20 @@ pub(super) fn is_misfit(errno: Errno) -> bool {
             | Errno::LOOP
             | Errno::XDEV
     )
+}
+
+/// Returns whether the error of one entry of a folder is of this entry alone, so that a listing leaves it out. Others, as too many
+/// open files, are of the process.
+pub(super) fn is_unreadable(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ACCESS | Errno::PERM | Errno::IO | Errno::STALE | Errno::NOTCONN
+    )
+}
+
+/// Returns why an entry is left out.
+pub(super) fn unreadable(errno: Errno) -> Omission {
+    Omission::Unreadable(io::Error::from(errno).to_string())
 }
 
 /// Runs blocking file work off the async threads.

@@ -84,20 +84,6 @@ impl Identity {
         same_file && same_bytes && same_change
     }
 
-    /// Returns the identity of the file with the mtime `time`; its ctime is not known before.
-    pub(super) fn at(&self, time: SystemTime) -> Self {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH);
-        let modified = since.map_or(0, |since| {
-            i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
-        });
-        Self { modified, ..*self }
-    }
-
-    /// Returns whether the file has one name.
-    pub(super) fn has_one_name(&self) -> bool {
-        self.links == 1
-    }
-
     /// Returns whether the ctime is that of a file which this store has placed: close to its mtime. Every later change moves the
     /// ctime away, also one whose program sets the mtime back.
     pub(super) fn is_as_placed(&self) -> bool {
@@ -125,11 +111,11 @@ impl Identity {
         self.changed % 1_000_000_000 == 0
     }
 
-    /// Returns the identity of the file with another mtime.
+    /// Returns the identity of the file with another mtime; its ctime is not known before.
     pub(super) fn modified_at(&self, time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            modified: since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0)),
+            modified: since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)),
             ..*self
         }
     }

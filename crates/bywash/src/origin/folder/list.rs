@@ -1,10 +1,13 @@
 //! Lazy listings in ascending byte order of the key, with one folder's names per level in memory.
 //!
 //! A folder `d` sorts as `d/`, so a depth-first walk of sorted folders yields whole keys in order. The tree and the
-//! overflow area are each walked in order and merged.
+//! overflow area are each walked in order and merged. What cannot be read, or has a name that is that of no key, is an item too, at
+//! the place of its name.
 
 mod overflow;
 
+use std::collections::VecDeque;
+use std::future::ready;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -15,9 +18,10 @@ use object_store::{ListResult, ObjectMeta, Result};
 use rustix::io::Errno;
 
 use self::overflow::OverflowWalk;
-use super::error::{blocking, io_error};
+use super::error::{blocking, io_error, is_unreadable, unreadable};
 use super::names::is_own;
 use super::root::{EntryKind, Root, join};
+use crate::origin::omissions::{Omission, Omissions};
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
@@ -81,6 +85,8 @@ pub(super) enum ListItem {
     Object(ObjectMeta),
     /// A common prefix with keys below it; ends with a slash.
     Prefix(String),
+    /// An entry that is left out.
+    LeftOut(String, Omission),
 }
 
 impl ListItem {
@@ -88,6 +94,7 @@ impl ListItem {
         match self {
             Self::Object(meta) => meta.location.as_ref(),
             Self::Prefix(prefix) => prefix,
+            Self::LeftOut(name, _) => name,
         }
     }
 }
@@ -100,7 +107,7 @@ struct TreeLevel {
     /// Device and inode, to detect a link to a folder above.
     node: (u64, u64),
     /// Sorted; folders end with a slash.
-    names: IntoIter<String>,
+    names: IntoIter<(String, Option<Omission>)>,
 }
 
 /// Walks the plain files.
@@ -113,6 +120,8 @@ struct TreeWalk {
     levels: Vec<TreeLevel>,
     /// The folder to enter next.
     enter: Option<String>,
+    /// Items found ahead.
+    found: VecDeque<ListItem>,
 }
 
 impl TreeWalk {
@@ -128,13 +137,14 @@ impl TreeWalk {
             any,
             levels: Vec::new(),
             enter: start,
+            found: VecDeque::new(),
         }
     }
 
     fn enter(&mut self, folder: String) -> Result<(), Errno> {
-        let (mut names, mut whole) = (Vec::new(), String::new());
+        let (mut names, mut whole, mut left_out) = (Vec::new(), String::new(), Vec::new());
         let (filter, any) = (&self.filter, self.any);
-        let node = self.root.read_folder(&folder, |name, kind| {
+        let each = |name: &str, kind| {
             if is_own(name) {
                 return true;
             }
@@ -152,17 +162,27 @@ impl TreeWalk {
                 names.clear();
             }
             if taken {
-                names.push(whole[folder.len()..].to_owned());
+                names.push((whole[folder.len()..].to_owned(), None));
             }
             !(taken && any && kind == EntryKind::File)
-        })?;
-        let Some(node) = node else {
+        };
+        let noted = |name: &str, omission| {
+            let whole = join(&folder, name);
+            if !is_own(name) && filter.takes_key(whole.as_bytes()) {
+                left_out.push((name.to_owned(), Some(omission)));
+            }
+        };
+        let Some(node) = self.root.read_folder_noting(&folder, each, noted)? else {
             return Ok(());
         };
+        // One object is enough, whatever is left out beside it.
+        if !(any && names.len() == 1 && !names[0].0.ends_with('/')) {
+            names.append(&mut left_out);
+        }
         if self.levels.iter().any(|level| level.node == node) {
             return Ok(());
         }
-        names.sort_unstable();
+        names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         self.levels.push(TreeLevel {
             folder,
             node,
@@ -171,15 +191,36 @@ impl TreeWalk {
         Ok(())
     }
 
-    /// Returns whether any selected object is below `folder`.
-    fn has_object(&self, folder: &str) -> Result<bool> {
+    /// Returns the common prefix `folder` if any selected object is below it, else what is left out there.
+    fn folded(&self, folder: String) -> Result<Vec<ListItem>> {
         let filter = Filter {
-            prefix: folder.to_owned(),
+            prefix: folder.clone(),
             after: self.filter.after.clone(),
             delimited: false,
         };
-        let mut walk = Self::new(Arc::clone(&self.root), filter, true);
-        Ok(walk.next().transpose()?.is_some())
+        let mut left_out = Vec::new();
+        for item in Self::new(Arc::clone(&self.root), filter, true) {
+            match item? {
+                item @ ListItem::LeftOut(..) => left_out.push(item),
+                _ => return Ok(vec![ListItem::Prefix(folder)]),
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Enters the next folder. Returns it if it is left out.
+    fn enter_next(&mut self) -> Result<Option<ListItem>> {
+        let Some(folder) = self.enter.take() else {
+            return Ok(None);
+        };
+        match self.enter(folder.clone()) {
+            Ok(()) => Ok(None),
+            // Without the folder that is listed, nothing is known.
+            Err(errno) if self.any || !self.levels.is_empty() => {
+                left_out(&self.root, folder, errno).map(Some)
+            }
+            Err(errno) => Err(io_error("list", folder, errno)),
+        }
     }
 }
 
@@ -188,18 +229,22 @@ impl Iterator for TreeWalk {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(folder) = self.enter.take() {
-                let shown = folder.clone();
-                if let Err(errno) = self.enter(folder) {
-                    return Some(Err(io_error("list", shown, errno)));
-                }
+            if let Some(item) = self.found.pop_front() {
+                return Some(Ok(item));
+            }
+            match self.enter_next() {
+                Ok(None) => {}
+                found => return found.transpose(),
             }
             let level = self.levels.last_mut()?;
-            let Some(name) = level.names.next() else {
+            let Some((name, omission)) = level.names.next() else {
                 self.levels.pop();
                 continue;
             };
             let name = join(&level.folder, &name);
+            if let Some(omission) = omission {
+                return Some(Ok(ListItem::LeftOut(name, omission)));
+            }
             if !name.ends_with('/') {
                 let found = if self.any {
                     probe(&self.root, &name)
@@ -213,9 +258,8 @@ impl Iterator for TreeWalk {
             }
             // A folder is folded only after the prefix.
             if self.filter.delimited && name.starts_with(&self.filter.prefix) {
-                match self.has_object(&name) {
-                    Ok(true) => return Some(Ok(ListItem::Prefix(name))),
-                    Ok(false) => {}
+                match self.folded(name) {
+                    Ok(found) => self.found.extend(found),
                     Err(error) => return Some(Err(error)),
                 }
             } else {
@@ -230,7 +274,21 @@ fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
     let Ok(location) = Path::parse(key) else {
         return Ok(None);
     };
-    Ok(root.listed(&location, path)?.map(ListItem::Object))
+    match root.listed(&location, path) {
+        Ok(found) => Ok(found.map(ListItem::Object)),
+        Err(errno) => left_out(root, key.to_owned(), errno).map(Some),
+    }
+}
+
+/// Returns an entry that cannot be read as left out.
+///
+/// # Errors
+/// If the failure is not of this entry alone.
+fn left_out(root: &Root, name: String, errno: Errno) -> Result<ListItem> {
+    match is_unreadable(errno) && root.open_folder("").is_ok() {
+        true => Ok(ListItem::LeftOut(name, unreadable(errno))),
+        false => Err(io_error("list", name, errno)),
+    }
 }
 
 /// As [`object`] for a key that is its path, perhaps without its ETag. Opens the file only if it is a link.
@@ -256,8 +314,8 @@ impl FolderListing {
         }
     }
 
-    /// Returns the listing as a stream of objects, at most one batch ahead.
-    pub(super) fn stream(self) -> BoxStream<'static, Result<ObjectMeta>> {
+    /// Returns the listing as a stream of objects, at most one batch ahead. What is left out is noted at its place in the stream.
+    pub(super) fn stream(self, omissions: Omissions) -> BoxStream<'static, Result<ObjectMeta>> {
         stream::unfold(Some(self), |listing| async move {
             let mut listing = listing?;
             let visit = blocking(move || {
@@ -271,21 +329,28 @@ impl FolderListing {
             }
         })
         .flat_map(stream::iter)
-        .filter_map(async |item| match item {
-            Ok(ListItem::Object(meta)) => Some(Ok(meta)),
-            Ok(ListItem::Prefix(_)) => None,
-            Err(error) => Some(Err(error)),
+        .filter_map(move |item| {
+            ready(match item {
+                Ok(ListItem::Object(meta)) => Some(Ok(meta)),
+                Ok(ListItem::Prefix(_)) => None,
+                Ok(ListItem::LeftOut(name, omission)) => {
+                    omissions.note(name, omission);
+                    None
+                }
+                Err(error) => Some(Err(error)),
+            })
         })
         .boxed()
     }
 
     /// Returns at most `limit` items after `token` (the last item of the previous page), and the token of the next
-    /// page if there is one.
+    /// page if there is one. The extensions of the result have what is left out before its last item.
     pub(super) fn page(
         self,
         token: Option<&str>,
         limit: usize,
     ) -> Result<(ListResult, Option<String>)> {
+        let omissions = Omissions::default();
         let mut result = ListResult {
             common_prefixes: Vec::new(),
             objects: Vec::new(),
@@ -297,15 +362,26 @@ impl FolderListing {
             if token.is_some_and(|token| item.name() <= token) {
                 continue;
             }
-            if result.objects.len() + result.common_prefixes.len() >= limit {
+            let is_full = result.objects.len() + result.common_prefixes.len() >= limit;
+            if let ListItem::LeftOut(name, omission) = item {
+                // Those after the last item are noted by the next page.
+                if !is_full {
+                    omissions.note(name, omission);
+                }
+                continue;
+            }
+            if is_full {
+                result.extensions.insert(omissions.left_out());
                 return Ok((result, last));
             }
             last = Some(item.name().to_owned());
             match item {
                 ListItem::Object(meta) => result.objects.push(meta),
                 ListItem::Prefix(prefix) => result.common_prefixes.push(Path::parse(prefix)?),
+                ListItem::LeftOut(..) => {}
             }
         }
+        result.extensions.insert(omissions.left_out());
         Ok((result, None))
     }
 }

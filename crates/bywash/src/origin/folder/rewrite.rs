@@ -4,60 +4,23 @@
 //! The side file also has the client's ETag, for the file's own record of it names the mtime before until it is written anew. After a
 //! crash at any step the object has its old attributes or the new ones.
 //!
-//! Readers with the file open know a version by its times. [`Renewals`] knows which versions have the same bytes, so a read goes on
-//! through a change of attributes. Another process on the folder does not know, and reads the object again.
+//! Readers with the file open go on through a change of attributes ([`restamped`]). Another process on the folder does not know that
+//! the bytes are the same, and reads the object again.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::time::SystemTime;
 
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, PutResult, Result};
-use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::error::{FolderError, io_error};
 use super::etag;
-use super::identity::{Identity, unique_time};
+use super::identity::Identity;
+use super::restamped;
 use super::root::Root;
-use crate::limits::MAX_RENEWED_FILES;
 use crate::origin::client_etag::{given, join};
 use crate::origin::interface::AttributeRewrite;
-
-/// Versions that a change of attributes has replaced, each with the one that has its bytes now, of all stores of the process. The lock
-/// is held for no I/O.
-static RENEWALS: Mutex<Renewals> = Mutex::new(Renewals(VecDeque::new()));
-
-#[derive(Debug)]
-struct Renewals(VecDeque<(Identity, Identity)>);
-
-impl Renewals {
-    /// Adds a renewal, and forgets the oldest one above the limit: its readers read the object again.
-    fn add(&mut self, before: Identity, now: Identity) {
-        if self.0.len() >= MAX_RENEWED_FILES {
-            self.0.pop_front();
-        }
-        self.0.push_back((before, now));
-    }
-
-    /// Returns whether the version `now` has the bytes of `before` by changes of attributes alone.
-    fn lead(&self, before: Identity, now: &Identity) -> bool {
-        let follow = |current: Identity, (from, to): &(Identity, Identity)| {
-            if from.has_bytes_of(&current) {
-                *to
-            } else {
-                current
-            }
-        };
-        let last = self.0.iter().fold(before, follow);
-        now.has_bytes_of(&last)
-    }
-}
-
-/// Returns whether an open file with the identity `now` has the bytes of the version `before` by changes of attributes alone.
-pub(super) fn is_renewed(before: &Identity, now: &Identity) -> bool {
-    RENEWALS.lock().lead(*before, now)
-}
 
 impl Root {
     /// Replaces the attributes of an object, if it is still this version; its bytes are not copied. `None`, and nothing is changed, if
@@ -79,11 +42,13 @@ impl Root {
         if self.identity_nofollow(&located.path) != Some(before) || !before.has_one_name() {
             return Ok(None);
         }
-        let time = unique_time();
-        let planned = before.at(time);
+        let failed = |source| io_error("change the attributes of", key.as_ref(), source);
+        let time = self.next_time().map_err(failed)?;
+        let planned = before.modified_at(time);
         if !rewrite.attributes.is_empty() {
             self.write_attributes(key, &planned, &rewrite.attributes)?;
         }
+        restamped::note(&before, &planned);
         if let Err(errno) = set_time(&located.file, time) {
             self.remove_attributes(key, &planned);
             return match errno {
@@ -92,7 +57,6 @@ impl Root {
             };
         }
         let now = self.finish_rewrite(key, &located.file, &planned, &rewrite.attributes)?;
-        RENEWALS.lock().add(before, now);
         self.remove_attributes(key, &before);
         // Another process may have put a file in its place.
         let failed = |errno: Errno| io_error("check", key.as_ref(), errno);
@@ -142,30 +106,6 @@ mod tests {
     use super::*;
     use crate::origin::client_etag::{CLIENT_ETAG, client_etag};
 
-    #[test]
-    fn renewals_lead_from_any_version_to_the_last_and_the_oldest_are_forgotten() {
-        let dir = tempfile::tempdir().unwrap();
-        let version = |number: usize| {
-            let path = dir.path().join(number.to_string());
-            std::fs::write(&path, number.to_string()).unwrap();
-            Identity::of(&rustix::fs::stat(path).unwrap())
-        };
-        let versions: Vec<_> = (0..4).map(version).collect();
-        let mut renewals = Renewals(VecDeque::new());
-        renewals.add(versions[0], versions[1]);
-        renewals.add(versions[1], versions[2]);
-        assert!(renewals.lead(versions[0], &versions[2]));
-        assert!(renewals.lead(versions[1], &versions[2]));
-        assert!(!renewals.lead(versions[0], &versions[1]), "replaced since");
-        assert!(!renewals.lead(versions[2], &versions[0]));
-        assert!(!renewals.lead(versions[3], &versions[2]));
-        for _ in 0..MAX_RENEWED_FILES {
-            renewals.add(versions[3], versions[3]);
-        }
-        assert_eq!(renewals.0.len(), MAX_RENEWED_FILES);
-        assert!(!renewals.lead(versions[0], &versions[2]), "forgotten");
-    }
-
     /// The ETag that the client computes of "one".
     const ONE: &str = "f97c5d29941bfb1b2fdab0874906ab82";
 
@@ -197,8 +137,8 @@ mod tests {
             root.commit(&key, &mut staged, &attributes("de"), &mode)
                 .unwrap();
             let located = root.locate(&key).unwrap().unwrap();
-            let (time, before) = (unique_time(), located.identity);
-            let (planned, changed) = (before.at(time), attributes("fr"));
+            let (time, before) = (root.next_time().unwrap(), located.identity);
+            let (planned, changed) = (before.modified_at(time), attributes("fr"));
             root.write_attributes(&key, &planned, &changed).unwrap();
             if last != Step::SideFile {
                 set_time(&located.file, time).unwrap();

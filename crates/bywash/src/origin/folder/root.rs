@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::error::is_absent;
+use super::error::{is_absent, is_unreadable, unreadable};
 use super::handle::{FOLDER, Handle};
 use super::identity::Identity;
 use super::names::is_own;
+use crate::origin::omissions::Omission;
 use crate::staged_file::sync_folder;
 
 /// `NONBLOCK`: a pipe under a key's name must not hang the open. Regular files ignore it.
@@ -159,7 +160,17 @@ impl Root {
     pub(super) fn read_folder(
         &self,
         folder: &str,
+        each: impl FnMut(&str, EntryKind) -> bool,
+    ) -> Result<Option<(u64, u64)>, Errno> {
+        self.read_folder_noting(folder, each, |_, _| ())
+    }
+
+    /// As [`Self::read_folder`], and calls `left_out` with the names that it leaves out, shown as text.
+    pub(super) fn read_folder_noting(
+        &self,
+        folder: &str,
         mut each: impl FnMut(&str, EntryKind) -> bool,
+        mut left_out: impl FnMut(&str, Omission),
     ) -> Result<Option<(u64, u64)>, Errno> {
         let fd = match self.open_folder(folder) {
             Ok(fd) => fd,
@@ -170,18 +181,27 @@ impl Root {
         let mut names = Dir::new(fd)?;
         while let Some(entry) = names.read() {
             let entry = entry?;
+            let bytes = entry.file_name().to_bytes();
             // A key is UTF-8 without control characters: other names cannot be served.
-            let Ok(name) = entry.file_name().to_str() else {
-                continue;
+            let name = match std::str::from_utf8(bytes) {
+                Ok("." | "..") => continue,
+                Ok(name) if !name.chars().any(|c| c.is_ascii_control()) => name,
+                _ => {
+                    left_out(&String::from_utf8_lossy(bytes), Omission::NotAKey);
+                    continue;
+                }
             };
-            if name == "." || name == ".." || name.chars().any(|c| c.is_ascii_control()) {
-                continue;
-            }
             let kind = match entry.file_type() {
                 FileType::RegularFile => Some(EntryKind::File),
                 FileType::Directory => Some(EntryKind::Folder),
                 FileType::Symlink | FileType::Unknown if !is_own(name) => {
-                    self.kind(&join(folder, name))?
+                    match self.kind(&join(folder, name)) {
+                        Err(errno) if is_unreadable(errno) => {
+                            left_out(name, unreadable(errno));
+                            continue;
+                        }
+                        kind => kind?,
+                    }
                 }
                 _ => None,
             };

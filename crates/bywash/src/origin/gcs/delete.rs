@@ -14,6 +14,7 @@ use crate::origin::delete_condition::version_deletes;
 use crate::origin::interface::{DeleteCondition, VersionDeletes, lacks};
 use crate::origin::multipart_xml::ErrorDocument;
 use crate::origin::network::is_google_host;
+use crate::origin::odd_keys::check;
 
 /// Names of the setting, among those of `object_store`.
 pub(super) const SETTING: [&str; 2] = ["conditional_delete", "google_conditional_delete"];
@@ -45,6 +46,7 @@ impl GcsStore {
         if self.client.version_deletes != VersionDeletes::ByStore {
             return Err(lacks(&self.address(), NOT_SENT));
         }
+        check(path)?;
         let deleted = async {
             let generation = self.generation_of(path, condition).await?;
             let key = self.full_path(path);

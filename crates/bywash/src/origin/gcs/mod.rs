@@ -2,6 +2,7 @@
 
 mod client;
 mod delete;
+mod odd;
 mod put;
 mod session;
 #[cfg(any(test, fuzzing))]
@@ -11,6 +12,7 @@ mod sessions;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use http::Method;
 use object_store::client::StaticCredentialProvider;
 use object_store::gcp::{
@@ -18,12 +20,14 @@ use object_store::gcp::{
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{
+    Error, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result,
+};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use self::put::CheckedPuts;
-use super::cloud::{Cloud, client_options, no_retries};
+use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
     CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
@@ -31,6 +35,8 @@ use super::interface::{
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
 };
+use super::odd_keys::check;
+use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::ListPage;
 use crate::limits::MAX_PARTS_PAGE_BYTES;
@@ -133,13 +139,9 @@ impl GcsStore {
             anonymous,
         };
         let address = format!("gs://{bucket}");
-        Ok(Self::new(
-            &address,
-            endpoint,
-            Arc::new(CheckedPuts::new(&client)),
-            prefix,
-            client,
-        ))
+        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
+        let odd: Arc<dyn OddObjects> = Arc::new(client.clone());
+        Ok(Self::new(&address, endpoint, objects, prefix, client).with_odd(Some(odd)))
     }
 
     /// Returns a request of the XML API for an object.
@@ -149,6 +151,7 @@ impl GcsStore {
         path: &Path,
         query: &[(&str, &str)],
     ) -> Result<Request> {
+        check(path)?;
         self.client
             .request(method, &self.full_path(path), query)
             .await
@@ -165,12 +168,17 @@ impl GcsClient {
         Ok(Some(credential.bearer.clone()).filter(|bearer| !bearer.is_empty()))
     }
 
+    /// Returns the URL of a key in the XML API.
+    fn url(&self, key: &str) -> Result<Url> {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let (bucket, key) = (encoded(&self.bucket), encoded(key));
+        let address = format!("{}/{bucket}/{key}", self.endpoint);
+        Url::parse(&address).map_err(|error| self.http.generic(error))
+    }
+
     /// Returns a request of the XML API for `key` in the bucket.
     async fn request(&self, method: Method, key: &Path, query: &[(&str, &str)]) -> Result<Request> {
-        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let (bucket, key) = (encoded(&self.bucket), encoded(key.as_ref()));
-        let address = format!("{}/{bucket}/{key}", self.endpoint);
-        let mut url = Url::parse(&address).map_err(|error| self.http.generic(error))?;
+        let mut url = self.url(key.as_ref())?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -208,8 +216,21 @@ impl Origin for GcsStore {
         Some(self.address())
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
         self.page_of(&self.client.objects, prefix, after, max).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        by_pages(self.clone(), prefix, after, omissions)
+    }
+
+    fn reads_odd_keys(&self) -> bool {
+        self.has_odd()
     }
 
     fn chunk_rule(&self) -> ChunkRule {
@@ -225,6 +246,7 @@ impl Origin for GcsStore {
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        check(path)?;
         let path = self.full_path(path);
         self.client
             .objects

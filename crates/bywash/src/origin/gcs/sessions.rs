@@ -12,6 +12,7 @@ use super::GcsStore;
 use super::client::{self, GcsSession, STORE, generic};
 use super::session::{SignedStart, Start};
 use crate::origin::http_client::HttpClient;
+use crate::origin::odd_keys::check;
 use crate::origin::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
 impl GcsStore {
@@ -23,6 +24,7 @@ impl GcsStore {
 
     /// Returns length and checksum of an object, which object_store's HEAD by the XML API leaves out.
     pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
+        check(path)?;
         let key = self.full_path(path);
         let bearer = self.client.bearer().await?;
         let place = (&self.endpoint()?, self.client.bucket.as_str(), key.as_ref());
@@ -31,6 +33,7 @@ impl GcsStore {
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<GcsSession> {
         let client = &self.client;
+        check(path)?;
         let key = self.full_path(path);
         let bearer = self.client.bearer().await?;
         let if_generation = match &options.mode {
@@ -61,6 +64,7 @@ impl GcsStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<GcsSession> {
+        check(path)?;
         let key = self.full_path(path);
         let create = matches!(options.mode, PutMode::Create);
         let http = &self.client.http;
@@ -78,6 +82,7 @@ impl GcsStore {
         validity: Duration,
         headers: &HeaderMap,
     ) -> Result<Url> {
+        check(path)?;
         let resumable = HeaderName::from_static("x-goog-resumable");
         let start = HeaderValue::from_static("start");
         let mut options = SignedUrlOptions::new().with_signed_header(resumable, start);

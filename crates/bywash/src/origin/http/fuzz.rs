@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode};
 use object_store::path::Path;
 
-use super::head::Head;
+use crate::origin::object_head::Head;
 
 /// Parses any head of a response: its range must lie in the object.
 pub(crate) fn head(status: StatusCode, headers: &HeaderMap) {

@@ -11,11 +11,10 @@
 mod address;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod head;
+
 mod whole;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,24 +22,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
-};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 use object_store::path::Path;
-use object_store::{
-    Error, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, ObjectMeta,
-    Result,
-};
+use object_store::{Error, GetOptions, GetRange, GetResult, ListResult, ObjectMeta, Result};
 use reqwest::Response;
 use reqwest::redirect::Policy;
 use url::Url;
 
-use self::head::Head;
 use self::whole::{Parked, Slice, WholeBody};
 use super::http_client::HttpClient;
 use super::network::{Redirects, client_builder, is_same_host, redirect_target};
+use super::object_head::{Head, checked, conditions};
 use super::read_only::{ReadOnly, Readable};
 use super::response::Expected;
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
@@ -330,53 +323,6 @@ async fn read_short(path: &Path, mut body: ByteStream) -> Result<(u64, ByteStrea
         pieces.push(Ok(piece));
     }
     Ok((length, stream::iter(pieces).boxed()))
-}
-
-/// Returns the response if the object meets the conditions, which a server may not support.
-fn checked(
-    options: &GetOptions,
-    head: Head,
-    body: BoxStream<'static, Result<Bytes>>,
-) -> Result<GetResult> {
-    let Head {
-        meta,
-        attributes,
-        range,
-        digest,
-    } = head;
-    options.check_preconditions(&meta)?;
-    let mut extensions = Extensions::new();
-    if let Some(digest) = digest {
-        extensions.insert(digest);
-    }
-    Ok(GetResult {
-        payload: GetResultPayload::Stream(body),
-        meta,
-        range,
-        attributes,
-        extensions,
-    })
-}
-
-/// Returns the headers for range and conditions.
-fn conditions(options: &GetOptions) -> Vec<(http::HeaderName, String)> {
-    let range = options.range.as_ref().map(|range| match range {
-        GetRange::Bounded(Range { start, end }) => {
-            format!("bytes={start}-{}", end.saturating_sub(1))
-        }
-        GetRange::Offset(start) => format!("bytes={start}-"),
-        GetRange::Suffix(length) => format!("bytes=-{length}"),
-    });
-    let date = |date: Option<chrono::DateTime<chrono::Utc>>| date.map(crate::time::http_date);
-    let headers = [
-        (RANGE, range),
-        (IF_MATCH, options.if_match.clone()),
-        (IF_NONE_MATCH, options.if_none_match.clone()),
-        (IF_MODIFIED_SINCE, date(options.if_modified_since)),
-        (IF_UNMODIFIED_SINCE, date(options.if_unmodified_since)),
-    ];
-    let given = |(name, value): (_, Option<String>)| value.map(|value| (name, value));
-    headers.into_iter().filter_map(given).collect()
 }
 
 /// Returns whether the error may mean that the server lacks HEAD: not implemented, or URLs signed for GET only.

@@ -20,10 +20,10 @@ use object_store::{GetOptions, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::head::Head;
 use crate::EngineError;
 use crate::limits::MAX_PARKED_BODIES;
 use crate::origin::interface::unmodified_since;
+use crate::origin::object_head::Head;
 
 /// Time for which a body is parked for a reader that continues; less than servers commonly wait for a client that
 /// reads nothing.

@@ -6,6 +6,7 @@
 mod client;
 mod delete;
 mod multipart;
+mod odd;
 mod part_urls;
 mod profile;
 mod put;
@@ -18,12 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use http::{HeaderMap, Method};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
-use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{
+    Error, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result,
+};
 
 pub(in crate::origin) use self::client::S3Session;
 use self::client::STORE;
@@ -33,7 +37,7 @@ pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{CheckedPuts, Special, is_on, special_of};
 use self::tags::of_client;
-use super::cloud::{Cloud, client_options, no_retries};
+use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
     CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy, UploadedPart,
@@ -43,6 +47,8 @@ use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
 };
 use super::object_tags::ObjectTags;
+use super::odd_keys::check;
+use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::ListPage;
 use crate::content_digest::ContentDigest;
@@ -72,6 +78,8 @@ pub struct S3Client {
     min_part: u64,
     /// The server heeds If-Match of a DELETE.
     version_deletes: VersionDeletes,
+    /// Requests for odd keys need no header that only object_store's requests have.
+    reads_odd: bool,
     /// Copies of parts need no header that only object_store's requests have.
     copies: bool,
     special: Option<Special>,
@@ -145,6 +153,7 @@ impl S3Store {
             false => VersionDeletes::ByLook,
         };
         let copies = self_copy::is_plain(&builder, bucket);
+        let reads_odd = odd::is_plain(&builder);
         let client = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -161,17 +170,15 @@ impl S3Store {
             version_deletes,
             copies,
             special,
+            reads_odd,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
         let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
-        Ok(Self::new(
-            &format!("s3://{bucket}"),
-            endpoint,
-            objects,
-            prefix,
-            client,
-        ))
+        let odd = Some(client.clone()).filter(|client| client.reads_odd);
+        let odd = odd.map(|client| Arc::new(client) as Arc<dyn OddObjects>);
+        let address = format!("s3://{bucket}");
+        Ok(Self::new(&address, endpoint, objects, prefix, client).with_odd(odd))
     }
 
     async fn presign(
@@ -181,6 +188,7 @@ impl S3Store {
         query: &[(&str, &str)],
         headers: &HeaderMap,
     ) -> Result<reqwest::Url> {
+        check(path)?;
         let key = self.full_path(path);
         self.client.presign(method, &key, query, headers).await
     }
@@ -243,8 +251,21 @@ impl Origin for S3Store {
         Some(self.address())
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
         self.page_of(&*self.client.client, prefix, after, max).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        by_pages(self.clone(), prefix, after, omissions)
+    }
+
+    fn reads_odd_keys(&self) -> bool {
+        self.has_odd()
     }
 
     fn chunk_rule(&self) -> ChunkRule {
@@ -259,6 +280,7 @@ impl Origin for S3Store {
         path: &Path,
         mut options: PutMultipartOptions,
     ) -> Result<String> {
+        check(path)?;
         let Some(special) = self.client.special else {
             return self.start_upload(path, &options).await;
         };

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::super::error::io_error;
 use super::super::names::{KEYS, NameChunk, decode, encode};
 use super::super::root::{EntryKind, Root, join};
-use super::{Filter, ListItem, object};
+use super::{Filter, ListItem, left_out, object};
 
 /// A folder of the overflow area being walked.
 #[derive(Debug)]
@@ -82,9 +82,13 @@ impl Iterator for OverflowWalk {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some((folder, start)) = self.enter.take()
-                && let Err(errno) = self.enter(folder, start)
+                && let Err(errno) = self.enter(folder, start.clone())
             {
-                return Some(Err(io_error("list", KEYS, errno)));
+                let name = String::from_utf8_lossy(&start).into_owned();
+                return Some(match self.levels.is_empty() {
+                    true => Err(io_error("list", KEYS, errno)),
+                    false => left_out(&self.root, name, errno),
+                });
             }
             let level = self.levels.last_mut()?;
             let Some((chunk, name)) = level.chunks.next() else {

@@ -1,15 +1,21 @@
-//! Metadata of an object in the head of a web server's response.
+//! Reads of objects by plain requests: the headers of a request, and the metadata of an object in the head of its response.
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use chrono::DateTime;
+use futures::stream::BoxStream;
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
-    CONTENT_TYPE, ETAG, HeaderName, LAST_MODIFIED,
+    CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
 };
 use http::{HeaderMap, StatusCode};
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectMeta};
+use object_store::{
+    Attribute, Attributes, Extensions, GetOptions, GetRange, GetResult, GetResultPayload,
+    ObjectMeta, Result,
+};
 
 use crate::content_digest::ContentDigest;
 use crate::origin::response::{content_range, text};
@@ -33,7 +39,7 @@ impl Head {
         path: &Path,
         status: StatusCode,
         headers: &HeaderMap,
-    ) -> Result<Option<Self>, String> {
+    ) -> std::result::Result<Option<Self>, String> {
         let (range, size) = if status == StatusCode::PARTIAL_CONTENT {
             content_range(headers)?
         } else {
@@ -86,6 +92,53 @@ fn attributes(headers: &HeaderMap) -> Attributes {
         text(headers, &name).map(|value| (attribute, value.to_owned()))
     };
     names.into_iter().filter_map(value).collect()
+}
+
+/// Returns the response if the object meets the conditions, which a server may not support.
+pub(super) fn checked(
+    options: &GetOptions,
+    head: Head,
+    body: BoxStream<'static, Result<Bytes>>,
+) -> Result<GetResult> {
+    let Head {
+        meta,
+        attributes,
+        range,
+        digest,
+    } = head;
+    options.check_preconditions(&meta)?;
+    let mut extensions = Extensions::new();
+    if let Some(digest) = digest {
+        extensions.insert(digest);
+    }
+    Ok(GetResult {
+        payload: GetResultPayload::Stream(body),
+        meta,
+        range,
+        attributes,
+        extensions,
+    })
+}
+
+/// Returns the headers for range and conditions.
+pub(super) fn conditions(options: &GetOptions) -> Vec<(HeaderName, String)> {
+    let range = options.range.as_ref().map(|range| match range {
+        GetRange::Bounded(Range { start, end }) => {
+            format!("bytes={start}-{}", end.saturating_sub(1))
+        }
+        GetRange::Offset(start) => format!("bytes={start}-"),
+        GetRange::Suffix(length) => format!("bytes=-{length}"),
+    });
+    let date = |date: Option<chrono::DateTime<chrono::Utc>>| date.map(crate::time::http_date);
+    let headers = [
+        (RANGE, range),
+        (IF_MATCH, options.if_match.clone()),
+        (IF_NONE_MATCH, options.if_none_match.clone()),
+        (IF_MODIFIED_SINCE, date(options.if_modified_since)),
+        (IF_UNMODIFIED_SINCE, date(options.if_unmodified_since)),
+    ];
+    let given = |(name, value): (_, Option<String>)| value.map(|value| (name, value));
+    headers.into_iter().filter_map(given).collect()
 }
 
 #[cfg(test)]
