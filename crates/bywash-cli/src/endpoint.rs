@@ -22,6 +22,8 @@ use crate::address::Address;
 use crate::failure::{Failure, Kind};
 use crate::retry;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::serve::gcs::EMULATOR_HOST;
+use crate::transfer::place::Places;
 use crate::url::Url;
 
 pub(crate) use remote::{PROFILE_ENDPOINT, Remote, ambient_endpoint};
@@ -52,6 +54,7 @@ pub(crate) struct Endpoint {
     memory: Mutex<u64>,
     /// Not by the displayed address, which omits secrets.
     buckets: Mutex<HashMap<(OriginUrl, Option<url::Url>), Bucket>>,
+    places: OnceLock<Places>,
 }
 
 /// An object to upload.
@@ -79,6 +82,7 @@ impl Endpoint {
             engine: OnceLock::new(),
             memory: Mutex::new(MEMORY_BYTES),
             buckets: Mutex::default(),
+            places: OnceLock::new(),
         }
     }
 
@@ -93,6 +97,15 @@ impl Endpoint {
     /// Returns the data folder, with the state of unfinished copies.
     pub(crate) fn data_dir(&self) -> &FsPath {
         &self.data_dir
+    }
+
+    /// Returns how places are compared.
+    pub(crate) fn places(&self) -> &Places {
+        self.places.get_or_init(|| {
+            let s3 = self.remote.endpoint().map(|url| url.to_string());
+            let gcs = std::env::var(EMULATOR_HOST).ok();
+            Places::new(&self.data_dir, s3.as_deref(), gcs.as_deref())
+        })
     }
 
     /// Returns the bucket of an address. Sends no request.

@@ -23,12 +23,24 @@ impl Filter {
         let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
+
+    /// Returns whether a name, or one below it if it ends with a slash, may be taken.
+    pub(crate) fn may_take(&self, name: &str) -> bool {
+        if !name.ends_with('/') {
+            return self.takes(name);
+        }
+        let below = format!("{name}_");
+        let all_below = |pattern: &Pattern| pattern.whole_folders && pattern.matches(&below);
+        !self.exclude.iter().any(all_below)
+    }
 }
 
 #[derive(Debug, Clone)]
 struct Pattern {
     matcher: GlobMatcher,
     whole: bool,
+    /// Whether it matches all below a folder if it matches a name in it.
+    whole_folders: bool,
 }
 
 impl Pattern {
@@ -49,6 +61,7 @@ impl FromStr for Pattern {
         Ok(Self {
             matcher: glob.compile_matcher(),
             whole: text.contains('/'),
+            whole_folders: text.ends_with("/**") || text == "*",
         })
     }
 }
@@ -88,6 +101,28 @@ mod tests {
             assert_eq!(left, taken, "{include:?} {exclude:?}");
         }
         assert!("a[".parse::<Pattern>().is_err());
+    }
+
+    #[test]
+    fn folder_is_excluded_only_if_all_below_it_is() {
+        for (include, exclude, expected) in [
+            (&[][..], &[][..], true),
+            (&[], &["lost+found/**"], false),
+            (&[], &["lost*/**"], false),
+            (&[], &["**"], true),
+            (&[], &["*"], false),
+            (&[], &["lost+found/*"], true),
+            (&[], &["*.txt"], true),
+            (&["*.txt"], &[], true),
+        ] {
+            let filter = filter(include, exclude);
+            assert_eq!(
+                filter.may_take("lost+found/"),
+                expected,
+                "{include:?} {exclude:?}"
+            );
+        }
+        assert!(!filter(&[], &["a"]).may_take("dir/a"));
     }
 
     #[test]

@@ -97,8 +97,10 @@ enum Verb {
     Cp(Transfer),
     /// Move objects or files, one or whole trees
     ///
-    /// A source is deleted only once its copy is complete; an object only if it still is the version that was copied. Folders that
-    /// become empty stay. Names, options and JSON lines are those of cp.
+    /// A source is deleted only once its copy is complete, and only if it still is the version that was copied. Stores with
+    /// conditional deletes compare it: S3, gs:// and az://. For other servers with S3's protocol it is compared just before, unless
+    /// AWS_CONDITIONAL_DELETE=etag states that they heed If-Match. Folders that become empty stay. Names, options and JSON lines are
+    /// those of cp.
     Mv(Transfer),
     Sync(sync::Args),
     Ls(ls::Args),

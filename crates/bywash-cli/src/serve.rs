@@ -262,7 +262,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let metrics_addr = admin.metrics.as_ref().map(local_addr).transpose()?;
     let session = Session::new(&endpoint, REGION, credentials.clone());
     let gcs_url = gcs.url(scheme);
-    data.record(&session.with_admin(admin_addr).with_gcs(gcs_url.clone()))?;
+    let session = session.with_admin(admin_addr).with_gcs(gcs_url.clone());
+    data.record(&session.with_folders(settings.folders()))?;
 
     let (stop, stopped) = watch::channel(false);
     let config = S3Config {

@@ -6,14 +6,18 @@ pub(crate) mod copy;
 pub(crate) mod download;
 pub(crate) mod file;
 pub(crate) mod jobs;
+pub(crate) mod left_out;
 pub(crate) mod listing;
 pub(crate) mod object;
 pub(crate) mod part;
+pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod removal;
 pub(crate) mod run;
 pub(crate) mod source;
 pub(crate) mod tree;
 pub(crate) mod upload;
+pub(crate) mod version;
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
@@ -38,7 +42,7 @@ pub(crate) enum After {
 }
 
 impl After {
-    fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Keep => "copied",
             Self::Remove => "moved",
@@ -71,19 +75,21 @@ pub(crate) fn below(destination: &Url, name: &str) -> Result<Url, Failure> {
 /// Returns the tree of files at a destination, if that is a folder of files.
 pub(crate) fn tree_of(
     destination: &Url,
+    sources: &[Url],
     data_dir: &FsPath,
     keep_dirlinks: bool,
 ) -> Option<Arc<Tree>> {
-    match destination {
-        Url::File(folder) => Some(Arc::new(Tree::new(folder, data_dir, keep_dirlinks))),
-        _ => None,
-    }
+    let Url::File(folder) = destination else {
+        return None;
+    };
+    let tree = Tree::new(folder, data_dir, keep_dirlinks);
+    Some(Arc::new(tree.apart_from(sources)))
 }
 
 /// Returns whether an item is a folder marker of an S3 endpoint: an empty object with a reserved name. Copies omit it.
 pub(crate) fn is_own_marker(item: &Item) -> bool {
     let name = item.name.rsplit('/').next().unwrap_or_default();
-    item.listed.bytes == 0 && FolderStore::is_own_name(name)
+    item.bytes == 0 && FolderStore::is_own_name(name)
 }
 
 /// Makes the destination of a tree one folder store, instead of one store for each folder below it.

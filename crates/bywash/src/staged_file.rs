@@ -198,7 +198,11 @@ pub(crate) fn rename_durably(
     sync_folder(to.0)
 }
 
-fn rename_exclusive(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
+/// Renames a file. Fails with `EXIST` if the name is taken, also against other processes.
+///
+/// # Errors
+/// Those of the file system.
+pub fn rename_exclusive(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
         // The file system (or kernel) lacks such a rename. A hard link never replaces either.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {

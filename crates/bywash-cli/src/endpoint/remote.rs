@@ -74,6 +74,7 @@ impl Remote {
         match url {
             OriginUrl::S3 { bucket, prefix } => {
                 let store = S3Store::from_builder(self.builder(bucket)?, bucket, prefix);
+                let store = store.and_then(S3Store::with_conditional_delete_of_env);
                 Ok(Arc::new(store.map_err(|error| failed(&error))?))
             }
             url => url.open().map_err(|error| failed(&error)),

@@ -14,6 +14,7 @@
 //! | `series/` | values sent to the server, see `databases` |
 //! | `history/` | the server's own history, likewise |
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -80,6 +81,9 @@ impl Credentials {
     }
 }
 
+/// Folder of the buckets of a server that was given no URL.
+const BUCKETS: &str = "buckets";
+
 /// How clients reach a server, as `bywash env` prints it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Session {
@@ -92,6 +96,9 @@ pub(crate) struct Session {
     /// URL of the GCS endpoint; absent if it is off, and in files of older servers.
     #[serde(default)]
     pub(crate) gcs: Option<String>,
+    /// Folders of the buckets that are folders, by name. None: a bucket is the folder of its name in `buckets/`.
+    #[serde(default)]
+    pub(crate) folders: Option<BTreeMap<String, PathBuf>>,
 }
 
 impl Session {
@@ -107,6 +114,7 @@ impl Session {
             credentials: credentials.unwrap_or_else(anonymous),
             admin: None,
             gcs: None,
+            folders: None,
         }
     }
 
@@ -128,6 +136,19 @@ impl Session {
     /// Adds the URL of the GCS endpoint.
     pub(crate) fn with_gcs(self, gcs: Option<String>) -> Self {
         Self { gcs, ..self }
+    }
+
+    /// Adds the folders of buckets.
+    pub(crate) fn with_folders(self, folders: Option<BTreeMap<String, PathBuf>>) -> Self {
+        Self { folders, ..self }
+    }
+
+    /// Returns the folder of a bucket; `None` if it is no folder. `dir`: the data folder.
+    pub(crate) fn folder_of(&self, dir: &Path, bucket: &str) -> Option<PathBuf> {
+        match &self.folders {
+            Some(folders) => folders.get(bucket).cloned(),
+            None => Some(dir.join(BUCKETS).join(bucket)),
+        }
     }
 
     /// Reads the session of the server that uses the data folder `dir`, or used it last. Takes no lock.
@@ -188,7 +209,7 @@ impl DataDir {
 
     /// The folder of buckets.
     pub(crate) fn buckets(&self) -> PathBuf {
-        self.dir.join("buckets")
+        self.dir.join(BUCKETS)
     }
 
     /// The folder of open multipart uploads.

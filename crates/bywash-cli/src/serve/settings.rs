@@ -239,6 +239,18 @@ impl Settings {
         self.buckets.iter().filter_map(public).collect()
     }
 
+    /// Returns the folders of the buckets that are folders; `None` if all are folders in the data folder.
+    pub(super) fn folders(&self) -> Option<BTreeMap<String, PathBuf>> {
+        let folder = |bucket: &BucketSettings| match &bucket.url {
+            OriginUrl::File(folder) => {
+                let whole = std::path::absolute(folder).ok()?;
+                Some((bucket.name.clone(), whole))
+            }
+            _ => None,
+        };
+        (!self.buckets.is_empty()).then(|| self.buckets.iter().filter_map(folder).collect())
+    }
+
     /// All accepted keys: `own`, which is unrestricted, and those with scopes.
     pub(super) fn all_keys(&self, own: Option<&Credentials>) -> Vec<Credential> {
         let own = own.map(Credentials::for_gateway);

@@ -5,6 +5,7 @@ use std::path::{Component, Path as FsPath, PathBuf};
 use bywash::origin::folder::FolderStore;
 
 use crate::failure::Failure;
+use crate::url::Url;
 
 /// Destination folder of a tree copy. Files stay below it, because the store chooses their names.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub(crate) struct Tree {
     folder: PathBuf,
     /// The data folder, which copies must not write to.
     data_dir: PathBuf,
+    /// Folders that are copied, which links must not lead to.
+    sources: Vec<PathBuf>,
     /// Symbolic links to folders are followed.
     keep_dirlinks: bool,
 }
@@ -21,8 +24,19 @@ impl Tree {
         Self {
             folder: folder.to_owned(),
             data_dir: data_dir.to_owned(),
+            sources: Vec::new(),
             keep_dirlinks,
         }
+    }
+
+    /// Keeps copies of these sources out of the folders among them.
+    pub(crate) fn apart_from(mut self, sources: &[Url]) -> Self {
+        let folders = sources.iter().filter_map(|source| match source {
+            Url::File(folder) | Url::Folder(folder) => Some(resolved(folder)),
+            Url::Stdio | Url::Object(_) => None,
+        });
+        self.sources.extend(folders);
+        self
     }
 
     /// Checks that a file may be written at `path`. Returns the resolved path of the folder joined with the rest.
@@ -53,6 +67,16 @@ impl Tree {
                     )));
                 }
                 target = resolved(&target);
+                if let Some(source) = self
+                    .sources
+                    .iter()
+                    .find(|source| target.starts_with(source))
+                {
+                    return Err(refused(format!(
+                        "it would be in {}, which is copied; remove the symbolic link",
+                        source.display()
+                    )));
+                }
             }
             if !is_inside && target.starts_with(&data_dir) {
                 return Err(refused(
@@ -76,7 +100,7 @@ pub(crate) fn refuse_own_name(path: &FsPath) -> Result<(), String> {
 }
 
 /// Resolves all links in the existing part of the path.
-fn resolved(path: &FsPath) -> PathBuf {
+pub(crate) fn resolved(path: &FsPath) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for existing in whole.ancestors() {
         if let (Ok(real), Ok(rest)) = (existing.canonicalize(), whole.strip_prefix(existing)) {

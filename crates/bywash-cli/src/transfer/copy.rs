@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bywash::ContentDigest;
 use indicatif::ProgressBar;
-use object_store::{ObjectStoreExt, PutMode};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
@@ -21,8 +21,10 @@ use crate::transfer::Pair;
 use crate::transfer::download::{self, Download};
 use crate::transfer::file::{self, FileTarget};
 use crate::transfer::object::Object;
+use crate::transfer::removal::{Since, remove_file, remove_object};
 use crate::transfer::source::Source;
 use crate::transfer::upload;
+use crate::transfer::version::{ObjectVersion, Version};
 use crate::url::Url;
 
 /// S3's size limit for a server-side copy by one request.
@@ -48,7 +50,17 @@ pub(crate) struct Copier {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) bytes: u64,
-    pub(crate) e_tag: Option<String>,
+    /// Version of an object.
+    pub(crate) version: Option<ObjectVersion>,
+}
+
+impl From<ObjectMeta> for Listed {
+    fn from(meta: ObjectMeta) -> Self {
+        Self {
+            bytes: meta.size,
+            version: Some(ObjectVersion::from(&meta)),
+        }
+    }
 }
 
 /// Result of a successful copy.
@@ -63,9 +75,9 @@ pub(crate) struct Copied {
     resumed_bytes: Option<u64>,
     seconds: f64,
     e_tag: Option<String>,
-    /// ETag of the source, if it is an object.
+    /// Version of the source that was copied, if it has versions.
     #[serde(skip)]
-    pub(crate) source_e_tag: Option<String>,
+    pub(crate) version: Option<Version>,
 }
 
 #[allow(clippy::ref_option, reason = "the signature that serde asks for")]
@@ -83,7 +95,7 @@ impl Copied {
             resumed_bytes: None,
             seconds: 0.0,
             e_tag: None,
-            source_e_tag: None,
+            version: None,
         }
     }
 }
@@ -94,7 +106,7 @@ struct Stored {
     bytes: Option<u64>,
     resumed_bytes: Option<u64>,
     e_tag: Option<String>,
-    source_e_tag: Option<String>,
+    version: Option<Version>,
 }
 
 impl Copier {
@@ -126,7 +138,8 @@ impl Copier {
             ..
         } = pair;
         let listed = pair.listed.as_ref();
-        if pair.signed.is_none() && same_location(source, destination) {
+        let places = self.endpoint.places();
+        if pair.signed.is_none() && places.are_one(source, destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));
@@ -158,7 +171,7 @@ impl Copier {
             resumed_bytes: stored.resumed_bytes,
             seconds: start.elapsed().as_secs_f64(),
             e_tag: stored.e_tag,
-            source_e_tag: stored.source_e_tag,
+            version: stored.version,
         })
     }
 
@@ -181,22 +194,16 @@ impl Copier {
         let failed =
             |error| Failure::store(format!("cannot copy {source} to {destination}"), &error);
         or_interrupt(async {
-            let Listed { bytes, e_tag } = match listed {
+            let Listed { bytes, version } = match listed {
                 Some(listed) => listed.clone(),
-                None => {
-                    let meta = store.head(&from).await.map_err(failed)?;
-                    Listed {
-                        bytes: meta.size,
-                        e_tag: meta.e_tag,
-                    }
-                }
+                None => store.head(&from).await.map_err(failed)?.into(),
             };
             if bytes > SERVER_COPY_MAX_BYTES {
                 return Ok(None);
             }
             store.copy(&from, &to).await.map_err(failed)?;
             Ok(Some(Stored {
-                source_e_tag: e_tag,
+                version: version.map(Version::Object),
                 ..Stored::default()
             }))
         })
@@ -247,22 +254,19 @@ impl Copier {
                 }
             }
         };
-        let source_e_tag = opened.e_tag.clone();
+        let version = opened.version.clone();
         let stored = self.store(&mut opened, pair, bar).await?;
-        Ok(Stored {
-            source_e_tag,
-            ..stored
-        })
+        Ok(Stored { version, ..stored })
     }
 
     async fn download(&self, download: Download<'_>, bar: &ProgressBar) -> Result<Stored, Failure> {
-        let source_e_tag = download.object.meta.e_tag.clone();
+        let version = Some(download.object.version());
         let done = or_interrupt(download.run(bar, self.output)).await?;
         Ok(Stored {
             bytes: Some(done.bytes),
             resumed_bytes: Some(done.resumed_bytes),
             e_tag: None,
-            source_e_tag,
+            version,
         })
     }
 
@@ -316,36 +320,29 @@ impl Copier {
         }
     }
 
-    /// Deletes the source of a move; an object only if it still is the copied version.
-    pub(crate) async fn remove(&self, source: &Url, e_tag: Option<&str>) -> Result<(), Failure> {
-        match source {
-            Url::Stdio => Ok(()),
-            Url::File(path) | Url::Folder(path) => std::fs::remove_file(path)
-                .map_err(|error| Failure::io(format!("cannot delete {source}"), &error)),
-            Url::Object(address) => {
-                let (store, path) = (self.endpoint.of(address)?, address.object()?);
-                let failed = |error| Failure::store(format!("cannot delete {source}"), &error);
-                or_interrupt(async {
-                    let now = store.head(&path).await.map_err(failed)?.e_tag;
-                    if e_tag.is_some() && now.as_deref() != e_tag {
-                        return Err(Failure::failed(format!(
-                            "{source} changed while it was copied and is left; try again"
-                        )));
-                    }
-                    store.delete(&path).await.map_err(failed)
-                })
-                .await
+    /// Deletes the source of a move, if it still is the version that was copied.
+    pub(crate) async fn remove(
+        &self,
+        source: &Url,
+        copied: Option<&Version>,
+    ) -> Result<(), Failure> {
+        match (source, copied) {
+            (Url::File(path) | Url::Folder(path), Some(Version::File(version))) => {
+                let (path, version) = (path.clone(), version.clone());
+                let remove = move || remove_file(&path, &version, Since::Copied);
+                let removed = tokio::task::spawn_blocking(remove);
+                removed
+                    .await
+                    .map_err(|error| Failure::failed(format!("cannot delete {source}: {error}")))?
             }
+            (Url::Object(address), Some(Version::Object(version))) => {
+                let (store, path) = (self.endpoint.of(address)?, address.object()?);
+                let what = source.to_string();
+                or_interrupt(remove_object(&store, &path, &what, version)).await
+            }
+            _ => Err(Failure::failed(format!(
+                "{source} is copied, and is left: it has no versions to compare"
+            ))),
         }
-    }
-}
-
-pub(crate) fn same_location(source: &Url, destination: &Url) -> bool {
-    match (source, destination) {
-        (Url::File(a), Url::File(b) | Url::Folder(b)) => {
-            matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-        }
-        (Url::Object(a), Url::Object(b)) => a == b,
-        _ => false,
     }
 }

@@ -30,7 +30,8 @@ use crate::transfer::object::Object;
 use crate::transfer::part::{PART_MIN_BYTES, ahead, part_bytes};
 use crate::transfer::source::wrong_digest;
 
-use state::{Staged, Version, hex};
+pub(crate) use state::hex;
+use state::{Staged, Version};
 
 /// Folder of the state files in the data folder.
 const STATES: &str = "downloads";

@@ -13,6 +13,7 @@ use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::transfer::part::{PART_MIN_BYTES, part_bytes};
+use crate::transfer::version::{ObjectVersion, Version};
 
 /// An object at a known version. All parts are read from that version, past the cache.
 #[derive(Clone)]
@@ -93,6 +94,11 @@ impl Object {
             digest: None,
         };
         Ok(Some((object, bytes)))
+    }
+
+    /// Returns the version, to find it again.
+    pub(crate) fn version(&self) -> Version {
+        Version::Object(ObjectVersion::from(&self.meta))
     }
 
     /// Whether the version has an ETag that promises equal bytes.

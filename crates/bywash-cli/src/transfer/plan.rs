@@ -17,6 +17,7 @@ use crate::total::Total;
 use crate::transfer::confinement::Tree;
 use crate::transfer::copy::Listed;
 use crate::transfer::tree::Item;
+use crate::transfer::version::{ObjectVersion, Version};
 use crate::url::Url;
 
 /// Entries in the order of their addition, one JSON document a line.
@@ -98,7 +99,8 @@ pub(crate) struct Planned {
     source: usize,
     pub(crate) name: String,
     bytes: u64,
-    e_tag: Option<String>,
+    /// Version of an object. That of a file is determined when it is read.
+    version: Option<ObjectVersion>,
 }
 
 impl Planned {
@@ -106,8 +108,11 @@ impl Planned {
         Self {
             source,
             name: item.name,
-            bytes: item.listed.bytes,
-            e_tag: item.listed.e_tag,
+            bytes: item.bytes,
+            version: match item.version {
+                Version::Object(version) => Some(version),
+                Version::File(_) => None,
+            },
         }
     }
 }
@@ -127,12 +132,12 @@ impl Roots {
             source,
             name,
             bytes,
-            e_tag,
+            version,
         } = planned;
         Ok(Pair {
             source: self.sources[source].join(&name),
             destination: below(&self.destination, &name)?,
-            listed: Some(Listed { bytes, e_tag }),
+            listed: Some(Listed { bytes, version }),
             tree: self.tree.clone(),
             signed: None,
         })

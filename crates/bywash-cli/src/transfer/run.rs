@@ -12,9 +12,10 @@ use crate::progress::bar;
 use crate::total::Total;
 use crate::url::Url;
 
-use super::copy::{Copied, Copier, same_location};
+use super::copy::{Copied, Copier};
 use super::file::FileTarget;
 use super::jobs::{self, Jobs};
+use super::place::Places;
 use super::plan::Copies;
 use super::{After, Pair};
 
@@ -131,16 +132,14 @@ async fn transfer(
         ..
     } = pair;
     if after == After::Remove {
-        can_move(pair)?;
+        can_move(pair, copier.endpoint.places())?;
     }
     if after == After::Remove && !copier.keeps_existing() && renamed(pair) {
         return Ok(Copied::renamed(source, destination));
     }
     let copied = copier.copy(pair, bar).await?;
     if after == After::Remove {
-        copier
-            .remove(source, copied.source_e_tag.as_deref())
-            .await?;
+        copier.remove(source, copied.version.as_ref()).await?;
     }
     Ok(copied)
 }
@@ -158,7 +157,7 @@ fn renamed(pair: &Pair) -> bool {
 }
 
 /// Rejects moves from a source that cannot be deleted, and of a source onto itself.
-fn can_move(pair: &Pair) -> Result<(), Failure> {
+fn can_move(pair: &Pair, places: &Places) -> Result<(), Failure> {
     let Pair {
         source,
         destination,
@@ -171,9 +170,16 @@ fn can_move(pair: &Pair) -> Result<(), Failure> {
         (Url::Object(address), _) if !address.scheme.is_writable() => Err(Failure::usage(format!(
             "{source} can be read only; copy it with cp"
         ))),
-        _ if same_location(source, destination) => Err(Failure::usage(format!(
-            "{source} would be moved onto itself"
-        ))),
+        _ if pair.signed.is_none() && places.are_one(source, destination) => Err(Failure::usage(
+            format!("{source} would be moved onto itself"),
+        )),
+        (Url::File(path) | Url::Folder(path), _)
+            if path.metadata().is_ok_and(|meta| !meta.is_file()) =>
+        {
+            Err(Failure::usage(format!(
+                "{source} is no regular file, so what was copied of it cannot be compared; copy it with cp"
+            )))
+        }
         _ => Ok(()),
     }
 }

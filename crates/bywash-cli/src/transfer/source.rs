@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use bywash::origin::folder::FileIdentity;
 use bywash::upload::journal::SourceIdentity;
 use bywash::{ContentDigest, RunningDigest, Segments};
 use futures::stream::{self, BoxStream};
@@ -22,6 +23,8 @@ use crate::failure::Failure;
 use crate::transfer::byte_range::ByteRange;
 use crate::transfer::object::Object;
 use crate::transfer::part::{PART_MIN_BYTES, PART_UNKNOWN_BYTES, Part, ahead, part_bytes};
+use crate::transfer::removal::put_back;
+use crate::transfer::version::{FileVersion, Version, link_at};
 use crate::url::Url;
 
 /// A stream of parts: all but the last are exactly `part_bytes` long.
@@ -33,8 +36,8 @@ pub(crate) struct Source {
     pub(crate) attributes: Attributes,
     /// Modification time of a file or an object, if known.
     pub(crate) modified: Option<SystemTime>,
-    /// ETag of the object's version.
-    pub(crate) e_tag: Option<String>,
+    /// The version that all bytes are of; `None` of a pipe, a device or standard input.
+    pub(crate) version: Option<Version>,
     /// The open file that all bytes are of, if it can be read again.
     file: Option<(PathBuf, Arc<File>)>,
     pub(crate) parts: BoxStream<'static, Result<Part, Failure>>,
@@ -60,17 +63,7 @@ impl Source {
         match location {
             Url::Stdio => Self::of_reader("standard input".to_owned(), range, tokio::io::stdin()),
             Url::File(path) | Url::Folder(path) => {
-                let name = location.to_string();
-                let (file, bytes, modified) = open_file(path).await?;
-                let source = match bytes {
-                    Some(bytes) => {
-                        let span = span(&name, range, bytes)?;
-                        let parts = part_bytes(span.end - span.start);
-                        Self::of_file(path.clone(), file, span, parts)
-                    }
-                    None => Self::of_reader(name, range, tokio::fs::File::from_std(file))?,
-                };
-                Ok(Self { modified, ..source })
+                Self::of_path(path, &location.to_string(), range).await
             }
             Url::Object(address) => {
                 let is_small = |bytes| (1..=PART_MIN_BYTES).contains(&bytes);
@@ -83,6 +76,53 @@ impl Source {
                 let object = Object::open(address, endpoint).await?;
                 Self::of_object(object, &location.to_string(), range)
             }
+        }
+    }
+
+    /// A file, a pipe or a device; `name`: the user's spelling. A file that changes while it is read is a failure.
+    async fn of_path(path: &FsPath, name: &str, range: Option<ByteRange>) -> Result<Self, Failure> {
+        let Opened {
+            file,
+            bytes,
+            modified,
+            version,
+        } = open_file(path).await?;
+        let same = file.try_clone().map_err(|error| unreadable(name, &error))?;
+        let source = match bytes {
+            Some(bytes) => {
+                let span = span(name, range, bytes)?;
+                let parts = part_bytes(span.end - span.start);
+                Self::of_file(path.to_owned(), file, span, parts)
+            }
+            None => Self::of_reader(name.to_owned(), range, tokio::fs::File::from_std(file))?,
+        };
+        let source = Self {
+            modified,
+            version: version.clone().map(Version::File),
+            ..source
+        };
+        Ok(match version {
+            Some(version) => source.unchanged(name.to_owned(), same, version.file),
+            None => source,
+        })
+    }
+
+    /// Ends the stream with a failure if the file changed since it was opened: its bytes may be of several versions then, and no
+    /// sink completes.
+    fn unchanged(self, name: String, file: File, opened: FileIdentity) -> Self {
+        let check = async move {
+            let meta = file.metadata().map_err(|error| unreadable(&name, &error))?;
+            match FileIdentity::from(&meta).has_bytes_of(&opened) {
+                true => Ok(None),
+                false => Err(Failure::failed(format!(
+                    "cannot read {name}: it changed while it was read; try again"
+                ))),
+            }
+        };
+        let check = stream::once(check).try_filter_map(|none| std::future::ready(Ok(none)));
+        Self {
+            parts: self.parts.chain(check).boxed(),
+            ..self
         }
     }
 
@@ -102,7 +142,7 @@ impl Source {
             part_bytes: PART_UNKNOWN_BYTES,
             attributes: Attributes::new(),
             modified: None,
-            e_tag: None,
+            version: None,
             file: None,
             parts: in_parts(name, reader, PART_UNKNOWN_BYTES).boxed(),
         })
@@ -114,7 +154,7 @@ impl Source {
         offset: u64,
         part_bytes: u64,
     ) -> Result<Self, Failure> {
-        let (file, bytes, _) = open_file(&path).await?;
+        let Opened { file, bytes, .. } = open_file(&path).await?;
         let span = offset..bytes.unwrap_or_default().max(offset);
         Ok(Self::of_file(path, file, span, part_bytes))
     }
@@ -127,7 +167,7 @@ impl Source {
             async move {
                 let read = tokio::task::spawn_blocking(move || read_exact(&file, &part)).await;
                 let outcome = read.map_err(io::Error::other).and_then(|outcome| outcome);
-                outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
+                outcome.map_err(|error| unreadable(&name, &error))
             }
         };
         Self {
@@ -149,15 +189,23 @@ impl Source {
         Ok(Some(found))
     }
 
+    /// Whether the source is a file that can be read again and has not changed since it was opened.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match (&self.file, &self.version) {
+            (Some((path, _)), Some(Version::File(version))) => version.is_at(path).unwrap_or(false),
+            _ => false,
+        }
+    }
+
     /// An object that was read by one request.
     fn of_whole(object: Object, bytes: Segments) -> Self {
         let part = (!bytes.is_empty()).then(|| Ok(bytes.into()));
         Self {
             bytes: Some(object.meta.size),
             part_bytes: PART_MIN_BYTES,
-            attributes: object.attributes,
+            attributes: object.attributes.clone(),
             modified: Some(object.meta.last_modified.into()),
-            e_tag: object.meta.e_tag,
+            version: Some(object.version()),
             file: None,
             parts: stream::iter(part).boxed(),
         }
@@ -180,13 +228,14 @@ impl Source {
     fn of_span(object: Object, name: &str, range: Option<ByteRange>) -> Result<Self, Failure> {
         let span = span(name, range, object.meta.size)?;
         let parts = part_bytes(span.end - span.start);
-        let (attributes, e_tag) = (object.attributes.clone(), object.meta.e_tag.clone());
+        let (attributes, version) = (object.attributes.clone(), Some(object.version()));
         let modified = Some(object.meta.last_modified.into());
         let object = Arc::new(object);
         if !object.has_parts() {
             return Ok(Self {
                 modified,
                 attributes,
+                version,
                 ..Self::of_stream(name.to_owned(), object, span, parts)
             });
         }
@@ -196,7 +245,7 @@ impl Source {
         };
         Ok(Self {
             modified,
-            e_tag,
+            version,
             ..Self::of_spans(span, parts, attributes, read)
         })
     }
@@ -238,7 +287,7 @@ impl Source {
             part_bytes,
             attributes: Attributes::new(),
             modified: None,
-            e_tag: None,
+            version: None,
             file: None,
             parts: stream::once(parts).try_flatten().boxed(),
         }
@@ -265,7 +314,7 @@ impl Source {
             part_bytes,
             attributes,
             modified: None,
-            e_tag: None,
+            version: None,
             file: None,
             parts: parts.buffered(ahead(part_bytes)).boxed(),
         }
@@ -314,27 +363,77 @@ fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, F
     }
 }
 
-/// An open file, its length if it is regular, and its modification time.
-type Opened = (File, Option<u64>, Option<SystemTime>);
+/// An open file.
+struct Opened {
+    file: File,
+    /// Its length, if it can be read in parts.
+    bytes: Option<u64>,
+    modified: Option<SystemTime>,
+    /// Its version, if it is regular.
+    version: Option<FileVersion>,
+}
 
 async fn open_file(path: &FsPath) -> Result<Opened, Failure> {
     let name = path.display().to_string();
     let path = path.to_owned();
-    let opened = tokio::task::spawn_blocking(move || open_blocking(&path)).await;
+    let opened = tokio::task::spawn_blocking(move || open_or_put_back(&path)).await;
     let opened = opened.map_err(io::Error::other).and_then(|opened| opened);
-    opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
+    opened.map_err(|error| unreadable(&name, &error))
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::io(format!("cannot read {name}"), error)
+}
+
+/// Opens a file. One that an interrupted move set aside gets its name again.
+fn open_or_put_back(path: &FsPath) -> io::Result<Opened> {
+    match open_blocking(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match put_back(path) {
+            Ok(Some(aside)) => {
+                let (name, aside) = (path.display(), aside.display());
+                tracing::warn!(
+                    "{name} was set aside as {aside} by an interrupted mv, and is put back"
+                );
+                open_blocking(path)
+            }
+            _ => Err(error),
+        },
+        opened => opened,
+    }
 }
 
 fn open_blocking(path: &FsPath) -> io::Result<Opened> {
+    let link = link_at(path)?;
     let file = File::open(path)?;
-    let meta = file.metadata()?;
+    let mut meta = file.metadata()?;
     if meta.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let bytes = meta.is_file().then_some(meta.len());
-    // Files of /proc have length 0 and content.
-    let modified = bytes.and_then(|_| meta.modified().ok());
-    Ok((file, bytes.filter(|bytes| *bytes > 0), modified))
+    if !meta.is_file() {
+        return Ok(Opened {
+            file,
+            bytes: None,
+            modified: None,
+            version: None,
+        });
+    }
+    let mut identity = FileIdentity::from(&meta);
+    if !identity.is_settled() {
+        // A change within the same tick of the file system's clock would not be seen.
+        std::thread::sleep(identity.settles_within());
+        meta = file.metadata()?;
+        identity = FileIdentity::from(&meta);
+    }
+    Ok(Opened {
+        file,
+        // Files of /proc have length 0 and content.
+        bytes: Some(meta.len()).filter(|bytes| *bytes > 0),
+        modified: meta.modified().ok(),
+        version: Some(FileVersion {
+            file: identity,
+            link,
+        }),
+    })
 }
 
 fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Part> {

@@ -1,10 +1,10 @@
 //! Enumeration of folders and prefixes.
 
-use std::path::{Path as FsPath, PathBuf};
-use std::vec;
+mod walk;
+
+use std::path::Path as FsPath;
 
 use bywash::Bucket;
-use bywash::origin::folder::FolderStore;
 use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -13,17 +13,41 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
-use crate::transfer::copy::Listed;
+use crate::transfer::left_out::LeftOut;
 use crate::transfer::listing::Named;
+use crate::transfer::version::{ObjectVersion, Version};
 use crate::url::Url;
+
+use walk::Walk;
 
 /// A file or an object of a tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     /// Relative to the root, with slashes.
     pub(crate) name: String,
+    pub(crate) bytes: u64,
     pub(crate) modified: DateTime<Utc>,
-    pub(crate) listed: Listed,
+    pub(crate) version: Version,
+}
+
+impl From<(String, ObjectMeta)> for Item {
+    fn from((name, meta): (String, ObjectMeta)) -> Self {
+        Self {
+            name,
+            bytes: meta.size,
+            modified: meta.last_modified,
+            version: Version::Object(ObjectVersion::from(&meta)),
+        }
+    }
+}
+
+/// What a walk does with a file that an interrupted move set aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asides {
+    /// Gives it its name again.
+    PutBack,
+    /// Leaves it out.
+    LeaveOut,
 }
 
 /// Streams the items below a folder or prefix, by name. `NotFound` if the folder does not exist or no key has the
@@ -32,29 +56,24 @@ pub(crate) struct Item {
 /// Memory does not grow with the number of items, except by the names of one folder of files.
 ///
 /// Links to files count as their targets; links to folders are not followed. Omits files of unfinished downloads and
-/// of folder stores.
+/// of folder stores. What is no file or cannot be read is added to `left_out`.
 pub(crate) fn items(
     root: &Url,
     endpoint: &Endpoint,
+    left_out: &LeftOut,
+    asides: Asides,
 ) -> Result<BoxStream<'static, Result<Item, Failure>>, Failure> {
     match root {
         Url::Stdio => Err(Failure::usage(
             "- has nothing below it; write a folder or s3://bucket/prefix",
         )),
-        Url::File(folder) | Url::Folder(folder) => Ok(files(folder.clone())),
+        Url::File(folder) | Url::Folder(folder) => {
+            Ok(files(Walk::new(folder.clone(), left_out.clone(), asides)))
+        }
         Url::Object(address) => {
             let (store, prefix) = (endpoint.of(address)?, address.path()?);
-            let item = |(name, meta): (String, ObjectMeta)| Item {
-                name,
-                modified: meta.last_modified,
-                listed: Listed {
-                    bytes: meta.size,
-                    e_tag: meta.e_tag,
-                },
-            };
-            Ok(objects(store, prefix, root.to_string())
-                .map_ok(item)
-                .boxed())
+            let objects = objects(store, prefix, root.to_string());
+            Ok(objects.map_ok(Item::from).boxed())
         }
     }
 }
@@ -102,9 +121,9 @@ pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
 /// Files looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
 
-/// Streams the files below `root` in the order of names. Holds the names of one folder a level, and one batch.
-fn files(root: PathBuf) -> BoxStream<'static, Result<Item, Failure>> {
-    stream::try_unfold(Walk::new(root), |mut walk| async move {
+/// Streams the files of a walk in the order of names. Holds the names of one folder a level, and one batch.
+fn files(walk: Walk) -> BoxStream<'static, Result<Item, Failure>> {
+    stream::try_unfold(walk, |mut walk| async move {
         let visit = tokio::task::spawn_blocking(move || {
             let batch: Result<Vec<_>, _> = walk.by_ref().take(BATCH).collect();
             batch.map(|batch| (!batch.is_empty()).then_some((batch, walk)))
@@ -115,113 +134,6 @@ fn files(root: PathBuf) -> BoxStream<'static, Result<Item, Failure>> {
     .map_ok(|batch| stream::iter(batch.into_iter().map(Ok)))
     .try_flatten()
     .boxed()
-}
-
-/// Depth-first walk of a folder. A folder `d` sorts as `d/`, so whole names come in order.
-#[derive(Debug)]
-struct Walk {
-    root: PathBuf,
-    /// Name of the folder to enter next, with its slash; the root's is empty.
-    enter: Option<String>,
-    levels: Vec<Level>,
-}
-
-#[derive(Debug)]
-struct Level {
-    folder: String,
-    /// Names still to come; those of folders end with a slash.
-    names: vec::IntoIter<String>,
-}
-
-impl Walk {
-    fn new(root: PathBuf) -> Self {
-        Self {
-            root,
-            enter: Some(String::new()),
-            levels: Vec::new(),
-        }
-    }
-
-    fn enter(&mut self, folder: String) -> Result<(), Failure> {
-        let failed =
-            |path: &FsPath, error| Failure::io(format!("cannot list {}", path.display()), &error);
-        let (here, mut names) = (self.root.join(&folder), Vec::new());
-        for entry in std::fs::read_dir(&here).map_err(|error| failed(&here, error))? {
-            let entry = entry.map_err(|error| failed(&here, error))?;
-            let name = entry.file_name();
-            if FolderStore::is_own_name(&name.to_string_lossy()) {
-                continue;
-            }
-            let path = entry.path();
-            let kind = entry.file_type().map_err(|error| failed(&path, error))?;
-            let name = name.to_str().ok_or_else(|| {
-                Failure::failed(format!(
-                    "cannot list {}: a key is text, and this name is not UTF-8; rename it or leave its folder out",
-                    path.display()
-                ))
-            })?;
-            let slash = if kind.is_dir() { "/" } else { "" };
-            names.push(format!("{name}{slash}"));
-        }
-        names.sort_unstable();
-        let names = names.into_iter();
-        self.levels.push(Level { folder, names });
-        Ok(())
-    }
-}
-
-impl Iterator for Walk {
-    type Item = Result<Item, Failure>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(folder) = self.enter.take()
-                && let Err(failure) = self.enter(folder)
-            {
-                return Some(Err(failure));
-            }
-            let level = self.levels.last_mut()?;
-            let Some(name) = level.names.next() else {
-                self.levels.pop();
-                continue;
-            };
-            let name = format!("{}{name}", level.folder);
-            if name.ends_with('/') {
-                self.enter = Some(name);
-                continue;
-            }
-            if let Some(file) = file(&self.root, name).transpose() {
-                return Some(file);
-            }
-        }
-    }
-}
-
-/// Returns the file `name` below `root`; `None` if it is something else.
-fn file(root: &FsPath, name: String) -> Result<Option<Item>, Failure> {
-    let path = root.join(&name);
-    match std::fs::metadata(&path) {
-        Ok(meta) if meta.is_file() => Ok(Some(Item {
-            name,
-            modified: meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from),
-            listed: Listed {
-                bytes: meta.len(),
-                e_tag: None,
-            },
-        })),
-        Ok(_) => {
-            tracing::warn!("{} is no file and is left out", path.display());
-            Ok(None)
-        }
-        Err(error) if path.is_symlink() => {
-            tracing::warn!("{} is left out, it points nowhere: {error}", path.display());
-            Ok(None)
-        }
-        Err(error) => Err(Failure::io(
-            format!("cannot list {}", path.display()),
-            &error,
-        )),
-    }
 }
 
 /// Removes a folder and all folders below it that have no file. Links are not followed. Passes on each failure.
@@ -256,7 +168,7 @@ impl Named for Item {
     }
 
     fn is_empty(&self) -> bool {
-        self.listed.bytes == 0
+        self.bytes == 0
     }
 }
 
@@ -277,7 +189,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, name).unwrap();
         }
-        let found = files(home.path().to_owned()).map_ok(|item| item.name);
+        let walk = Walk::new(home.path().to_owned(), LeftOut::default(), Asides::LeaveOut);
+        let found = files(walk).map_ok(|item| item.name);
         let found: Vec<_> = found.try_collect().await.unwrap();
         names.sort();
         assert_eq!(found, names);

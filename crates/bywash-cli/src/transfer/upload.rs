@@ -44,14 +44,15 @@ pub(crate) async fn new_object(
             .map_err(|error| Failure::store(format!("cannot write {}", target.url), &error))
     })
     .await?;
-    let sent = rest(source, &mut upload, &target.url, file.as_ref(), bar).await;
-    match sent {
-        Err(failure) => Err(leave(failure, upload, &target.url, file.is_some()).await),
+    // A source that changes ends its stream with a failure.
+    match rest(source, &mut upload, &target.url, None, bar).await {
+        // Of a changed source a later process could not send the rest.
+        Err(failure) => Err(leave(failure, upload, &target.url, source.is_unchanged()).await),
         done => done,
     }
 }
 
-/// Uploads the rest of a source and completes the upload.
+/// Uploads the rest of a source and completes the upload. `file`: what the source must still be, if it was opened again.
 pub(crate) async fn rest(
     source: &mut Source,
     upload: &mut Upload,

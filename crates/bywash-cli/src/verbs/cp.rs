@@ -13,11 +13,13 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::transfer::copy::{Copier, same_location};
+use crate::transfer::copy::Copier;
 use crate::transfer::jobs::Jobs;
+use crate::transfer::left_out::LeftOut;
 use crate::transfer::listing::{Listing, Markers, Named, Sort, Unplanned, planned};
 use crate::transfer::plan::{Copies, CopyPlan, Planned, Roots};
 use crate::transfer::run::{all, one};
+use crate::transfer::tree::Asides;
 use crate::transfer::{After, Pair, below, is_own_marker, root_store, tree, tree_of};
 use crate::url::Url;
 
@@ -88,8 +90,11 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
     let copier = Copier::new(endpoint, mode, args.output).comparing(args.sha256);
     let copier = Arc::new(copier);
     if args.recursive {
-        let copies = or_interrupt(trees(&args, ends, &copier.endpoint)).await?;
-        return all(&copier, copies, args.jobs, args.output, after).await;
+        let (copies, left_out) = or_interrupt(trees(&args, ends, &copier.endpoint)).await?;
+        all(&copier, copies, args.jobs, args.output, after).await?;
+        return left_out
+            .iter()
+            .try_for_each(|(source, left_out)| left_out.outcome(source, after.verb()));
     }
     let mut pairs = singles(&ends)?;
     if pairs.len() > 1 {
@@ -142,23 +147,33 @@ fn resolve(destination: &Url, source: &Url) -> Result<Url, Failure> {
     below(destination, &name)
 }
 
+/// Names that the listings of sources left out.
+type LeftOutOf = Vec<(Url, LeftOut)>;
+
 /// Plans the copies of everything below the sources.
-async fn trees(args: &Transfer, ends: Ends, endpoint: &Endpoint) -> Result<Copies, Failure> {
+async fn trees(
+    args: &Transfer,
+    ends: Ends,
+    endpoint: &Endpoint,
+) -> Result<(Copies, LeftOutOf), Failure> {
     for source in &ends.sources {
-        if same_location(source, &ends.destination) {
-            return Err(Failure::usage(format!(
-                "{source} would be copied onto itself"
-            )));
-        }
+        endpoint
+            .places()
+            .refuse_overlap(source, &ends.destination)?;
     }
     let roots = Arc::new(Roots {
-        tree: tree_of(&ends.destination, &args.data_dir, args.keep_dirlinks),
+        tree: tree_of(
+            &ends.destination,
+            &ends.sources,
+            &args.data_dir,
+            args.keep_dirlinks,
+        ),
         sources: ends.sources,
         destination: ends.destination,
     });
-    let plan = planned(|sort| plan_trees(args, endpoint, &roots, sort)).await?;
+    let (plan, left_out) = planned(|sort| plan_trees(args, endpoint, &roots, sort)).await?;
     root_store(&roots.destination, endpoint)?;
-    plan.copies(roots)
+    Ok((plan.copies(roots)?, left_out))
 }
 
 async fn plan_trees(
@@ -166,10 +181,12 @@ async fn plan_trees(
     endpoint: &Endpoint,
     roots: &Roots,
     sort: Sort,
-) -> Result<CopyPlan, Unplanned> {
-    let mut plan = CopyPlan::new();
+) -> Result<(CopyPlan, LeftOutOf), Unplanned> {
+    let (mut plan, mut all_left_out) = (CopyPlan::new(), Vec::new());
     for (index, source) in roots.sources.iter().enumerate() {
-        let mut items = Listing::new(tree::items(source, endpoint)?, sort).await?;
+        let left_out = LeftOut::of(&args.filter);
+        let items = tree::items(source, endpoint, &left_out, Asides::PutBack)?;
+        let mut items = Listing::new(items, sort).await?;
         let mut markers = Markers::new();
         while let Some(item) = items.next().await? {
             for planned in markers.reach(&item.name) {
@@ -186,6 +203,7 @@ async fn plan_trees(
         for planned in markers.end() {
             plan.push(&planned)?;
         }
+        all_left_out.push((source.clone(), left_out));
     }
-    Ok(plan)
+    Ok((plan, all_left_out))
 }

@@ -11,7 +11,8 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::total::Total;
-use crate::transfer::tree;
+use crate::transfer::left_out::LeftOut;
+use crate::transfer::tree::{self, Asides};
 use crate::url::Url;
 
 /// Count the objects or files below folders or prefixes, and their bytes
@@ -53,8 +54,10 @@ struct Line<'a> {
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let endpoint = Endpoint::with_short_deadline(&args.remote);
+    let mut unreadable = Ok(());
     for location in &args.locations {
-        for (below, sum) in or_interrupt(sums(location, &args, &endpoint)).await? {
+        let left_out = LeftOut::of(&args.filter);
+        for (below, sum) in or_interrupt(sums(location, &args, &endpoint, &left_out)).await? {
             let root = location.to_string();
             let name = match below.as_str() {
                 "" => root,
@@ -72,8 +75,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
                 },
             )?;
         }
+        unreadable = unreadable.and(left_out.outcome(location, "counted"));
     }
-    Ok(())
+    unreadable
 }
 
 /// By the name of the folder below the location; empty for all of it.
@@ -81,9 +85,10 @@ async fn sums(
     location: &Url,
     args: &Args,
     endpoint: &Endpoint,
+    left_out: &LeftOut,
 ) -> Result<BTreeMap<String, Sum>, Failure> {
     let mut sums = BTreeMap::from([(String::new(), Sum::default())]);
-    let mut items = tree::items(location, endpoint)?;
+    let mut items = tree::items(location, endpoint, left_out, Asides::LeaveOut)?;
     while let Some(item) = items.try_next().await? {
         if !args.filter.takes(&item.name) {
             continue;
@@ -93,7 +98,7 @@ async fn sums(
         for folder in std::iter::once("").chain(folders) {
             let sum = sums.entry(folder.to_owned()).or_default();
             sum.objects += 1;
-            sum.bytes.add(item.listed.bytes);
+            sum.bytes.add(item.bytes);
         }
     }
     Ok(sums)

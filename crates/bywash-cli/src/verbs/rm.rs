@@ -17,8 +17,9 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::transfer::jobs::Failures;
+use crate::transfer::left_out::LeftOut;
 use crate::transfer::plan::{Entries, Plan};
-use crate::transfer::tree;
+use crate::transfer::tree::{self, Asides};
 use crate::url::Url;
 
 /// Delete objects or files
@@ -141,12 +142,14 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Deletion>, Failur
             )));
         }
         guard(location, args.force)?;
-        let mut items = tree::items(location, endpoint)?;
+        let left_out = LeftOut::of(&args.filter);
+        let mut items = tree::items(location, endpoint, &left_out, Asides::LeaveOut)?;
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
                 add(Some(item.name))?;
             }
         }
+        left_out.outcome(location, "kept too: nothing was deleted")?;
     }
     Ok(plan)
 }

@@ -5,7 +5,6 @@ mod plan;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use object_store::PutMode;
 
 use crate::endpoint::{Endpoint, Remote};
@@ -14,24 +13,26 @@ use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::transfer::copy::{Copier, same_location};
+use crate::transfer::copy::Copier;
 use crate::transfer::jobs::{self, Failures, Jobs};
-use crate::transfer::listing::planned;
+use crate::transfer::left_out::LeftOut;
+use crate::transfer::listing::{Sort, planned};
 use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
 use crate::transfer::run::all;
 use crate::transfer::{self, After, Pair};
 use crate::url::Url;
 
-use plan::{Plan, Side};
+use plan::{Deletion, Plan, Side};
 
 /// Copy what a destination lacks or has differently
 ///
 /// A file or object is copied if there is none of its name, if their sizes differ, or if the source was written later (to the
 /// second). With --delete, names that the source lacks are deleted after all copies succeeded: if a listing or a copy fails,
-/// nothing is deleted.
+/// nothing is deleted. Names that the listing of the source left out, because it could not read them or they are no files, are kept
+/// with all below them; so are names at the destination that changed since they were listed.
 ///
-/// With --json, one line a copy, as cp has it, and one a deletion: removed. With --dry-run: action (copy or delete), source,
-/// destination, bytes.
+/// With --json, one line a copy, as cp has it, one a deletion: removed, and one a name that is kept: kept. With --dry-run: action
+/// (copy or delete), source, destination, bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix
@@ -67,45 +68,81 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    if same_location(&args.source, &args.destination) {
-        return Err(Failure::usage(format!(
-            "{} would be copied onto itself",
-            args.source
-        )));
-    }
     let endpoint = Endpoint::new(&args.remote, &args.data_dir);
+    (endpoint.places()).refuse_overlap(&args.source, &args.destination)?;
     let copier = Arc::new(Copier::new(endpoint, PutMode::Overwrite, args.output));
     let side = Arc::new(Side::of(&args.destination, &copier.endpoint)?);
     let roots = Arc::new(Roots {
         sources: vec![args.source.clone()],
         destination: args.destination.clone(),
-        tree: transfer::tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
+        tree: transfer::tree_of(
+            &args.destination,
+            std::slice::from_ref(&args.source),
+            &args.data_dir,
+            args.keep_dirlinks,
+        ),
     });
     let plan = planned(|sort| Plan::make(&args, &copier.endpoint, &side, sort));
     let Plan {
         mut to_copy,
         to_compare,
         to_delete,
+        kept,
+        left_out,
         unchanged,
+        sort,
     } = or_interrupt(plan).await?;
+    report_kept(&args, kept, &left_out)?;
     compare(&args, &copier, &side, (to_compare, &roots), &mut to_copy).await?;
     let (copies, names) = (to_copy.copies(roots)?, to_delete.len());
     let to_delete = to_delete.entries()?;
+    let incomplete = left_out.outcome(&args.source, "synced");
     if args.dry_run {
-        return print(&args, copies, to_delete);
+        print(&args, copies, to_delete)?;
+        return incomplete;
     }
     if copies.count > 0 {
         transfer::root_store(&args.destination, &copier.endpoint)?;
         let copied = all(&copier, copies, args.jobs, args.output, After::Keep);
         copied.await.map_err(|failure| undeleted(&args, failure))?;
     }
-    or_interrupt(delete(&args, &side, to_delete, names)).await?;
-    if args.output.json {
+    let at = (&args, &copier.endpoint, sort);
+    or_interrupt(delete(at, &side, to_delete, names)).await?;
+    if !args.output.json {
+        args.output.line(&(), || {
+            format!("{names} deleted, {unchanged} were the same")
+        })?;
+    }
+    incomplete
+}
+
+/// Reports names at the destination that are kept because the listing of the source left out what they may be copies of.
+fn report_kept(
+    args: &Args,
+    kept: transfer::plan::Plan<String>,
+    left_out: &LeftOut,
+) -> Result<(), Failure> {
+    let (count, destination) = (kept.len(), &args.destination);
+    if count == 0 {
         return Ok(());
     }
-    args.output.line(&(), || {
-        format!("{names} deleted, {unchanged} were the same")
-    })
+    match left_out.is_incomplete() {
+        true => tracing::warn!(
+            "nothing is deleted, and {count} names at {destination} are kept: the listing of {} left out names that cannot be compared",
+            args.source
+        ),
+        false => tracing::warn!(
+            "{count} names at {destination} are kept: the listing of {} left out {}",
+            args.source,
+            left_out.shown()
+        ),
+    }
+    for name in kept.entries()?.filter(|_| args.output.json) {
+        let kept = transfer::below(destination, &name?)?.to_string();
+        args.output
+            .line(&serde_json::json!({ "kept": kept }), String::new)?;
+    }
+    Ok(())
 }
 
 /// Adds "nothing was deleted" to the failure of a copy.
@@ -147,7 +184,7 @@ async fn compare(
     compared.await.map_err(|failure| undeleted(args, failure))
 }
 
-fn print(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), Failure> {
+fn print(args: &Args, copies: Copies, to_delete: Entries<Deletion>) -> Result<(), Failure> {
     for pair in copies.pairs {
         let Pair {
             source,
@@ -162,8 +199,8 @@ fn print(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), 
         args.output
             .line(&line, || format!("would copy {source} to {destination}"))?;
     }
-    for name in to_delete {
-        let destination = transfer::below(&args.destination, &name?)?;
+    for deletion in to_delete {
+        let destination = transfer::below(&args.destination, &deletion?.name)?;
         let line = serde_json::json!({"action": "delete", "destination": destination.to_string()});
         args.output
             .line(&line, || format!("would delete {destination}"))?;
@@ -173,14 +210,16 @@ fn print(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), 
 
 /// Deletes `count` names at the destination.
 async fn delete(
-    args: &Args,
+    at: (&Args, &Endpoint, Sort),
     side: &Side,
-    names: Entries<String>,
+    planned: Entries<Deletion>,
     count: usize,
 ) -> Result<(), Failure> {
-    let mut failures = Failures::new(args.output);
-    let mut outcomes = side.delete(names);
-    while let Some(outcome) = outcomes.next().await {
+    let (args, mut failures) = (at.0, Failures::new(at.0.output));
+    if count == 0 {
+        return Ok(());
+    }
+    let done = |outcome: Result<String, Failure>| {
         match outcome {
             Ok(name) if args.output.json => {
                 let removed = transfer::below(&args.destination, &name)?.to_string();
@@ -190,6 +229,8 @@ async fn delete(
             Ok(_) => {}
             Err(failure) => failures.push(failure),
         }
-    }
+        Ok(())
+    };
+    side.delete(planned, at, done).await?;
     failures.end(count, "deletions failed")
 }

@@ -3,6 +3,7 @@
 
 mod buckets;
 mod cache;
+mod changing;
 mod common;
 mod copy;
 mod credentials;
@@ -16,6 +17,7 @@ mod many;
 mod multipart;
 mod mv;
 mod origins;
+mod places;
 mod rm;
 mod series;
 mod serve;

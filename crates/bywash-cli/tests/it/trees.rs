@@ -223,7 +223,7 @@ fn https_destinations_are_rejected() {
 
 #[test]
 fn markers_of_folders_are_left_out() {
-    let (home, data) = data_dir(&["first"]);
+    let (home, data) = data_dir(&["first", "second"]);
     let server = Server::start(&data, &["--anonymous"]);
     write_tree(
         &home.path().join("here"),
@@ -233,9 +233,9 @@ fn markers_of_folders_are_left_out() {
     for marker in ["dir/", "empty/"] {
         crate::common::put_empty(&server.s3, &format!("/first/{marker}"));
     }
-    server.run(&["cp", "-r", "s3://first", "s3://first/copy"]);
+    server.run(&["cp", "-r", "s3://first", "s3://second/copy"]);
     let back = home.path().join("back");
-    server.run(&["cp", "-r", "s3://first/copy", text(&back)]);
+    server.run(&["cp", "-r", "s3://second", text(&back)]);
     server.run(&["sync", "s3://first", text(&back)]);
     let names: Vec<_> = tree(&back).into_keys().collect();
     assert_eq!(names, ["copy/dir/a", "dir/a"]);

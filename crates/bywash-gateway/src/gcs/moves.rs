@@ -9,7 +9,7 @@ use bywash::{Bucket, PutStreamOptions, ReadInfo};
 use http::Response;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error as StoreError, GetOptions, GetResult, PutResult, TagSet, UpdateVersion,
+    Attributes, Error as StoreError, GetOptions, GetResult, PutResult, UpdateVersion,
 };
 use s3s::Body;
 
@@ -104,49 +104,41 @@ impl Moving<'_> {
             None => WriteCondition::find(bucket, &self.to_path, &self.of_target, self.to).await?,
             Some(version) => WriteCondition::of_version(version.clone()),
         };
-        let (version, size) = (version_of(&found.meta), found.meta.size);
-        let mut attributes = found.attributes;
+        if found.meta.e_tag.is_none() {
+            return self.copy(&found, condition).await;
+        }
+        let mut attributes = found.attributes.clone();
         keep_metageneration(&mut attributes, 1);
         let rename = ObjectRename {
-            version,
+            version: version_of(&found.meta),
             attributes,
             mode: condition.mode.clone(),
         };
-        if rename.version.e_tag.is_none() {
-            return self.copy(None, size, condition).await;
-        }
-        let e_tag = rename.version.e_tag.clone();
         let (from, to) = (&self.from_path, &self.to_path);
         match bucket.rename_version(from, to, rename).await {
             Ok(Some(renamed)) => Ok(Attempt::Moved(renamed)),
-            Ok(None) => self.copy(e_tag, size, condition).await,
+            Ok(None) => self.copy(&found, condition).await,
             Err(error) if is_of(&error, from) => Ok(Attempt::SourceReplaced),
             Err(error) => Err(condition.error(self.to, &error)),
         }
     }
 
-    /// Copies the version with an ETag, or the current one of an origin without ETags, and deletes it.
-    async fn copy(
-        &self,
-        e_tag: Option<String>,
-        size: u64,
-        condition: WriteCondition,
-    ) -> GcsResult<Attempt> {
+    /// Copies the version that was found, or the current one of an origin without ETags, and deletes it.
+    async fn copy(&self, found: &GetResult, condition: WriteCondition) -> GcsResult<Attempt> {
         let Self { bucket, .. } = self;
         refuse_unbound_deletes(bucket, self.from)?;
+        let stated = (found.extensions.get::<ReadInfo>()).map_or(0, |info| info.tags);
+        let mut attributes = self.attributes(found)?;
+        let tags = Tags::of_object(bucket, &self.from_path, stated, &mut attributes).await;
+        let tags = tags.map_err(|error| from_store(self.from, &error))??;
+        let memory = bucket.copy_memory(&self.to_path, found.meta.size, &tags).await;
+        let memory = memory.map_err(|error| from_store(self.to, &error))?;
         let options = GetOptions {
-            if_match: e_tag,
+            if_match: found.meta.e_tag.clone(),
             ..GetOptions::default()
         };
-        let memory = bucket
-            .copy_memory(&self.to_path, size, &TagSet::default())
-            .await
-            .map_err(|error| from_store(self.to, &error))?;
-        let reads = memory.reads();
-        let read = match bucket
-            .get_for_copy(&self.from_path, options, reads)
-            .await
-        {
+        let read = bucket.get_for_copy(&self.from_path, options, memory.reads());
+        let read = match read.await {
             Ok(read) => read,
             Err(error) if is_replaced(&error) => return Ok(Attempt::SourceReplaced),
             Err(error) => return Err(from_store(self.from, &error).into()),
@@ -154,12 +146,9 @@ impl Moving<'_> {
         let current = VersionNumbers::of(bucket, &read);
         self.of_source.check_write(current, &named(self.from))?;
         let source = read.meta.clone();
-        let stated = (read.extensions.get::<ReadInfo>()).map_or(0, |info| info.tags);
-        let mut attributes = self.attributes(&read)?;
-        let tags = Tags::of_object(bucket, &self.from_path, stated, &mut attributes).await;
         let put = PutStreamOptions {
             mode: condition.mode.clone(),
-            tags: tags.map_err(|error| from_store(self.from, &error))??,
+            tags,
             attributes,
             late_attributes: None,
             length: Some(source.size),

@@ -3,21 +3,24 @@
 use std::path::PathBuf;
 
 use bywash::Bucket;
-use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore};
+use serde::{Deserialize, Serialize};
 
 use super::Args;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
+use crate::transfer::left_out::LeftOut;
 use crate::transfer::listing::{Found, Listing, Markers, Merge, Named, Sort, Unplanned};
 use crate::transfer::object::Object;
 use crate::transfer::part::part_bytes;
 use crate::transfer::plan::{CopyPlan, Entries, Planned};
+use crate::transfer::removal::{Since, changed, remove_file};
 use crate::transfer::source::Source;
-use crate::transfer::tree::{self, Item};
+use crate::transfer::tree::{self, Asides, Item};
+use crate::transfer::version::Version;
 use crate::transfer::{self, Pair};
 use crate::url::Url;
 
@@ -33,23 +36,25 @@ pub(super) enum Side {
     Nothing,
 }
 
-/// An existing name at the destination.
-#[derive(Debug)]
-struct ExistingItem {
-    name: String,
-    bytes: u64,
-    modified: DateTime<Utc>,
+/// A name to delete at the destination.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Deletion {
+    pub(super) name: String,
+    version: Version,
 }
 
-impl Named for ExistingItem {
+impl Named for Deletion {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn is_empty(&self) -> bool {
-        self.bytes == 0
+        false
     }
 }
+
+/// Names deleted by one request, at most as many as S3 allows.
+const DELETED_AT_ONCE: usize = 1000;
 
 impl Side {
     pub(super) fn of(destination: &Url, endpoint: &Endpoint) -> Result<Self, Failure> {
@@ -83,29 +88,25 @@ impl Side {
         &self,
         what: String,
         endpoint: &Endpoint,
-    ) -> Result<BoxStream<'static, Result<ExistingItem, Failure>>, Failure> {
+    ) -> Result<BoxStream<'static, Result<Item, Failure>>, Failure> {
         let listed = match self {
             Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
-                let items = tree::items(&Url::File(folder.clone()), endpoint)?;
-                let there = |item: Item| ExistingItem {
-                    name: item.name,
-                    bytes: item.listed.bytes,
-                    modified: item.modified,
-                };
-                items.map_ok(there).boxed()
+                // What cannot be read at the destination is neither replaced nor deleted.
+                let left_out = LeftOut::default();
+                tree::items(
+                    &Url::File(folder.clone()),
+                    endpoint,
+                    &left_out,
+                    Asides::LeaveOut,
+                )?
             }
             Self::Store { store, prefix } => {
-                let there = |(name, meta): (String, ObjectMeta)| ExistingItem {
-                    name,
-                    bytes: meta.size,
-                    modified: meta.last_modified,
-                };
                 let objects = tree::objects(store.clone(), prefix.clone(), what);
-                objects.map_ok(there).boxed()
+                objects.map_ok(Item::from).boxed()
             }
         };
-        let exists = |listed: &Result<ExistingItem, Failure>| {
+        let exists = |listed: &Result<Item, Failure>| {
             let gone = matches!(listed, Err(failure) if failure.kind == Kind::NotFound);
             std::future::ready(!gone)
         };
@@ -144,36 +145,88 @@ impl Side {
         }
     }
 
-    /// Deletes names. The stream returns each deleted one.
-    pub(super) fn delete(
+    /// Deletes the names that still have the version of the plan, and passes each outcome to `done`. A store is listed again for that,
+    /// and its objects are deleted in requests of many.
+    pub(super) async fn delete(
         &self,
-        names: Entries<String>,
-    ) -> BoxStream<'static, Result<String, Failure>> {
+        planned: Entries<Deletion>,
+        (args, endpoint, sort): (&Args, &Endpoint, Sort),
+        mut done: impl FnMut(Result<String, Failure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         match self {
-            Self::Nothing => stream::empty().boxed(),
+            Self::Nothing => Ok(()),
             Self::Files(folder) => {
-                let folder = folder.clone();
-                let deleted = names.map(move |name| delete_file(&folder, name?));
-                stream::iter(deleted).boxed()
+                for deletion in planned {
+                    let (folder, deletion) = (folder.clone(), deletion?);
+                    let deleted =
+                        tokio::task::spawn_blocking(move || delete_file(&folder, deletion));
+                    let failed = |error| Failure::failed(format!("cannot delete: {error}"));
+                    done(deleted.await.map_err(failed).flatten())?;
+                }
+                Ok(())
             }
             Self::Store { store, prefix } => {
-                let (prefix, below) = (prefix.clone(), prefix.clone());
-                let paths = names.map(move |name| {
-                    let name = name.map_err(|failure| object_store::Error::Generic {
-                        store: "plan",
-                        source: failure.message.into(),
-                    })?;
-                    let text = format!("{prefix}/{name}");
-                    Ok(Path::parse(text.trim_start_matches('/'))?)
-                });
-                let results = store.delete_stream(stream::iter(paths).boxed());
-                let deleted = results.map(move |result| match result {
-                    Ok(path) => Ok(tree::name_below(&path, &below)),
-                    Err(error) => Err(Failure::store("cannot delete at the destination", &error)),
-                });
-                deleted.boxed()
+                let there = self.list(args.destination.to_string(), endpoint)?;
+                let unsorted = |unplanned| match unplanned {
+                    Unplanned::Failed(failure) => failure,
+                    Unplanned::Unordered => {
+                        Failure::failed("the destination lists in another order now; try again")
+                    }
+                };
+                let mut names = Merge {
+                    left: Listing::new(stream::iter(planned).boxed(), Sort::Listed).await?,
+                    right: Listing::new(there, sort).await?,
+                };
+                let mut paths = Vec::new();
+                while let Some(found) = names.next().await.map_err(unsorted)? {
+                    match found {
+                        Found::Both(planned, now) if is_same(&planned.version, &now.version) => {
+                            paths.push(key(prefix, &planned.name));
+                        }
+                        Found::Both(planned, _) => {
+                            let shown = transfer::below(&args.destination, &planned.name)?;
+                            done(Err(changed(&shown.to_string(), Since::Listed)))?;
+                        }
+                        // Deleted by another program.
+                        Found::Left(planned) => done(Ok(planned.name))?,
+                        Found::Right(_) => {}
+                    }
+                    if paths.len() == DELETED_AT_ONCE {
+                        delete_objects((store, prefix), &mut paths, &mut done).await?;
+                    }
+                }
+                delete_objects((store, prefix), &mut paths, &mut done).await
             }
         }
+    }
+}
+
+async fn delete_objects(
+    (store, prefix): (&Bucket, &Path),
+    paths: &mut Vec<Result<Path, Failure>>,
+    done: &mut impl FnMut(Result<String, Failure>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut known = Vec::with_capacity(paths.len());
+    for path in paths.drain(..) {
+        match path {
+            Ok(path) => known.push(Ok(path)),
+            Err(failure) => done(Err(failure))?,
+        }
+    }
+    let mut results = store.delete_stream(stream::iter(known).boxed());
+    while let Some(result) = results.next().await {
+        done(match result {
+            Ok(path) => Ok(tree::name_below(&path, prefix)),
+            Err(error) => Err(Failure::store("cannot delete at the destination", &error)),
+        })?;
+    }
+    Ok(())
+}
+
+fn is_same(planned: &Version, now: &Version) -> bool {
+    match (planned, now) {
+        (Version::Object(planned), Version::Object(now)) => planned.is(now),
+        _ => planned == now,
     }
 }
 
@@ -183,11 +236,18 @@ fn key(prefix: &Path, name: &str) -> Result<Path, Failure> {
         .map_err(|error| Failure::failed(format!("{text:?} cannot be named here: {error}")))
 }
 
-/// Deletes a file, and the folders that become empty.
-fn delete_file(root: &std::path::Path, name: String) -> Result<String, Failure> {
+/// Deletes a file that is still the listed one, and the folders that become empty. Blocks.
+fn delete_file(
+    root: &std::path::Path,
+    Deletion { name, version }: Deletion,
+) -> Result<String, Failure> {
     let path = root.join(&name);
-    std::fs::remove_file(&path)
-        .map_err(|error| Failure::io(format!("cannot delete {}", path.display()), &error))?;
+    match &version {
+        Version::File(version) => remove_file(&path, version, Since::Listed)?,
+        Version::Object(_) => {
+            return Err(Failure::failed(format!("{} is no file", path.display())));
+        }
+    }
     let above = path.ancestors().skip(1);
     for folder in above.take_while(|folder| *folder != root) {
         // Fails for a folder that is not empty, and would for all above it.
@@ -204,8 +264,13 @@ pub(super) struct Plan {
     /// Equal lengths, so the bytes must be compared.
     pub(super) to_compare: transfer::plan::Plan<Planned>,
     /// Names at the destination.
-    pub(super) to_delete: transfer::plan::Plan<String>,
+    pub(super) to_delete: transfer::plan::Plan<Deletion>,
+    /// Names at the destination that the source may have: its listing left them out, or a folder above them.
+    pub(super) kept: transfer::plan::Plan<String>,
+    pub(super) left_out: LeftOut,
     pub(super) unchanged: u64,
+    /// How the listings got their order.
+    pub(super) sort: Sort,
 }
 
 impl Plan {
@@ -215,16 +280,21 @@ impl Plan {
         side: &Side,
         sort: Sort,
     ) -> Result<Self, Unplanned> {
+        let left_out = LeftOut::of(&args.filter);
+        let here = tree::items(&args.source, endpoint, &left_out, Asides::PutBack)?;
         let there = side.list(args.destination.to_string(), endpoint)?;
         let mut names = Merge {
-            left: Listing::new(tree::items(&args.source, endpoint)?, sort).await?,
+            left: Listing::new(here, sort).await?,
             right: Listing::new(there, sort).await?,
         };
         let mut plan = Self {
             to_copy: CopyPlan::new(),
             to_compare: transfer::plan::Plan::new(),
             to_delete: transfer::plan::Plan::new(),
+            kept: transfer::plan::Plan::new(),
+            left_out,
             unchanged: 0,
+            sort,
         };
         let to_files = matches!(args.destination, Url::File(_));
         let mut markers = Markers::new();
@@ -234,7 +304,8 @@ impl Plan {
                 Found::Both(item, there) => (item, Some(there)),
                 Found::Right(there) => {
                     if args.delete && args.filter.takes(&there.name) {
-                        plan.to_delete.push(&there.name)?;
+                        let Item { name, version, .. } = there;
+                        plan.to_delete.push(&Deletion { name, version })?;
                     }
                     continue;
                 }
@@ -254,7 +325,25 @@ impl Plan {
         for (need, item) in markers.end() {
             plan.add(need, item)?;
         }
+        plan.keep_left_out()?;
         Ok(plan)
+    }
+
+    /// Keeps what the source may have, although its listing does not: known only after the whole listing.
+    fn keep_left_out(&mut self) -> Result<(), Failure> {
+        if self.left_out.count() == 0 {
+            return Ok(());
+        }
+        let planned = std::mem::replace(&mut self.to_delete, transfer::plan::Plan::new());
+        let keeps_all = self.left_out.is_incomplete();
+        for deletion in planned.entries()? {
+            let deletion = deletion?;
+            match keeps_all || self.left_out.covers(&deletion.name) {
+                true => self.kept.push(&deletion.name)?,
+                false => self.to_delete.push(&deletion)?,
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, need: Change, item: Item) -> Result<(), Failure> {
@@ -276,10 +365,10 @@ enum Change {
     Nothing,
 }
 
-fn need(item: &Item, there: Option<ExistingItem>, checksum: bool) -> Change {
+fn need(item: &Item, there: Option<Item>, checksum: bool) -> Change {
     match there {
         None => Change::Copy,
-        Some(there) if there.bytes != item.listed.bytes => Change::Copy,
+        Some(there) if there.bytes != item.bytes => Change::Copy,
         Some(_) if checksum => Change::Compare,
         // Stores have a resolution of seconds or milliseconds; file systems a finer one.
         Some(there) if item.modified.timestamp() > there.modified.timestamp() => Change::Copy,

@@ -68,7 +68,7 @@ fn look_up(file: &File, identity: &Identity) -> Found {
         return Found::Here(known);
     }
     // Before the read: the file may change during it.
-    let is_settled = known_etags::is_settled(identity);
+    let is_settled = identity.is_settled();
     let found = read(file, identity);
     // A side file may be removed without a trace in the file.
     if is_settled && let Found::Here(e_tag) = &found {
@@ -276,7 +276,7 @@ mod tests {
         /// Waits until an ETag may be remembered.
         fn wait_for_the_tick(&self) {
             let changed = identity(&self.file());
-            while !known_etags::is_settled(&changed) {
+            while !changed.is_settled() {
                 std::thread::yield_now();
             }
         }

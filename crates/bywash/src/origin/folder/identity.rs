@@ -1,21 +1,24 @@
 //! Identity of a file's version, and the clock that makes versions distinct.
 
-use std::time::{Duration, SystemTime};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use rustix::fs::Stat;
+use serde::{Deserialize, Serialize};
 
 use crate::time::unique_nanos;
 
 /// Identity of one version of a file.
 ///
-/// The store never repeats one, because every file it places gets an mtime of its own. Other programs set mtimes back
+/// A folder store never repeats one, because every file it places gets an mtime of its own. Other programs set mtimes back
 /// (`tar x`, `cp -p`), and file systems reuse the inode of a deleted file. The ctime distinguishes such versions: no
 /// system call sets it. The kernel's change cookie is not available to programs (`statx` masks it out).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
     device: u64,
     inode: u64,
     size: u64,
@@ -55,6 +58,26 @@ impl FileVersion {
     }
 }
 
+impl From<&Metadata> for Identity {
+    fn from(meta: &Metadata) -> Self {
+        let nanos =
+            |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: nanos(meta.mtime(), meta.mtime_nsec()),
+            changed: nanos(meta.ctime(), meta.ctime_nsec()),
+            links: meta.nlink(),
+        }
+    }
+}
+
+/// Nanoseconds of the longest tick of the clock of ctimes, doubled.
+const TICK_NS: i128 = 20_000_000;
+/// Nanoseconds of a tick on a file system that stores ctimes in whole seconds, or in every second one.
+const WHOLE_SECONDS_TICK_NS: i128 = 2_000_000_000;
+
 /// Max nanoseconds between the mtime that this store gives a file and the file's rename to its place.
 const PLACED_WITHIN_NS: i128 = 60_000_000_000;
 
@@ -63,7 +86,9 @@ impl Identity {
         clippy::unnecessary_cast,
         reason = "the fields' widths differ between operating systems"
     )]
-    pub(super) fn of(stat: &Stat) -> Self {
+    /// Returns the identity of a file or a link with this status.
+    #[must_use]
+    pub fn of(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
@@ -77,11 +102,43 @@ impl Identity {
     /// Returns whether an open file that had the identity `before` still has its bytes.
     ///
     /// A rename over the file and the removal of its name change its ctime and its number of names, but no byte.
-    pub(super) fn has_bytes_of(&self, before: &Self) -> bool {
-        let same_file = (self.device, self.inode) == (before.device, before.inode);
-        let same_bytes = self.stamp_parts() == before.stamp_parts();
+    #[must_use]
+    pub fn has_bytes_of(&self, before: &Self) -> bool {
         let same_change = self.changed == before.changed || self.links != before.links;
-        same_file && same_bytes && same_change
+        self.is_renamed(before) && same_change
+    }
+
+    /// Returns whether this is the file `before` under another name. A rename changes the ctime, which is not compared.
+    #[must_use]
+    pub fn is_renamed(&self, before: &Self) -> bool {
+        let same_file = self.node() == before.node();
+        same_file && self.stamp_parts() == before.stamp_parts()
+    }
+
+    /// Returns whether each later change of the file gets another ctime. The kernel takes the ctime from a clock that ticks every 1 to
+    /// 10 ms, and some file systems store whole seconds, so a second change within a tick would go unseen.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| i128::try_from(now.as_nanos()).unwrap_or(0));
+        self.is_settled_at(now)
+    }
+
+    pub(super) fn is_settled_at(&self, now: i128) -> bool {
+        now - self.changed >= self.tick_ns()
+    }
+
+    /// Returns the time after which a file that is changed no more is settled.
+    #[must_use]
+    pub fn settles_within(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.tick_ns()).unwrap_or_default())
+    }
+
+    fn tick_ns(&self) -> i128 {
+        match self.changed % 1_000_000_000 {
+            0 => WHOLE_SECONDS_TICK_NS,
+            _ => TICK_NS,
+        }
     }
 
     /// Returns whether the ctime is that of a file which this store has placed: close to its mtime. Every later change moves the
@@ -99,16 +156,6 @@ impl Identity {
             modified: i64::try_from(self.modified).ok()?,
             changed: i64::try_from(self.changed).ok()?,
         })
-    }
-
-    /// Returns whether the ctime is at least `age` nanoseconds before `now`, in nanoseconds since 1970.
-    pub(super) fn is_older_than(&self, now: i128, age: i128) -> bool {
-        now - self.changed >= age
-    }
-
-    /// Returns whether the ctime is a whole second, as each is on some file systems.
-    pub(super) fn is_changed_on_a_second(&self) -> bool {
-        self.changed % 1_000_000_000 == 0
     }
 
     /// Returns the identity of the file with another mtime; its ctime is not known before.
@@ -170,4 +217,24 @@ impl Identity {
 /// [`unique_nanos`] as an mtime.
 pub(super) fn unique_time() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(unique_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn version_is_settled_a_tick_after_its_ctime() {
+        let file = tempfile::tempfile().unwrap();
+        let mut stat = rustix::fs::fstat(&file).unwrap();
+        let second = i128::from(stat.st_ctime) * 1_000_000_000;
+        for (nanos, tick) in [(1, TICK_NS), (0, WHOLE_SECONDS_TICK_NS)] {
+            stat.st_ctime_nsec = nanos;
+            let (identity, changed) = (Identity::of(&stat), second + i128::from(nanos));
+            assert!(!identity.is_settled_at(changed + tick - 1), "{nanos}");
+            assert!(identity.is_settled_at(changed + tick), "{nanos}");
+        }
+    }
 }

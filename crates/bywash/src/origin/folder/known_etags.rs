@@ -12,7 +12,6 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
@@ -23,11 +22,6 @@ use crate::limits::MAX_KNOWN_ETAGS;
 const SHARDS: usize = 64;
 /// Entries among which a version may be: a look-up compares all of them.
 const WAYS: usize = 8;
-/// Nanoseconds of the longest tick of the clock of ctimes, doubled.
-const TICK_NS: i128 = 20_000_000;
-/// Nanoseconds of a tick on a file system that stores ctimes in whole seconds, or in every second one.
-const WHOLE_SECONDS_TICK_NS: i128 = 2_000_000_000;
-
 static KNOWN: LazyLock<KnownETags> = LazyLock::new(|| KnownETags::new(MAX_KNOWN_ETAGS));
 
 /// Returns what is remembered of a version: its client's ETag, or that it has none. `None`: the file must be read.
@@ -35,22 +29,7 @@ pub(super) fn find(identity: &Identity) -> Option<Option<String>> {
     KNOWN.find(&identity.version()?)
 }
 
-/// Returns whether each later change of the file gets another ctime, so that an ETag read from now on may be remembered.
-pub(super) fn is_settled(identity: &Identity) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| i128::try_from(now.as_nanos()).unwrap_or(0));
-    is_settled_at(identity, now)
-}
-
-fn is_settled_at(identity: &Identity, now: i128) -> bool {
-    let tick = match identity.is_changed_on_a_second() {
-        true => WHOLE_SECONDS_TICK_NS,
-        false => TICK_NS,
-    };
-    identity.is_older_than(now, tick)
-}
-
-/// Remembers the client's ETag of a version, or that it has none, as read from the file after [`is_settled`] returned true.
+/// Remembers the client's ETag of a version, or that it has none, as read from the file after [`Identity::is_settled`] returned true.
 pub(super) fn remember(identity: &Identity, e_tag: Option<&str>) {
     if let (Some(version), Some(kept)) = (identity.version(), KeptETag::new(e_tag)) {
         KNOWN.insert(version, kept);
@@ -212,19 +191,6 @@ mod tests {
             .chain([&*signed, "9e107d9d372bb6826bd81d3542a419d6-65536"])
         {
             assert_eq!(KeptETag::new(Some(other)), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn version_is_settled_a_tick_after_its_ctime() {
-        let file = tempfile::tempfile().unwrap();
-        let mut stat = rustix::fs::fstat(&file).unwrap();
-        let second = i128::from(stat.st_ctime) * 1_000_000_000;
-        for (nanos, tick) in [(1, TICK_NS), (0, WHOLE_SECONDS_TICK_NS)] {
-            stat.st_ctime_nsec = nanos;
-            let (identity, changed) = (Identity::of(&stat), second + nanos as i128);
-            assert!(!is_settled_at(&identity, changed + tick - 1), "{nanos}");
-            assert!(is_settled_at(&identity, changed + tick), "{nanos}");
         }
     }
 

@@ -86,6 +86,7 @@ use object_store::{
 
 pub(crate) use self::attributes::Stored as StoredAttributes;
 pub(crate) use self::held::HeldFile;
+pub use self::identity::Identity as FileIdentity;
 
 use self::error::{FolderError, blocking, refuse_tags};
 use self::list::{Filter, FolderListing};

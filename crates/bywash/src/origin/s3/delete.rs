@@ -19,7 +19,7 @@ use crate::origin::interface::{DeleteCondition, VersionDeletes, lacks};
 /// Names of the setting, among those of `object_store`.
 pub(super) const SETTING: [&str; 2] = ["conditional_delete", "aws_conditional_delete"];
 /// The setting in the environment.
-pub(super) const VARIABLE: &str = "AWS_CONDITIONAL_DELETE";
+const VARIABLE: &str = "AWS_CONDITIONAL_DELETE";
 const NOT_SENT: &str = "conditional deletes, as far as is known (set aws_conditional_delete to etag if it heeds If-Match of a DELETE)";
 const NOT_HEEDED: &str = "conditional deletes";
 const ONLY_E_TAGS: &str = "deletes on the condition of a size or a time";
@@ -38,6 +38,14 @@ impl S3Store {
             source: text.into(),
         })?;
         Ok(self)
+    }
+
+    /// Returns the store with the setting of `AWS_CONDITIONAL_DELETE`; see [`Self::with_conditional_delete`].
+    ///
+    /// # Errors
+    /// If the setting has another value.
+    pub fn with_conditional_delete_of_env(self) -> Result<Self> {
+        self.with_conditional_delete(std::env::var(VARIABLE).ok().as_deref())
     }
 
     pub(super) async fn delete_matching(

@@ -106,9 +106,7 @@ impl S3Store {
     /// Opens `bucket` with the settings of [`builder_from_env`]. Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
         let builder = builder_from_env()?.with_bucket_name(bucket);
-        let conditional_delete = std::env::var(delete::VARIABLE).ok();
-        Self::from_builder(builder, bucket, prefix)?
-            .with_conditional_delete(conditional_delete.as_deref())
+        Self::from_builder(builder, bucket, prefix)?.with_conditional_delete_of_env()
     }
 
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
