@@ -164,7 +164,10 @@ impl AllRules {
     /// The same of a bucket by its name.
     pub(crate) fn has_encrypted(&self, engine: &Engine, bucket: &str) -> bool {
         let is_none = !self.disks.all && self.disks.buckets.is_empty();
-        !is_none && engine.bucket(bucket).is_some_and(|bucket| self.is_encrypted(&bucket))
+        !is_none
+            && engine
+                .bucket(bucket)
+                .is_some_and(|bucket| self.is_encrypted(&bucket))
     }
 
     pub(crate) fn of(&self, bucket: &str) -> Arc<BucketRules> {

@@ -104,11 +104,6 @@ impl Documents {
         }
     }
 
-    /// Max bytes of all charges.
-    pub(crate) fn max_bytes(&self) -> u64 {
-        self.quota.total()
-    }
-
     /// Whether nothing is charged.
     #[cfg(test)]
     pub(crate) fn is_unused(&self) -> bool {

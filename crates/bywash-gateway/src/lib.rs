@@ -65,7 +65,8 @@ mod xml;
 pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget};
 pub use addresses::{Network, NetworkError};
 pub use config::{
-    Credential, ETagStyle, EncryptedDisks, Limits, PublicAccess, S3Config, Scope, TlsError, load_tls,
+    Credential, ETagStyle, EncryptedDisks, Limits, PublicAccess, S3Config, Scope, TlsError,
+    load_tls,
 };
 pub use gcs::{
     GcsAccount, GcsAccountError, GcsConfig, GcsEndpoint, GcsServeError, GcsSessionTokens,

@@ -231,7 +231,8 @@ impl Middleware {
         if operation == "GetObjectAttributes" {
             unquote_e_tag(&mut response);
         }
-        if response.status().is_success() && self.rules.has_encrypted(&self.engine, &target.bucket) {
+        if response.status().is_success() && self.rules.has_encrypted(&self.engine, &target.bucket)
+        {
             encryption::state(operation, response.headers_mut());
         }
         // All other buffered bodies are XML.

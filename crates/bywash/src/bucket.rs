@@ -6,31 +6,8 @@ use std::sync::Arc;
 use object_store::path::Path;
 
 use crate::consistency::Consistency;
-use crate::left_out::Unlistable;
 use crate::read::ResidentObject;
 use crate::shared::BucketShared;
-
-/// Options of one bucket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BucketOptions {
-    /// Time for which the known version of an object is trusted.
-    pub consistency: Consistency,
-    /// Size of a cached block in bytes, a power of two from 4 KiB to 4 MiB, and at most an eighth of the memory;
-    /// `None`: the engine's. A block is the unit of caching, of eviction and of requests to the origin. Small blocks
-    /// suit small random reads, large ones long scans.
-    pub block_size: Option<usize>,
-    /// What its listings do about entries that they cannot list.
-    pub unlistable: Unlistable,
-}
-
-impl From<Consistency> for BucketOptions {
-    fn from(consistency: Consistency) -> Self {
-        Self {
-            consistency,
-            ..Self::default()
-        }
-    }
-}
 
 /// One bucket of an [`crate::Engine`]; cheap to clone.
 #[derive(Debug, Clone)]

@@ -23,7 +23,8 @@ use object_store::ObjectStore;
 use parking_lot::RwLock;
 
 use crate::block_kind::BlockKind;
-use crate::bucket::{Bucket, BucketOptions};
+use crate::bucket::Bucket;
+use crate::bucket_options::BucketOptions;
 use crate::cluster::{BucketSource, ClusterStatus};
 use crate::disk::DiskTier;
 use crate::error::EngineError;
@@ -412,6 +413,7 @@ fn origin_error(bucket: &str, source: object_store::Error) -> EngineError {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::Consistency;
 
     #[test]
     fn memory_is_freed_with_the_last_handle() {

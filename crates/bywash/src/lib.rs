@@ -8,6 +8,7 @@
 
 mod block_kind;
 mod bucket;
+mod bucket_options;
 mod byte_quota;
 mod cache_admin;
 mod cgroup;
@@ -57,7 +58,8 @@ mod write;
 mod write_cache;
 mod written_blocks;
 
-pub use bucket::{Bucket, BucketOptions};
+pub use bucket::Bucket;
+pub use bucket_options::BucketOptions;
 pub use byte_quota::{ByteQuota, QuotaPermit};
 pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]

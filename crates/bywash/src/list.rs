@@ -1,5 +1,7 @@
 //! Listings page by page with retries, which also confirm the known versions of the objects they return.
 
+mod omitted;
+
 use std::sync::Arc;
 
 use futures::stream::{BoxStream, try_unfold};
@@ -8,9 +10,10 @@ use object_store::path::Path;
 use object_store::{Error, ListResult, ObjectMeta, Result};
 use tokio::time::Instant;
 
+use self::omitted::CountedOmissions;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
-use crate::left_out::{CountedOmissions, note_odd};
+use crate::left_out::note_odd;
 use crate::origin::interface::Capability;
 use crate::origin::odd_keys::{is_odd, key_of};
 use crate::origin::page::{Level, ListPage};

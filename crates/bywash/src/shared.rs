@@ -12,7 +12,7 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::bucket::BucketOptions;
+use crate::bucket_options::BucketOptions;
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;

@@ -251,6 +251,9 @@ const ORDERED: [(&str, &[&str]); 2] = [
         &[
             // The interface of an origin, then what origins share, then the origins.
             "client_etag",
+            "stated_headers",
+            "odd_keys",
+            "omissions",
             "session",
             "object_tags",
             "page",
@@ -264,6 +267,8 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "part_stream",
             "response",
             "stated_digest",
+            "object_head",
+            "odd_objects",
             "network",
             "options",
             "http_client",

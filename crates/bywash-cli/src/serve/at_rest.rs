@@ -32,7 +32,9 @@ impl AtRestEncryption {
     pub(super) fn of_bucket(text: Option<&str>, bucket: &BucketSettings) -> Result<Self, Failure> {
         let name = &bucket.name;
         let wrong = |problem: String| {
-            Failure::usage(format!("at-rest-encryption of [[bucket]] {name}: {problem}"))
+            Failure::usage(format!(
+                "at-rest-encryption of [[bucket]] {name}: {problem}"
+            ))
         };
         let Some(text) = text else {
             return Ok(Self::Unknown);

@@ -177,6 +177,9 @@ impl Settings {
         let access_log = access_log(args.access_log.or(file.access_log), log_format)?;
         let of_series = args.series_bucket.or(file.series_bucket);
         let series_bucket = of_series.map(|text| SeriesBucket::parse(&text, &buckets));
+        let at_rest = args.at_rest_encryption.or(file.at_rest_encryption);
+        let rounds = args.slow_eviction_rounds.or(file.slow_eviction_rounds);
+        let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
         let settings = Self {
             connections: connections(args.max_connections.or(file.max_connections))?,
             connections_per_address: per_address,
@@ -185,26 +188,16 @@ impl Settings {
             cluster: ClusterSettings::parse(cluster, &access, &buckets)?,
             data_dir: data_dir(args.data_dir.or(file.data_dir)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
-            disk: disk(
-                args.disk.or(file.disk),
-                args.disk_daily_writes.or(file.disk_daily_writes),
-                &buckets,
-            )?,
+            disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
-            slow_eviction_rounds: positive(
-                "--slow-eviction-rounds",
-                args.slow_eviction_rounds.or(file.slow_eviction_rounds),
-            )?,
+            slow_eviction_rounds: positive("--slow-eviction-rounds", rounds)?,
             fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
             verify: word("--verify", args.verify.or(file.verify))?,
             write_cache: word("--write-cache", args.write_cache.or(file.write_cache))?,
             etag: word("--etag", args.etag.or(file.etag))?,
-            at_rest: word(
-                "--at-rest-encryption",
-                args.at_rest_encryption.or(file.at_rest_encryption),
-            )?,
+            at_rest: word("--at-rest-encryption", at_rest)?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),

@@ -402,6 +402,10 @@ fn open_or_put_back(path: &FsPath) -> io::Result<Opened> {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "no event tells that the clock of the file system has ticked; no runtime thread"
+)]
 fn open_blocking(path: &FsPath) -> io::Result<Opened> {
     let link = link_at(path)?;
     let file = File::open(path)?;

@@ -268,6 +268,7 @@ fn copies_of_a_file_that_is_rewritten_are_never_of_two_versions() {
 }
 
 /// Another program replaces a file all the time: each version is replaced by the next one, moved, or still there.
+#[allow(clippy::disallowed_methods, reason = "the pace of another program")]
 #[test]
 fn no_version_of_a_file_that_is_replaced_all_the_time_is_lost_by_moves() {
     const MOVES: usize = 12;

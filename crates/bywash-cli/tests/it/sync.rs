@@ -172,7 +172,7 @@ const HIDDEN: [Hidden; 7] = [
             let closed = place.with_file_name("closed");
             std::fs::create_dir(&closed).unwrap();
             std::fs::write(closed.join("file"), "1").unwrap();
-            std::fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+            std::fs::set_permissions(&closed, Permissions::from_mode(0o0)).unwrap();
             symlink("closed/file", place).unwrap();
         },
         true,
@@ -181,7 +181,7 @@ const HIDDEN: [Hidden; 7] = [
         "a folder without permission",
         |place| {
             std::fs::create_dir(place).unwrap();
-            std::fs::set_permissions(place, Permissions::from_mode(0)).unwrap();
+            std::fs::set_permissions(place, Permissions::from_mode(0o0)).unwrap();
         },
         true,
     ),

@@ -16,9 +16,9 @@ use http::{Request, Response};
 use http_body::Body;
 
 use crate::access_log::{AccessLog, Peer};
+use crate::body::ServedBody;
 use crate::bucket_rules::AllRules;
 use crate::encryption;
-use crate::body::ServedBody;
 use crate::host::Hosts;
 use crate::meta::version_headers;
 use crate::record::RequestIds;

@@ -214,7 +214,9 @@ impl Composing<'_> {
         let found: Arc<OnceLock<PassedDigests>> = Arc::default();
         let late = Arc::clone(&found);
         let length = versions.iter().map(|version| version.meta.size).sum();
-        let itself = versions.iter().find(|version| version.meta.location == self.path);
+        let itself = versions
+            .iter()
+            .find(|version| version.meta.location == self.path);
         let itself = itself.map(|version| version.meta.clone());
         let itself = itself.filter(|_| condition.mode == PutMode::Overwrite);
         let tags = TagSet::default();
@@ -320,7 +322,9 @@ fn joined(bucket: &Bucket, versions: Vec<SourceVersion>, memory: &CopyReads) -> 
                 if_match: version.meta.e_tag,
                 ..GetOptions::default()
             };
-            let read = bucket.get_for_copy(&version.meta.location, options, &memory).await;
+            let read = bucket
+                .get_for_copy(&version.meta.location, options, &memory)
+                .await;
             read.map(GetResult::into_stream)
         }
     });

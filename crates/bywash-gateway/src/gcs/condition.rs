@@ -2,7 +2,9 @@
 
 use bywash::{Bucket, EngineError};
 use object_store::path::Path;
-use object_store::{Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode};
+use object_store::{
+    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, PutMode, UpdateVersion,
+};
 
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};

@@ -105,7 +105,7 @@ impl Moving<'_> {
             Some(version) => WriteCondition::of_version(version.clone()),
         };
         if found.meta.e_tag.is_none() {
-            return self.copy(&found, condition).await;
+            return self.copy(found, condition).await;
         }
         let mut attributes = found.attributes.clone();
         keep_metageneration(&mut attributes, 1);
@@ -117,21 +117,23 @@ impl Moving<'_> {
         let (from, to) = (&self.from_path, &self.to_path);
         match bucket.rename_version(from, to, rename).await {
             Ok(Some(renamed)) => Ok(Attempt::Moved(renamed)),
-            Ok(None) => self.copy(&found, condition).await,
+            Ok(None) => self.copy(found, condition).await,
             Err(error) if is_of(&error, from) => Ok(Attempt::SourceReplaced),
             Err(error) => Err(condition.error(self.to, &error)),
         }
     }
 
     /// Copies the version that was found, or the current one of an origin without ETags, and deletes it.
-    async fn copy(&self, found: &GetResult, condition: WriteCondition) -> GcsResult<Attempt> {
+    async fn copy(&self, found: GetResult, condition: WriteCondition) -> GcsResult<Attempt> {
         let Self { bucket, .. } = self;
         refuse_unbound_deletes(bucket, self.from)?;
         let stated = (found.extensions.get::<ReadInfo>()).map_or(0, |info| info.tags);
-        let mut attributes = self.attributes(found)?;
+        let mut attributes = self.attributes(&found)?;
         let tags = Tags::of_object(bucket, &self.from_path, stated, &mut attributes).await;
         let tags = tags.map_err(|error| from_store(self.from, &error))??;
-        let memory = bucket.copy_memory(&self.to_path, found.meta.size, &tags).await;
+        let memory = bucket
+            .copy_memory(&self.to_path, found.meta.size, &tags)
+            .await;
         let memory = memory.map_err(|error| from_store(self.to, &error))?;
         let options = GetOptions {
             if_match: found.meta.e_tag.clone(),

@@ -45,7 +45,6 @@ fn encryption_rule() -> ServerSideEncryptionRule {
             kms_master_key_id: None,
         }),
         bucket_key_enabled: Some(false),
-        ..Default::default()
     }
 }
 

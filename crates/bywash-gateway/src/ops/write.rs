@@ -16,8 +16,8 @@ use super::{acl, context};
 use crate::body::{BodyError, RequestContext};
 use crate::conditions::Conditions;
 use crate::digest::announce;
-use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
 use crate::encryption;
+use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, e_tag_like, encode_metadata_for, keep_checksum, keep_e_tag,

@@ -14,8 +14,8 @@ use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_l
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cgroup::available_memory;
 use crate::cluster::Cluster;
-use crate::damage::DamagedFiles;
 use crate::copy_memory::copies_bytes;
+use crate::damage::DamagedFiles;
 use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
 use crate::read::{AbandonedMemory, ForeignBlocks, Loans, PeerDemand, ReadaheadBudget};

@@ -21,8 +21,7 @@ use parking_lot::Mutex;
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
     AttributeRewrite, CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody,
-    UploadedPart, VersionDeletes,
-    body_length_error, invalid_part,
+    UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
 
 /// Objects in memory, lost when the process ends.

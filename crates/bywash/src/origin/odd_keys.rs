@@ -210,7 +210,8 @@ mod tests {
     }
 
     fn keys_of_page(page: &str, element: &str) -> Vec<String> {
-        let parts = page.split(&format!("<{element}>")).skip(1);
+        let opening = format!("<{element}>");
+        let parts = page.split(&opening).skip(1);
         let texts = parts.filter_map(|part| part.split('<').next());
         let paths = texts.map(|text| unescape(text).map(Cow::into_owned));
         let paths = paths.map(|path| Path::parse(path.unwrap_or_default()).unwrap_or_default());

@@ -26,7 +26,10 @@ impl StatedAttributes {
     /// Returns what `headers` state, if it is something.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut stated = Attributes::new();
-        for (name, attribute) in [(header::EXPIRES, EXPIRES), (SERVER_SIDE_ENCRYPTION, ENCRYPTION)] {
+        for (name, attribute) in [
+            (header::EXPIRES, EXPIRES),
+            (SERVER_SIDE_ENCRYPTION, ENCRYPTION),
+        ] {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 stated.insert(attribute, value.to_owned().into());

@@ -144,7 +144,7 @@ fn is_superuser() -> bool {
 }
 
 fn lock(folder: &FsPath) {
-    std::fs::set_permissions(folder, PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o0)).unwrap();
 }
 
 fn unlock(folder: &FsPath) {

@@ -19,8 +19,8 @@ use super::super::{copy as copies, read, sessions};
 use super::names::of_amazon;
 use super::{document, element};
 use crate::conditions::{Conditions as HeaderConditions, Unmet, meets_if_range};
-use crate::errors::{OperationContext, no_such_key};
 use crate::encryption::refuse_wish;
+use crate::errors::{OperationContext, no_such_key};
 use crate::meta::{attributes_of, bare, client_e_tag, refuse_unsupported, text};
 
 /// Checks the conditions of a read on ETags and times.

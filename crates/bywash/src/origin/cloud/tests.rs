@@ -69,9 +69,9 @@ fn object(key: &str) -> ObjectMeta {
 
 /// Returns all keys below `prefix`, page after page.
 async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, max: usize) -> Vec<String> {
-    let (mut found, mut after) = (Vec::new(), None);
+    let (mut found, mut after) = (Vec::new(), None::<String>);
     loop {
-        let page = cloud.page_of(store, prefix, after.as_ref(), max).await;
+        let page = cloud.page_of(store, prefix, after.as_deref(), max).await;
         let page = page.unwrap();
         assert!(page.objects.len() <= max);
         assert!(!page.more || !page.objects.is_empty());
@@ -79,7 +79,7 @@ async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, max: usize) -> Vec
         if !page.more {
             return found;
         }
-        after = page.objects.last().map(|meta| meta.location.clone());
+        after = page.objects.last().map(|meta| meta.location.to_string());
     }
 }
 
@@ -128,7 +128,7 @@ async fn unordered_listing_is_rejected_and_a_folder_marker_is_not() {
         };
         let paged = ours.page_of(&store, "", None, 9).await;
         let stream = stream::iter(keys.iter().map(|key| Ok(object(key))).collect::<Vec<_>>());
-        let streamed = of_stream(|_| stream.boxed(), "", 9).await;
+        let streamed = of_stream(|_, _| stream.boxed(), "", 9).await;
         [paged, streamed]
     };
     for listed in list(&["a", "c", "b", "d"], 9).await {

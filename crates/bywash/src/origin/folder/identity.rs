@@ -162,7 +162,9 @@ impl Identity {
     pub(super) fn modified_at(&self, time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            modified: since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)),
+            modified: since.map_or(0, |since| {
+                i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
+            }),
             ..*self
         }
     }

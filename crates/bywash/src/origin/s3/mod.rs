@@ -273,11 +273,7 @@ impl Origin for S3Store {
         }
     }
 
-    async fn create_upload(
-        &self,
-        path: &Path,
-        mut options: PutMultipartOptions,
-    ) -> Result<String> {
+    async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
         check(path)?;
         let Some(special) = self.client.special else {
             return self.start_upload(path, &options).await;

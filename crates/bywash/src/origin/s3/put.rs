@@ -45,7 +45,9 @@ impl Special {
     pub(super) fn check(self, attributes: &mut Attributes) -> Result<()> {
         match attributes.remove(&WANTED_ENCRYPTION) {
             Some(_) if !self.encrypts => Err(Error::NotSupported {
-                source: "its settings leave encryption out of writes; set aws_server_side_encryption".into(),
+                source:
+                    "its settings leave encryption out of writes; set aws_server_side_encryption"
+                        .into(),
             }),
             _ => Ok(()),
         }
