@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use crate::counts::Counts;
 use crate::disk;
+use crate::load::Load;
 use crate::proofs;
 use crate::run::{Failure, Step, root, target};
 use crate::siege;
@@ -168,22 +169,47 @@ impl Ended {
     }
 }
 
+/// Which stages are run, and how.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    /// Only these; all if it is empty.
+    pub(crate) only: Vec<Stage>,
+    /// Not these.
+    pub(crate) skip: Vec<Stage>,
+    /// Fail if this machine could not run something.
+    pub(crate) complete: bool,
+    /// Next to busy processes.
+    pub(crate) under_load: bool,
+}
+
+impl Run {
+    pub(crate) fn only(stage: Stage) -> Self {
+        Self {
+            only: vec![stage],
+            ..Self::default()
+        }
+    }
+
+    /// Returns the chosen stages in the gate's order.
+    fn stages(&self) -> Vec<Stage> {
+        let is_chosen = |stage: &Stage| match self.only.is_empty() {
+            true => !self.under_load || stage.runs_tests(),
+            false => self.only.contains(stage),
+        };
+        let all = Stage::value_variants().iter().copied();
+        all.filter(|stage| is_chosen(stage) && !self.skip.contains(stage))
+            .collect()
+    }
+}
+
 /// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, the counts of all, and
 /// what this machine could not run, which fails a run that must be `complete`. Such a run is of a fresh clone: what a stage has built for itself is
 /// removed after it.
-pub(crate) fn run(
-    only: &[Stage],
-    skip: &[Stage],
-    complete: bool,
-    pytest: &[String],
-) -> Result<(), Failure> {
+pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut chosen: Vec<Stage> = Stage::value_variants()
-        .iter()
-        .copied()
-        .filter(|stage| (only.is_empty() || only.contains(stage)) && !skip.contains(stage))
-        .collect();
+    let mut chosen = run.stages();
     disk::check(&chosen)?;
+    let _load = run.under_load.then(Load::start).transpose()?;
     let mut tools = None;
     if chosen.contains(&Stage::Tools) {
         chosen.retain(|stage| *stage != Stage::Tools);
@@ -198,13 +224,13 @@ pub(crate) fn run(
             break;
         }
         let stage = Ended::of(stage, pytest);
-        if complete && stage.outcome.is_ok() {
+        if run.complete && stage.outcome.is_ok() {
             stage.stage.remove_target();
         }
         ended.push(stage);
     }
     ended.extend(tools.and_then(|tools| tools.join().ok()));
-    report(ended, start.elapsed(), complete)
+    report(ended, start.elapsed(), run.complete)
 }
 
 fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Failure> {
@@ -307,6 +333,20 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stages_under_load_are_those_that_run_tests() {
+        let under_load = |only: &[Stage], skip: &[Stage]| Run {
+            only: only.to_vec(),
+            skip: skip.to_vec(),
+            under_load: true,
+            ..Run::default()
+        };
+        let stages = under_load(&[], &[Stage::Siege]).stages();
+        assert_eq!(stages, [Stage::Unit, Stage::Clients]);
+        assert_eq!(under_load(&[Stage::Loom], &[]).stages(), [Stage::Loom]);
+        assert_eq!(Run::default().stages(), Stage::value_variants());
+    }
 
     fn ended(outcome: Result<(), Failure>, left_out: &[&str]) -> Vec<Ended> {
         let counts = Counts {

@@ -8,6 +8,7 @@ mod disk;
 mod fuzz;
 mod gate;
 mod install;
+mod load;
 mod proofs;
 mod run;
 mod siege;
@@ -41,6 +42,10 @@ enum Task {
         /// Fail where this machine lacks what some tests need (Go, Prometheus, libfaketime, root), though all others passed.
         #[arg(long)]
         complete: bool,
+        /// Run the stages `unit`, `clients` and `siege`, or those of --only, next to four busy processes: each test waits for what it
+        /// needs, whatever the speed of the machine.
+        #[arg(long)]
+        under_load: bool,
         /// Arguments for pytest in the clients stage, after `--` (for example `-k multipart`).
         #[arg(last = true)]
         pytest: Vec<String>,
@@ -107,14 +112,23 @@ fn main() -> ExitCode {
             only,
             skip,
             complete,
+            under_load,
             pytest,
-        } => gate::run(&only, &skip, complete, &pytest),
+        } => gate::run(
+            &gate::Run {
+                only,
+                skip,
+                complete,
+                under_load,
+            },
+            &pytest,
+        ),
         Task::Clients {
             wide: true,
             gcs,
             pytest,
         } => wide::run(gcs, &pytest),
-        Task::Clients { pytest, .. } => gate::run(&[Stage::Clients], &[], false, &pytest),
+        Task::Clients { pytest, .. } => gate::run(&gate::Run::only(Stage::Clients), &pytest),
         Task::Soak(args) => proofs::run(&args),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),

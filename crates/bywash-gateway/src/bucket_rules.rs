@@ -27,6 +27,8 @@ use crate::public_access::UnsignedAccess;
 
 /// Extension of a bucket's file.
 const SUFFIX: &str = "json";
+/// Extension of the file of a bucket that is being deleted.
+const ASIDE: &str = "aside";
 
 /// The rules of one bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,8 @@ pub(crate) struct AllRules {
     public: BTreeMap<String, PublicAccess>,
     disks: EncryptedDisks,
     folder: Option<PathBuf>,
+    /// Of buckets that are being deleted.
+    aside: Mutex<HashMap<String, Arc<BucketRules>>>,
     /// Held by a change.
     changes: Mutex<()>,
 }
@@ -67,6 +71,7 @@ impl AllRules {
             public,
             disks: EncryptedDisks::default(),
             folder,
+            aside: Mutex::default(),
             changes: Mutex::new(()),
         };
         let Some(folder) = &all.folder else {
@@ -76,6 +81,7 @@ impl AllRules {
             .recursive(true)
             .mode(0o700)
             .create(folder)?;
+        all.settle_deletions(folder)?;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|suffix| suffix == SUFFIX)
@@ -86,6 +92,25 @@ impl AllRules {
             }
         }
         Ok(all)
+    }
+
+    /// Ends deletions of buckets during which a server died: the rules of a bucket that is there still are valid again.
+    fn settle_deletions(&self, folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let bucket = path.file_stem().and_then(|name| name.to_str());
+            let is_aside = path.extension().is_some_and(|suffix| suffix == ASIDE);
+            let Some(bucket) = bucket.filter(|_| is_aside) else {
+                continue;
+            };
+            let place = folder.join(format!("{bucket}.{SUFFIX}"));
+            if self.engine.bucket(bucket).is_some() && !place.exists() {
+                fs::rename(&path, &place)?;
+            } else {
+                remove(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads the file of a bucket into memory. Returns what is wrong with it.
@@ -218,15 +243,76 @@ impl AllRules {
         changed.map_err(|error| not_kept(&error))
     }
 
-    /// Removes the rules of a bucket that was deleted, also damaged ones.
+    /// Takes the rules of a bucket out of force before it is deleted, also damaged ones. They come back by [`Self::put_back`], and after
+    /// a crash if the bucket is there.
+    pub(crate) async fn set_aside(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+        self.changed(bucket, |all, bucket| {
+            if let Some(folder) = &all.folder {
+                rename(folder, (bucket, SUFFIX), (bucket, ASIDE))?;
+                all.mended(folder, bucket);
+            }
+            let rules = all.rules.write().remove(bucket);
+            if let Some(rules) = rules {
+                all.aside.lock().insert(bucket.to_owned(), rules);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Puts the rules of a bucket that was not deleted into force again.
+    pub(crate) async fn put_back(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+        self.changed(bucket, |all, bucket| {
+            let rules = all.aside.lock().remove(bucket);
+            match &all.folder {
+                Some(folder) => {
+                    rename(folder, (bucket, ASIDE), (bucket, SUFFIX))?;
+                    // A damaged file is noted again.
+                    let _ = all.read(folder, bucket);
+                }
+                None => {
+                    let rules = rules.map(|rules| (bucket.to_owned(), rules));
+                    all.rules.write().extend(rules);
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the rules of a bucket that was deleted.
     pub(crate) async fn forget(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+        self.changed(bucket, |all, bucket| {
+            all.aside.lock().remove(bucket);
+            match &all.folder {
+                Some(folder) => remove(&folder.join(format!("{bucket}.{ASIDE}"))),
+                None => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Makes a change of the files of a bucket, one after the other.
+    async fn changed(
+        self: &Arc<Self>,
+        bucket: &str,
+        change: impl FnOnce(&Self, &str) -> io::Result<()> + Send + 'static,
+    ) -> S3Result<()> {
         let (all, name) = (Arc::clone(self), bucket.to_owned());
         let work = tokio::task::spawn_blocking(move || {
             let _turn = all.changes.lock();
-            all.store(&name, BucketRules::default())
+            change(&all, &name)
         });
-        let forgotten = work.await.unwrap_or_else(|error| Err(error.into()));
-        forgotten.map_err(|error| not_kept(&error))
+        let changed = work.await.unwrap_or_else(|error| Err(error.into()));
+        changed.map_err(|error| not_kept(&error))
+    }
+
+    /// Notes that the file of a bucket is damaged no more.
+    fn mended(&self, folder: &Path, bucket: &str) {
+        if self.damaged.write().remove(bucket) {
+            let file = folder.join(format!("{bucket}.{SUFFIX}"));
+            self.engine.note_mended(&file.display().to_string());
+        }
     }
 
     fn change_now(&self, bucket: &str, change: impl FnOnce(&mut BucketRules)) -> io::Result<()> {
@@ -246,10 +332,7 @@ impl AllRules {
                 true => remove(&folder.join(&name))?,
                 false => write(folder, &name, &rules)?,
             }
-            if self.damaged.write().remove(bucket) {
-                let file = folder.join(name).display().to_string();
-                self.engine.note_mended(&file);
-            }
+            self.mended(folder, bucket);
         }
         let mut all = self.rules.write();
         match is_default {
@@ -279,6 +362,15 @@ fn write(folder: &Path, name: &str, rules: &BucketRules) -> io::Result<()> {
     let mut file = staged.file();
     file.write_all(&serde_json::to_vec(rules)?)?;
     staged.place(name.as_ref(), true)
+}
+
+/// Renames the file of a bucket durably, if there is one.
+fn rename(folder: &Path, from: (&str, &str), to: (&str, &str)) -> io::Result<()> {
+    let path = |(bucket, suffix)| folder.join(format!("{bucket}.{suffix}"));
+    match fs::rename(path(from), path(to)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed.and_then(|()| fs::File::open(folder)?.sync_all()),
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -319,6 +411,38 @@ mod tests {
         );
     }
 
+    /// The rules of a bucket are out of force before it goes. A server that dies then has them again if the bucket is there.
+    #[tokio::test]
+    async fn rules_go_before_their_bucket_and_come_back_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, rules) = (folder.path().join("root"), folder.path().join("rules"));
+        let open = || {
+            let engine = Engine::builder().memory(64 << 20).root(&root).build();
+            let engine = engine.unwrap();
+            let all = AllRules::open(engine.clone(), Some(rules.clone()), BTreeMap::new());
+            (engine, Arc::new(all.unwrap()))
+        };
+        let (engine, all) = open();
+        engine.create_bucket("data").unwrap();
+        let make_public = |rules: &mut BucketRules| rules.public_read = true;
+        all.change_now("data", make_public).unwrap();
+        // The bucket was not deleted after all.
+        all.set_aside("data").await.unwrap();
+        assert!(!all.of("data").public_read);
+        all.put_back("data").await.unwrap();
+        assert!(all.of("data").public_read);
+        // The server dies before the bucket is deleted, and after it.
+        all.set_aside("data").await.unwrap();
+        let (engine, all) = open();
+        assert!(all.of("data").public_read);
+        all.set_aside("data").await.unwrap();
+        engine.delete_bucket("data").await.unwrap();
+        let (engine, all) = open();
+        engine.create_bucket("data").unwrap();
+        assert!(!all.of("data").public_read);
+        assert_eq!(fs::read_dir(&rules).unwrap().count(), 0);
+    }
+
     #[tokio::test]
     async fn damaged_file_closes_its_bucket_alone_until_it_is_mended() {
         let folder = tempfile::tempdir().unwrap();
@@ -352,6 +476,7 @@ mod tests {
         // With its bucket it goes, whatever it has.
         fs::write(&file, "").unwrap();
         let all = open();
+        all.set_aside("data").await.unwrap();
         all.forget("data").await.unwrap();
         assert!(!file.exists() && engine.damaged_files().is_empty());
     }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bywash::Engine;
-use s3s::S3Result;
+use s3s::{S3ErrorCode, S3Result};
 use tokio::sync::OnceCell;
 
 use crate::bucket_rules::AllRules;
 use crate::documents::Documents;
+use crate::errors::{OperationContext, fault, from_engine};
 use crate::uploads::{ClusterUploads, Uploads};
 
 /// What the endpoints of one engine share. A cheap handle; the configurations of all of them have the same.
@@ -70,24 +71,43 @@ impl SharedState {
         self.0.rules.get().map(Arc::clone)
     }
 
-    /// Removes what is kept of a bucket that was deleted.
-    pub(crate) async fn bucket_removed(&self, bucket: &str) -> S3Result<()> {
-        if let Some(uploads) = self.0.uploads.get() {
-            uploads.remove_bucket(bucket).await?;
-        }
-        match self.0.rules.get() {
-            Some(rules) => rules.forget(bucket).await,
-            None => Ok(()),
-        }
+    /// Deletes a bucket with what is kept of it. See [`delete_bucket`].
+    pub(crate) async fn delete_bucket(&self, engine: &Engine, bucket: &str) -> S3Result<()> {
+        let uploads = self.0.uploads.get().cloned();
+        delete_bucket(engine, uploads, self.rules(), bucket).await
     }
 }
 
-/// Removes the multipart uploads and the rules of a bucket that was deleted: a new one of its name has neither.
-pub(crate) async fn bucket_removed(
-    uploads: &Arc<Uploads>,
-    rules: &Arc<AllRules>,
+/// Deletes a bucket with its multipart uploads and its rules: a new one of its name has neither, whenever the server dies. So the rules
+/// go first; they are valid again if the bucket stays. Completed even if the caller leaves.
+pub(crate) async fn delete_bucket(
+    engine: &Engine,
+    uploads: Option<Arc<Uploads>>,
+    rules: Option<Arc<AllRules>>,
     bucket: &str,
 ) -> S3Result<()> {
-    uploads.remove_bucket(bucket).await?;
-    rules.forget(bucket).await
+    let (engine, bucket) = (engine.clone(), bucket.to_owned());
+    let work = async move {
+        if let Some(rules) = &rules {
+            rules.set_aside(&bucket).await?;
+        }
+        if let Err(error) = engine.delete_bucket(&bucket).await {
+            if let Some(rules) = &rules {
+                rules.put_back(&bucket).await?;
+            }
+            let doing = OperationContext::new("delete bucket", &bucket, "");
+            return Err(from_engine(doing, &error));
+        }
+        if let Some(uploads) = uploads {
+            uploads.remove_bucket(&bucket).await?;
+        }
+        match rules {
+            Some(rules) => rules.forget(&bucket).await,
+            None => Ok(()),
+        }
+    };
+    match tokio::spawn(work).await {
+        Ok(deleted) => deleted,
+        Err(error) => Err(fault(S3ErrorCode::InternalError, error.to_string())),
+    }
 }

@@ -208,10 +208,8 @@ pub(crate) async fn delete(
     let name = &request.route.bucket;
     endpoint.bucket(name)?;
     check(request)?;
-    let doing = OperationContext::new("delete bucket", name, "");
-    let deleted = endpoint.engine.delete_bucket(name).await;
-    deleted.map_err(|error| from_engine(doing, &error))?;
-    endpoint.shared.bucket_removed(name).await?;
+    let deleted = endpoint.shared.delete_bucket(&endpoint.engine, name);
+    deleted.await?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -17,7 +17,7 @@ use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_BUCKETS;
 use crate::meta::{refuse_unsupported, text, timestamp};
 use crate::routes::Query;
-use crate::shared_state::bucket_removed;
+use crate::shared_state::delete_bucket;
 use crate::values::count;
 
 /// The region that S3 represents by an empty value.
@@ -151,17 +151,8 @@ pub(crate) async fn delete(
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
     gateway.bucket(&name)?;
-    let doing = OperationContext {
-        operation: "delete bucket",
-        bucket: &name,
-        key: "",
-    };
-    gateway
-        .engine
-        .delete_bucket(&name)
-        .await
-        .map_err(|error| from_engine(doing, &error))?;
-    bucket_removed(&gateway.uploads, &gateway.rules, &name).await?;
+    let (uploads, rules) = (gateway.uploads.clone(), gateway.rules.clone());
+    delete_bucket(&gateway.engine, Some(uploads), Some(rules), &name).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
