@@ -62,7 +62,9 @@ mod transport;
 mod view;
 mod write;
 
-pub use driver::{BlockSource, BucketSettings, ClusterNode, DriverSettings, Left, node_id};
+pub use driver::{
+    BlockSource, BucketSettings, ClusterNode, DriverSettings, JoinError, Left, node_id,
+};
 pub use limits::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, OBJECT_BYTES};
 pub use message::{
     Action, Believed, CallId, ClaimGuard, EtcdReply, EtcdRequest, Event, OpId, Outcome,

@@ -25,7 +25,7 @@ use object_store::{Attributes, ObjectMeta, Result};
 
 use crate::content_digest::ContentDigest;
 pub(crate) use source::BucketSource;
-pub use status::{ClusterMember, ClusterStatus};
+pub use status::{ClusterMember, ClusterStatus, MemberFault};
 pub(crate) use waits::{PeerWait, PeerWaits};
 
 /// One version of an object: what the origin's response to a HEAD states.

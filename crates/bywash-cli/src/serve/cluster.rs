@@ -9,7 +9,7 @@ use bywash::{Engine, Origin, Reservation, Share, available_memory};
 use bywash_cluster::etcd::{ClusterName, Etcd, EtcdError, EtcdUploads};
 use bywash_cluster::{
     BlockSource, BucketSettings as SharedSettings, ClusterKeys, ClusterNode, DriverSettings,
-    KeyError, OBJECT_BYTES, PeerClient, PeerError, PeerIdentity, PeerMemory, PeerPort,
+    JoinError, KeyError, OBJECT_BYTES, PeerClient, PeerError, PeerIdentity, PeerMemory, PeerPort,
     PortSettings, Settings as MachineSettings, node_id,
 };
 use bywash_gateway::{ClusterUploads, GcsTokenKeys, HmacSeal};
@@ -89,6 +89,7 @@ impl ClusterParts {
                 machine,
                 address: cluster.advertise.clone(),
                 weight,
+                keys: keys.check_values(),
             },
             Arc::<PeerClient>::clone(&client),
         );
@@ -167,6 +168,15 @@ fn refused(error: &EtcdError) -> Failure {
     Failure::failed(format!("--cluster: {error}"))
 }
 
+fn not_admitted(error: &JoinError) -> Failure {
+    let setting = match error {
+        JoinError::Etcd(_) => "--cluster",
+        JoinError::OtherKey { .. } => "--cluster-key-file",
+        JoinError::SameAddress { .. } => "--advertise",
+    };
+    Failure::failed(format!("{setting}: {error}"))
+}
+
 /// A node that serves.
 pub(super) struct RunningNode {
     node: ClusterNode,
@@ -202,11 +212,10 @@ impl RunningNode {
         self.token_keys.clone()
     }
 
-    /// Returns the failure of a node that has found, after a start without etcd, that its etcd is none that may be used. Otherwise never
-    /// returns.
+    /// Returns the failure of a node that has found that it may not join with its settings. Otherwise never returns.
     pub(super) async fn refused(node: Option<&Self>) -> Failure {
         match node {
-            Some(node) => refused(&*node.node.refused().await),
+            Some(node) => not_admitted(&*node.node.refused().await),
             None => std::future::pending().await,
         }
     }

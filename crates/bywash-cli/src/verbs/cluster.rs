@@ -145,6 +145,9 @@ fn lines(cluster: &ClusterStatus) -> Vec<String> {
             "  {heading:<9} {} at {}, {}, {size}{this}",
             member.node, member.address, member.state
         ));
+        for fault in &member.faults {
+            lines.push(format!("            it {}", fault.advice()));
+        }
         if !member.other_settings.is_empty() {
             lines.push(format!(
                 "            it has other settings of {}, and is no member for these buckets",
@@ -181,16 +184,17 @@ fn counted(counters: &std::collections::BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bywash::cluster::ClusterMember;
+    use bywash::cluster::{ClusterMember, MemberFault};
 
     #[test]
-    fn status_names_members_and_their_other_settings() {
+    fn status_names_members_their_other_settings_and_faults() {
         let member = |node: &str, other: &[&str]| ClusterMember {
             node: node.to_owned(),
             address: "10.0.0.1:8423".to_owned(),
             state: "up".to_owned(),
             weight_mib: 1024,
             other_settings: other.iter().map(|bucket| (*bucket).to_owned()).collect(),
+            faults: other.iter().map(|_| MemberFault::OtherKey).collect(),
         };
         let cluster = ClusterStatus {
             name: "demo".to_owned(),
@@ -207,6 +211,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("other settings of data"), "{text}");
+        assert!(text.contains("it has another cluster key"), "{text}");
+        assert_eq!(text.matches("--cluster-key-file").count(), 1, "{text}");
         assert!(text.contains("versions  lease 3\n"), "{text}");
         assert!(text.contains("fallbacks none"), "{text}");
     }

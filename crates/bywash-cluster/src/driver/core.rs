@@ -12,11 +12,13 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+use super::DriverSettings;
 use super::batch::batches;
 use super::buckets::Buckets;
 use super::clock::boottime;
 use super::counters::Counters;
 use super::directory::Directory;
+use super::faults::Faults;
 use super::join::Start;
 use super::publish::Published;
 use super::requests::WritePlaces;
@@ -60,6 +62,8 @@ pub(super) struct Core {
     pub(super) start: Start,
     /// Failures of other nodes as sources of blocks.
     pub(super) suspects: Mutex<Suspects>,
+    /// Faults of members that were logged.
+    pub(super) faults: Faults,
     pub(super) counters: Counters,
     pub(super) health: Mutex<EtcdHealth>,
     pub(super) batches: Semaphore,
@@ -134,14 +138,18 @@ impl Drop for ReplyGuard<'_> {
 
 impl Core {
     pub(super) fn new(
-        settings: Settings,
+        settings: DriverSettings,
         etcd: Etcd,
         transport: Arc<dyn PeerTransport>,
-        published: Published,
     ) -> Self {
-        let (node, process, timing) = (settings.node, settings.process, settings.timing);
-        let shards = u64::from(settings.shards);
-        let machine = Node::new(settings, boottime());
+        let Settings {
+            node,
+            process,
+            timing,
+            shards,
+            ..
+        } = settings.machine;
+        let machine = Node::new(settings.machine.clone(), boottime());
         let leases = Arc::clone(&machine.leases.table);
         let machine = Machine {
             node: machine,
@@ -152,7 +160,7 @@ impl Core {
             node,
             process,
             timing,
-            shards,
+            shards: u64::from(shards),
             etcd,
             transport,
             machine: Mutex::new(machine),
@@ -160,12 +168,13 @@ impl Core {
             operations: Mutex::default(),
             buckets: RwLock::default(),
             directory: Mutex::new(Directory::new(node, timing.claim_delay)),
-            published: Mutex::new(published),
+            published: Mutex::new(Published::new(settings)),
             record_changed: Notify::new(),
             generation: Mutex::default(),
             relist: Notify::new(),
             start: Start::new(),
             suspects: Mutex::default(),
+            faults: Faults::default(),
             counters: Counters::default(),
             health: Mutex::default(),
             batches: Semaphore::new(BATCHES_AT_ONCE),

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+use bywash::cluster::MemberFault;
+
+use super::join::JoinError;
 use crate::etcd::{BucketRecord, MemberState, Record, SeenRecord};
 use crate::message::ViewChange;
 use crate::names::{Boot, Member, NodeId};
@@ -214,6 +217,52 @@ impl Directory {
             .map(|(member, registered)| (*member, registered))
     }
 
+    /// Returns the newest record of each node whose newest record is understood.
+    fn newest_records(&self) -> impl Iterator<Item = (NodeId, &Record)> {
+        let mut newest: BTreeMap<NodeId, &Registered> = BTreeMap::new();
+        for (member, registered) in &self.members {
+            let of = newest.entry(member.node).or_insert(registered);
+            if registered.revision > of.revision {
+                *of = registered;
+            }
+        }
+        let newest = newest.into_iter();
+        newest.filter_map(|(node, of)| Some((node, of.record.as_ref()?)))
+    }
+
+    /// Returns why a node with this address and these check values of keys may not join the members. A node with another key is refused if
+    /// it is in the minority: one member with a wrong key must keep no other node away.
+    pub(super) fn conflict(&self, address: &str, keys: &[String]) -> Option<JoinError> {
+        let others = || self.newest_records().filter(|(node, _)| *node != self.own);
+        if let Some((node, record)) = others().find(|(_, of)| of.address == address) {
+            let address = record.address.clone();
+            return Some(JoinError::SameAddress { node, address });
+        }
+        let stated = others().filter(|(_, of)| !of.keys.is_empty());
+        let (same, other): (Vec<_>, Vec<_>) = stated.partition(|(_, of)| of.accepts(keys));
+        let (node, record) = *other.first().filter(|_| other.len() > same.len())?;
+        let address = record.address.clone();
+        Some(JoinError::OtherKey { node, address })
+    }
+
+    /// Returns the faults of members that have any. `keys`: the check values of this node's cluster keys.
+    pub(super) fn faults(&self, keys: &[String]) -> BTreeMap<NodeId, Vec<MemberFault>> {
+        let mut advertised: HashMap<&str, u32> = HashMap::new();
+        for (_, record) in self.newest_records() {
+            *advertised.entry(&record.address).or_default() += 1;
+        }
+        let faults = self.newest_records().map(|(node, record)| {
+            let other_key = node != self.own && !record.accepts(keys);
+            let same_address = advertised.get(record.address.as_str()) > Some(&1);
+            let faults = [
+                other_key.then_some(MemberFault::OtherKey),
+                same_address.then_some(MemberFault::SameAddress),
+            ];
+            (node, faults.into_iter().flatten().collect::<Vec<_>>())
+        });
+        faults.filter(|(_, faults)| !faults.is_empty()).collect()
+    }
+
     /// Returns where a node is reached; if it is gone, where it was reached last.
     pub(super) fn address(&self, node: NodeId) -> Option<PeerAddress> {
         let found = self.newest(node).and_then(|(member, registered)| {
@@ -267,6 +316,7 @@ mod tests {
             protocol: PROTOCOL,
             process,
             buckets: BTreeMap::new(),
+            keys: Vec::new(),
         };
         SeenRecord {
             member: Member {

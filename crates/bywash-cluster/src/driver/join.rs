@@ -1,4 +1,4 @@
-//! The start of a node while etcd does not respond, and what a node does not know before it has read the list of members.
+//! The start of a node: whether etcd and the members that it lists accept it, also if etcd responds later.
 //!
 //! Reads need no list: without authority each asks the origin. Writes do: a node that has not read the records of the members does not
 //! know for how long another one believes what a write replaces
@@ -11,29 +11,63 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ClusterNode;
+use super::clock::boottime;
 use super::core::Core;
+use super::directory::Directory;
 use super::view::jittered;
-use crate::etcd::EtcdError;
+use crate::etcd::{EtcdError, Listed};
+use crate::names::NodeId;
 
-/// Pause between two questions for etcd's version.
+/// Pause between two requests for the version and the members of etcd.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time between two lines in the log while etcd does not respond.
 const REMIND: Duration = Duration::from_secs(10);
 /// Time for which a write waits for the first list of members. One takes some milliseconds where etcd responds.
 const FIRST_LIST: Duration = Duration::from_secs(1);
 
-/// What is known of etcd's version.
+/// Why a node does not join its cluster before a setting is changed.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// etcd may not be used.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// More members have another cluster key than the same one.
+    #[error(
+        "node {:016x} at {address}, as most members of the cluster, has another cluster key: give this node their key file, and restart it",
+        node.0
+    )]
+    OtherKey {
+        /// One of them.
+        node: NodeId,
+        /// Its address.
+        address: String,
+    },
+    /// A member advertises the same address.
+    #[error(
+        "node {:016x} is a member of the cluster and advertises {address} too: give this node an address of its own, and restart it; if it \
+         replaces that node, stop that one",
+        node.0
+    )]
+    SameAddress {
+        /// The member.
+        node: NodeId,
+        /// The address.
+        address: String,
+    },
+}
+
+/// Whether the node may join.
 #[derive(Debug, Clone)]
-enum Version {
+enum Admission {
     Unknown,
     Accepted,
-    Refused(Arc<EtcdError>),
+    Refused(Arc<JoinError>),
 }
 
 /// What a node has learned since its start.
 #[derive(Debug)]
 pub(super) struct Start {
-    version: watch::Sender<Version>,
+    admission: watch::Sender<Admission>,
     /// When the list of members was first read, of the current etcd.
     listed: watch::Sender<Option<Duration>>,
 }
@@ -41,7 +75,7 @@ pub(super) struct Start {
 impl Start {
     pub(super) fn new() -> Self {
         Self {
-            version: watch::Sender::new(Version::Unknown),
+            admission: watch::Sender::new(Admission::Unknown),
             listed: watch::Sender::new(None),
         }
     }
@@ -60,14 +94,19 @@ impl Start {
     }
 
     pub(super) fn is_accepted(&self) -> bool {
-        matches!(*self.version.borrow(), Version::Accepted)
+        matches!(*self.admission.borrow(), Admission::Accepted)
     }
 
-    /// Waits until etcd's version is accepted. Nothing else is requested of etcd before.
+    /// Waits until the node may join. Before, only the version of etcd and its list of members are requested.
     pub(super) async fn accepted(&self) {
-        let accepted = |version: &Version| matches!(version, Version::Accepted);
+        let accepted = |admission: &Admission| matches!(admission, Admission::Accepted);
         // An error would mean that this has been dropped.
-        let _ = self.version.subscribe().wait_for(accepted).await;
+        let _ = self.admission.subscribe().wait_for(accepted).await;
+    }
+
+    /// Lets the node join.
+    pub(super) fn admit(&self) {
+        self.admission.send_replace(Admission::Accepted);
     }
 
     /// Waits for the list of members, but not for long.
@@ -82,46 +121,79 @@ impl Start {
 }
 
 impl Core {
-    /// Asks etcd for its version until it responds.
-    pub(super) async fn run_version_check(self: Arc<Self>) {
+    /// Compares etcd's version and its members with this node, until it may join or is refused.
+    ///
+    /// The registration of a process that was killed lasts as long as its lease. A node that replaces it at its address, or with another
+    /// key, waits until the registration is gone.
+    pub(super) async fn run_admission(self: Arc<Self>) {
         let mut reminded = Instant::now();
-        loop {
-            let error = match self.etcd.check_versions().await {
-                Ok(()) => {
-                    self.note_etcd(Ok(()));
-                    self.start.version.send_replace(Version::Accepted);
-                    return;
+        let mut conflicts_since = None;
+        let refusal = loop {
+            let listed = match self.etcd.check_versions().await {
+                Ok(()) => self.etcd.list().await,
+                Err(error) if error.may_pass() => Err(error),
+                Err(error) => {
+                    self.note_etcd(Err(&error));
+                    break error.into();
                 }
-                Err(error) => error,
             };
-            self.note_etcd(Err(&error));
-            if !error.may_pass() {
-                let refused = Version::Refused(Arc::new(error));
-                self.start.version.send_replace(refused);
-                return;
-            }
-            if reminded.elapsed() >= REMIND {
-                reminded = Instant::now();
-                tracing::warn!(
-                    "{error}; this node is not ready, and joins when etcd responds: start etcd, or correct --cluster"
-                );
+            match listed.map(|listed| self.conflict(&listed)) {
+                Ok(None) => {
+                    self.note_etcd(Ok(()));
+                    return self.start.admit();
+                }
+                Ok(Some(conflict)) => {
+                    self.note_etcd(Ok(()));
+                    let since = *conflicts_since.get_or_insert_with(|| self.warn_of(&conflict));
+                    if since.elapsed() >= self.timing.claim_delay {
+                        break conflict;
+                    }
+                }
+                Err(error) => {
+                    self.note_etcd(Err(&error));
+                    // Members that were seen before etcd fell silent are not the ones that it has now.
+                    conflicts_since = None;
+                    if reminded.elapsed() >= REMIND {
+                        reminded = Instant::now();
+                        tracing::warn!(
+                            "{error}; this node is not ready, and joins when etcd responds: start etcd, or correct --cluster"
+                        );
+                    }
+                }
             }
             tokio::time::sleep(jittered(PAUSE)).await;
-        }
+        };
+        let refused = Admission::Refused(Arc::new(refusal));
+        self.start.admission.send_replace(refused);
+    }
+
+    /// Returns why the node may not join these members.
+    fn conflict(&self, listed: &Listed) -> Option<JoinError> {
+        let mut members = Directory::new(self.node, self.timing.claim_delay);
+        members.list(&listed.members, self.process, boottime());
+        let published = self.published.lock();
+        members.conflict(&published.address, &published.keys)
+    }
+
+    /// Logs that the node waits for the end of a registration, and returns the time.
+    fn warn_of(&self, conflict: &JoinError) -> Instant {
+        let seconds = self.timing.claim_delay.as_secs();
+        tracing::warn!("{conflict}; this node waits {seconds} s for that registration to end");
+        Instant::now()
     }
 }
 
 impl ClusterNode {
-    /// Waits until etcd, which did not respond at the start, is found to be none that may be used. Otherwise never returns.
-    pub async fn refused(&self) -> Arc<EtcdError> {
-        let mut version = self.core.start.version.subscribe();
-        let refused = |version: &Version| matches!(version, Version::Refused(_));
-        let refused = version
+    /// Waits until the node is found to be one that may not join with its settings. Otherwise never returns.
+    pub async fn refused(&self) -> Arc<JoinError> {
+        let mut admission = self.core.start.admission.subscribe();
+        let refused = |admission: &Admission| matches!(admission, Admission::Refused(_));
+        let refused = admission
             .wait_for(refused)
             .await
-            .map(|version| version.clone());
+            .map(|admission| admission.clone());
         match refused {
-            Ok(Version::Refused(error)) => error,
+            Ok(Admission::Refused(error)) => error,
             _ => std::future::pending().await,
         }
     }

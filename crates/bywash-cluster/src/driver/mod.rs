@@ -11,6 +11,7 @@ mod clock;
 mod core;
 mod counters;
 mod directory;
+mod faults;
 mod identity;
 mod join;
 mod leave;
@@ -31,8 +32,8 @@ use tokio::task::JoinHandle;
 pub use self::buckets::BucketSettings;
 use self::core::Core;
 pub use self::identity::node_id;
+pub use self::join::JoinError;
 pub use self::leave::Left;
-use self::publish::Published;
 pub use self::service::BlockSource;
 use crate::etcd::Etcd;
 use crate::node::Settings;
@@ -47,6 +48,8 @@ pub struct DriverSettings {
     pub address: String,
     /// Mebibytes of cache.
     pub weight: u32,
+    /// [Check values](crate::ClusterKeys::check_values) of its cluster keys.
+    pub keys: Vec<String>,
 }
 
 /// A node of a cluster, while its process runs. Clones are handles of the same node, which ends with the last of them.
@@ -74,15 +77,9 @@ impl ClusterNode {
     /// it has read the list of members wait for a holder. Called in a runtime, on which its tasks run.
     #[must_use]
     pub fn start(etcd: Etcd, settings: DriverSettings, transport: Arc<dyn PeerTransport>) -> Self {
-        let DriverSettings {
-            machine,
-            address,
-            weight,
-        } = settings;
-        let published = Published::new(address, weight, machine.process);
-        let core = Arc::new(Core::new(machine, etcd, transport, published));
+        let core = Arc::new(Core::new(settings, etcd, transport));
         let tasks = vec![
-            tokio::spawn(Arc::clone(&core).run_version_check()),
+            tokio::spawn(Arc::clone(&core).run_admission()),
             tokio::spawn(Arc::clone(&core).run_timers()),
             tokio::spawn(Arc::clone(&core).run_view()),
             tokio::spawn(Arc::clone(&core).run_publisher()),

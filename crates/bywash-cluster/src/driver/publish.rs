@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::DriverSettings;
 use super::core::Core;
 use crate::etcd::{MemberState, PROTOCOL, Record};
 use crate::names::Boot;
@@ -9,7 +10,8 @@ use crate::names::Boot;
 /// The node's own record, and the part of it that is at etcd.
 #[derive(Debug)]
 pub(super) struct Published {
-    address: String,
+    pub(super) address: String,
+    pub(super) keys: Vec<String>,
     weight: u32,
     process: u64,
     pub(super) state: MemberState,
@@ -18,11 +20,12 @@ pub(super) struct Published {
 }
 
 impl Published {
-    pub(super) fn new(address: String, weight: u32, process: u64) -> Self {
+    pub(super) fn new(settings: DriverSettings) -> Self {
         Self {
-            address,
-            weight,
-            process,
+            address: settings.address,
+            keys: settings.keys,
+            weight: settings.weight,
+            process: settings.machine.process,
             state: MemberState::Joining,
             written: None,
         }
@@ -41,6 +44,7 @@ impl Core {
             protocol: PROTOCOL,
             process: published.process,
             buckets,
+            keys: published.keys.clone(),
         }
     }
 

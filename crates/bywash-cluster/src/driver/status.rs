@@ -1,8 +1,9 @@
 //! What an operator sees of a node's part in the cluster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bywash::cluster::{ClusterMember, ClusterStatus};
+use bywash::cluster::{ClusterMember, ClusterStatus, MemberFault};
 
 use super::ClusterNode;
 use super::clock::boottime;
@@ -34,6 +35,8 @@ pub(crate) struct NodeStatus {
     pub(crate) etcd_failure: Option<String>,
     /// Buckets of which other nodes have other settings, with these nodes.
     pub(crate) differing: Vec<(String, Vec<NodeId>)>,
+    /// Members with a setting that the cluster cannot work with.
+    pub(crate) faults: BTreeMap<NodeId, Vec<MemberFault>>,
     /// Address of another process that has this node's identity.
     pub(crate) double: Option<String>,
     /// Counts since the start, by name.
@@ -86,6 +89,7 @@ impl ClusterNode {
             .map(|view| (view.name.to_string(), view.differing.clone()))
             .collect();
         differing.sort();
+        let faults = core.faults();
         let health = core.health.lock();
         let now = boottime();
         NodeStatus {
@@ -98,6 +102,7 @@ impl ClusterNode {
             etcd_silent: health.responded.map(|at| now.saturating_sub(at)),
             etcd_failure: health.failure.clone(),
             differing,
+            faults,
             double,
             counts: counts(core),
         }
@@ -128,6 +133,11 @@ pub(super) fn shown(node: &ClusterNode) -> ClusterStatus {
             state: of.state.map_or("unknown", state).to_owned(),
             weight_mib: of.weight,
             other_settings: others(of.member.node),
+            faults: status
+                .faults
+                .get(&of.member.node)
+                .cloned()
+                .unwrap_or_default(),
         })
         .collect();
     let own = hex(status.node);

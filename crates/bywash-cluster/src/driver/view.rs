@@ -156,10 +156,13 @@ impl Core {
         Some((view, Some(Believed { window, until })))
     }
 
-    /// Works out anew what the members mean for each bucket.
+    /// Computes again what the members mean for each bucket, and logs their faults.
     pub(super) fn review(&self) {
-        let mut buckets = self.buckets.write();
-        let directory = self.directory.lock();
-        buckets.review((self.node, self.process), &directory, boottime());
+        {
+            let mut buckets = self.buckets.write();
+            let directory = self.directory.lock();
+            buckets.review((self.node, self.process), &directory, boottime());
+        }
+        self.log_faults();
     }
 }

@@ -60,4 +60,61 @@ pub struct Record {
     /// Its buckets by name.
     #[serde(default)]
     pub buckets: BTreeMap<String, BucketRecord>,
+    /// [Check values](crate::ClusterKeys::check_values) of the cluster keys that it accepts, first that of the one it presents. A node of
+    /// an earlier version states none.
+    #[serde(default)]
+    pub keys: Vec<String>,
+}
+
+impl Record {
+    /// Returns whether this node and one with `keys` accept each other: each presents a key that the other accepts. Keys that are not
+    /// stated are taken for the same.
+    #[must_use]
+    pub fn accepts(&self, keys: &[String]) -> bool {
+        match (self.keys.first(), keys.first()) {
+            (Some(own), Some(other)) => self.keys.contains(other) && keys.contains(own),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(one: &[&str], other: &[&str]) -> bool {
+        let keys = |of: &[&str]| of.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        let record = Record {
+            address: "10.0.0.1:8423".to_owned(),
+            weight: 1,
+            state: MemberState::Up,
+            protocol: PROTOCOL,
+            process: 1,
+            buckets: BTreeMap::new(),
+            keys: keys(one),
+        };
+        record.accepts(&keys(other))
+    }
+
+    #[test]
+    fn nodes_accept_each_other_at_each_step_of_a_change_of_keys() {
+        let steps: [&[&str]; 4] = [&["old"], &["old", "new"], &["new", "old"], &["new"]];
+        for (at, step) in steps.iter().enumerate() {
+            for (other, keys) in steps.iter().enumerate() {
+                assert_eq!(
+                    accepts(step, keys),
+                    at.abs_diff(other) < 2,
+                    "{step:?} {keys:?}"
+                );
+            }
+        }
+        assert!(accepts(&[], &["new"]) && accepts(&["old"], &[]));
+    }
+
+    #[test]
+    fn record_of_an_earlier_version_states_no_keys() {
+        let text = r#"{"address":"10.0.0.1:8423","weight":1,"state":"up","protocol":2}"#;
+        let record: Record = serde_json::from_str(text).unwrap();
+        assert_eq!(record.keys, Vec::<String>::new());
+    }
 }

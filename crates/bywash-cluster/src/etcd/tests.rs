@@ -41,6 +41,7 @@ async fn perform(etcd: &Etcd, request: EtcdRequest, boot: u64) -> EtcdReply {
         protocol: PROTOCOL,
         process: 1,
         buckets: BTreeMap::new(),
+        keys: Vec::new(),
     };
     etcd.perform(request, Boot(boot), &record).await.unwrap()
 }

@@ -16,6 +16,9 @@ use crate::limits::{MAX_CLUSTER_KEYS, MAX_KEY_FILE_BYTES};
 const KEY_BYTES: usize = 32;
 /// Separates what is derived here from what other programs derive from the same bytes.
 const SALT: &[u8] = b"bywash cluster key 1";
+/// Label of a key's check value, and bytes of it: two of a billion keys have the same with a chance of one in 40.
+const CHECK_LABEL: &str = "check value";
+const CHECK_BYTES: usize = 8;
 
 /// A cluster key. It is not shown, and must be random: from what is derived from a guessable text the text can be found.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl ClusterKey {
     /// Returns the key as a file has it: 64 hexadecimal digits.
     #[must_use]
     pub fn to_text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&self.0)
     }
 
     /// Parses 64 hexadecimal digits, or the base64 of 32 bytes.
@@ -117,6 +120,10 @@ impl ClusterKey {
         assert!(filled.is_ok(), "HKDF fails only beyond 255 blocks");
         bytes
     }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Decodes text of hexadecimal digits only.
@@ -186,6 +193,14 @@ impl ClusterKeys {
     /// All keys, the one to present first.
     pub(super) fn all(&self) -> &[ClusterKey] {
         &self.0
+    }
+
+    /// Returns a value of each key, that of the first key first. Nodes compare their keys by them; they reveal nothing of a key.
+    #[must_use]
+    pub fn check_values(&self) -> Vec<String> {
+        let (first, others) = self.derive(CHECK_LABEL);
+        let values = std::iter::once(first).chain(others);
+        values.map(|bytes| to_hex(&bytes[..CHECK_BYTES])).collect()
     }
 
     /// Returns what each key gives for `label`, as [`ClusterKey::derive`] does, that of the first key first.
@@ -305,6 +320,18 @@ mod tests {
         let prk = sign(&Key::new(hmac::HMAC_SHA256, SALT), &key(1).0);
         let okm = sign(&Key::new(hmac::HMAC_SHA256, prk.as_ref()), b"label\x01");
         assert_eq!(okm.as_ref(), key(1).derive("label"));
+    }
+
+    #[test]
+    fn check_values_are_of_each_key_in_order() {
+        let both = ClusterKeys::new(vec![key(2), key(1)])
+            .unwrap()
+            .check_values();
+        let one = ClusterKeys::new(vec![key(1)]).unwrap().check_values();
+        assert_eq!(both[1..], one);
+        assert_ne!(both[0], both[1]);
+        assert_eq!(one[0].len(), 2 * CHECK_BYTES);
+        assert!(!key(1).to_text().contains(&one[0]));
     }
 
     #[test]

@@ -39,7 +39,7 @@ const COUNTERS: [Family<ClusterStatus>; 6] = [
     ),
 ];
 
-const GAUGES: [Family<ClusterStatus>; 5] = [
+const GAUGES: [Family<ClusterStatus>; 6] = [
     (
         "bywash_cluster_members",
         "Members that this node sees, itself included.",
@@ -67,6 +67,11 @@ const GAUGES: [Family<ClusterStatus>; 5] = [
             let others = s.members.iter().map(|member| member.other_settings.len());
             others.sum::<usize>() as u64
         },
+    ),
+    (
+        "bywash_cluster_faulty_members",
+        "Members with another cluster key than this node, or with the address of another member.",
+        |s| s.members.iter().filter(|of| !of.faults.is_empty()).count() as u64,
     ),
 ];
 

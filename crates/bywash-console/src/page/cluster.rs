@@ -60,7 +60,10 @@ pub(super) fn section(view: &View) -> Markup {
                         tr {
                             th scope="row" { (member.node) @if member.node == cluster.node { " (this)" } }
                             td { (member.address) }
-                            td { (member.state) }
+                            td {
+                                (member.state)
+                                @for fault in &member.faults { "; " (fault.advice()) }
+                            }
                             td { (bytes(f64::from(member.weight_mib) * 1024.0 * 1024.0)) }
                         }
                     }
@@ -82,6 +85,17 @@ pub(super) fn reason(cluster: &ClusterStatus) -> Option<String> {
             "etcd does not answer: objects are asked for at their origins, and writes wait for their windows".to_owned(),
         );
     }
+    let faulty = cluster
+        .members
+        .iter()
+        .find_map(|of| Some((of, of.faults.first()?)));
+    if let Some((member, fault)) = faulty {
+        let advice = fault.advice();
+        return Some(format!(
+            "member {} at {} {advice}",
+            member.node, member.address
+        ));
+    }
     let other = cluster
         .members
         .iter()
@@ -92,4 +106,38 @@ pub(super) fn reason(cluster: &ClusterStatus) -> Option<String> {
         other.address,
         other.other_settings.join(", ")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use bywash::cluster::{ClusterMember, MemberFault};
+
+    use super::*;
+
+    #[test]
+    fn member_with_another_key_or_address_makes_the_server_degraded_and_is_named() {
+        let member = |faults: &[MemberFault]| ClusterMember {
+            node: "02".to_owned(),
+            address: "10.0.0.2:8423".to_owned(),
+            faults: faults.to_vec(),
+            ..ClusterMember::default()
+        };
+        let cluster = |faults: &[MemberFault]| ClusterStatus {
+            etcd_answers: true,
+            members: vec![ClusterMember::default(), member(faults)],
+            ..ClusterStatus::default()
+        };
+        assert_eq!(reason(&cluster(&[])), None);
+        for (fault, setting) in [
+            (MemberFault::OtherKey, "--cluster-key-file"),
+            (MemberFault::SameAddress, "--advertise"),
+        ] {
+            let reason = reason(&cluster(&[fault])).unwrap_or_default();
+            assert!(
+                reason.starts_with("member 02 at 10.0.0.2:8423 "),
+                "{reason}"
+            );
+            assert!(reason.contains(setting), "{reason}");
+        }
+    }
 }

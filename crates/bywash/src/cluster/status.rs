@@ -64,4 +64,34 @@ pub struct ClusterMember {
     pub weight_mib: u32,
     /// Buckets with other settings than here: for these it is no member.
     pub other_settings: Vec<String>,
+    /// Settings of the node itself that keep it from being reached or understood.
+    #[serde(default)]
+    pub faults: Vec<MemberFault>,
+}
+
+/// A setting of a member that its cluster cannot work with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberFault {
+    /// Neither node accepts the cluster key of the other: each request between them fails, and writes wait.
+    OtherKey,
+    /// Another member advertises the same address.
+    SameAddress,
+}
+
+impl MemberFault {
+    /// Returns the fault and its remedy, as the end of a sentence that begins with the member.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::OtherKey => {
+                "has another cluster key than this node, so that no request between them succeeds and writes wait: give both the same \
+                 --cluster-key-file, and restart the one that was wrong"
+            }
+            Self::SameAddress => {
+                "advertises an address that another member advertises too, so that requests reach the wrong one: give each node an \
+                 --advertise of its own, and restart it"
+            }
+        }
+    }
 }

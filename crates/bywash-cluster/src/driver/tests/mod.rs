@@ -2,6 +2,7 @@
 //! Nodes over a fake etcd, a network in memory and an origin that counts its requests.
 
 mod bytes_of_peers;
+mod faults;
 mod hardest;
 mod members;
 mod start;
@@ -277,6 +278,18 @@ impl World {
 
     /// Starts a process of a node, with a bucket of this window.
     fn start(&mut self, node: u64, window: Option<Duration>) -> Process {
+        let address = format!("node-{node}:{}", self.processes + 1);
+        self.start_with(node, window, &address, &["key"])
+    }
+
+    /// Starts one with this address and these check values of keys.
+    fn start_with(
+        &mut self,
+        node: u64,
+        window: Option<Duration>,
+        address: &str,
+        keys: &[&str],
+    ) -> Process {
         // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         self.processes += 1;
@@ -286,11 +299,12 @@ impl World {
         let mut machine = Settings::new(NodeId(node), self.processes, 10_000);
         machine.timing = self.timing;
         machine.shards = self.shards;
-        let address = format!("node-{node}:{}", self.processes);
+        let address = address.to_owned();
         let settings = DriverSettings {
             machine,
             address: address.clone(),
             weight: 100,
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
         };
         let link = Link {
             from: NodeId(node),

@@ -3,6 +3,7 @@
 use bywash::EngineError;
 
 use super::*;
+use crate::driver::JoinError;
 use crate::etcd::{EtcdError, MemberState};
 
 /// Waits until the node knows that etcd does not respond.
@@ -71,7 +72,10 @@ async fn etcd_that_is_too_old_when_it_responds_is_not_used() {
     without_etcd(&node).await;
     world.fake.set_down(false);
     let refused = tokio::time::timeout(Duration::from_secs(10), node.node.refused()).await;
-    assert!(matches!(*refused.unwrap(), EtcdError::Version(_)));
+    assert!(matches!(
+        *refused.unwrap(),
+        JoinError::Etcd(EtcdError::Version(_))
+    ));
     assert_eq!(world.fake.transactions(), 0);
     assert_eq!(node.node.status().member, None);
 }
