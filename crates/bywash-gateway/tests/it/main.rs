@@ -49,6 +49,7 @@ mod s3_origin;
 mod self_copies;
 mod sent_values;
 mod server;
+mod side_files;
 mod signatures;
 mod signed_chunks;
 mod tls;
