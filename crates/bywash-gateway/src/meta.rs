@@ -29,6 +29,8 @@ const UPLOAD_ID: &str = "bywash-upload";
 const UPLOAD_MARK: &str = "bywashupload";
 /// Counts the versions of an object's metadata, for Google's API. Reserved; without a hyphen, as the mark.
 const METAGENERATION: &str = "bywashmetageneration";
+/// Prefix under which user metadata with a reserved name is stored: its writer is another Bywash, of which this one is the origin.
+const FOREIGN: &str = "bywash-foreign-";
 const USER_METADATA: &str = "x-amz-meta-";
 
 /// Accepts only the version `null`. Other names are invalid, or of a version that does not exist.
@@ -249,13 +251,41 @@ const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-/// Returns whether a name of user metadata is reserved for Bywash.
-pub(crate) fn is_ours(name: &str) -> bool {
-    name.starts_with(RESERVED) || [UPLOAD_MARK, METAGENERATION].contains(&name)
+/// Returns whether metadata stored under this name is Bywash's own.
+pub(crate) fn is_ours(stored: &str) -> bool {
+    is_reserved(stored) && !stored.starts_with(FOREIGN)
+}
+
+/// Whether a client's metadata of this name is stored under another one. In any case: origins that keep metadata in headers have none.
+fn is_reserved(name: &str) -> bool {
+    let start = name.get(..RESERVED.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
+        || [UPLOAD_MARK, METAGENERATION]
+            .iter()
+            .any(|own| name.eq_ignore_ascii_case(own))
 }
 
 fn metadata(name: impl Into<String>) -> Attribute {
     Attribute::Metadata(name.into().into())
+}
+
+/// Returns the attribute that stores a client's metadata of this name.
+pub(crate) fn user_attribute(name: impl Into<String>) -> Attribute {
+    let name = name.into();
+    if is_reserved(&name) {
+        metadata(format!("{FOREIGN}{name}"))
+    } else {
+        metadata(name)
+    }
+}
+
+/// Returns the name by which a client knows stored metadata; `None` if it is Bywash's own.
+fn client_name(attribute: &Attribute) -> Option<&str> {
+    let Attribute::Metadata(stored) = attribute else {
+        return None;
+    };
+    let foreign = stored.strip_prefix(FOREIGN);
+    foreign.or_else(|| Some(stored.as_ref()).filter(|stored| !is_ours(stored)))
 }
 
 /// Converts the headers of a write to attributes.
@@ -286,20 +316,8 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         };
         // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII, or no valid ones.
         let value = stored_text(headers, header.as_str())?.unwrap_or_default();
-        // From a Bywash before this one: the checksum that the request announces too, so that the body is compared with it.
-        if let Some(algorithm) = name.strip_prefix(CHECKSUM)
-            && text(headers, &format!("x-amz-checksum-{algorithm}")) == Some(&value)
-        {
-            continue;
-        }
-        if is_ours(name) {
-            let message = format!(
-                "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK} and {METAGENERATION}, are reserved; rename {name}."
-            );
-            return Err(invalid_argument(header.as_str(), &value, message));
-        }
         total += name.len() + value.len();
-        attributes.insert(metadata(name), value.into());
+        attributes.insert(user_attribute(name), value.into());
     }
     check_metadata_bytes(total)?;
     Ok(attributes)
@@ -421,14 +439,20 @@ pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) 
     check_metadata_bytes(user_metadata_of(attributes).map(length).sum())
 }
 
-/// Returns the user metadata among `attributes`.
+/// Returns the user metadata among `attributes`, with the names that clients know.
 pub(crate) fn user_metadata_of(attributes: &Attributes) -> impl Iterator<Item = (&str, &str)> {
-    attributes.iter().filter_map(|(attribute, value)| {
-        let Attribute::Metadata(name) = attribute else {
-            return None;
-        };
-        Some((name.as_ref(), value.as_ref())).filter(|(name, _)| !is_ours(name))
-    })
+    let all = attributes.iter();
+    all.filter_map(|(attribute, value)| Some((client_name(attribute)?, value.as_ref())))
+}
+
+/// Removes the user metadata among `attributes` of which `matches` is true, given the name that clients know.
+pub(crate) fn remove_user_metadata(attributes: &mut Attributes, matches: impl Fn(&str) -> bool) {
+    let names = attributes.iter().map(|(attribute, _)| attribute);
+    let removed = names.filter(|name| client_name(name).is_some_and(&matches));
+    let removed: Vec<Attribute> = removed.cloned().collect();
+    for attribute in &removed {
+        attributes.remove(attribute);
+    }
 }
 
 /// Adds the user metadata among `attributes` to the headers of a response: in encoded words if it is not ASCII, as S3 documents. Raw

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::{GcsError, GcsResult};
 use crate::digest::Algorithm;
 use crate::limits::MAX_METADATA_BYTES;
-use crate::meta::{is_ours, user_metadata_of};
+use crate::meta::{user_attribute, user_metadata_of};
 
 /// Properties that are taken and have no effect: the path has them, or this endpoint computes them.
 const IGNORED: [&str; 13] = [
@@ -132,7 +132,7 @@ impl GivenMetadata {
             let value = match value {
                 Value::String(value) => value,
                 Value::Null => {
-                    self.removed.push(Attribute::Metadata(name.into()));
+                    self.removed.push(user_attribute(name));
                     continue;
                 }
                 _ => {
@@ -141,16 +141,15 @@ impl GivenMetadata {
                 }
             };
             let is_header = HeaderName::try_from(format!("x-goog-meta-{name}")).is_ok();
-            if name.is_empty() || is_ours(&name) || !is_header {
+            if name.is_empty() || !is_header {
                 let message = format!(
-                    "Metadata named {name:?} cannot be stored: a name has letters, digits and hyphens, and does not begin with bywash."
+                    "Metadata named {name:?} cannot be stored: a name has letters, digits and hyphens."
                 );
                 return Err(GcsError::invalid(message));
             }
             check_text(&name, &value)?;
             total += name.len() + value.len();
-            self.attributes
-                .insert(Attribute::Metadata(name.into()), value.into());
+            self.attributes.insert(user_attribute(name), value.into());
         }
         if total > MAX_METADATA_BYTES {
             return Err(GcsError::invalid(format!(
@@ -205,7 +204,6 @@ mod tests {
             (r#"{"customTime":"2020-01-01T00:00:00Z"}"#, 400),
             (r#"{"storageClass":"NEARLINE"}"#, 400),
             (r#"{"retention":{"mode":"Locked"}}"#, 400),
-            (r#"{"metadata":{"bywash-x":"1"}}"#, 400),
             (r#"{"metadata":{"a b":"1"}}"#, 400),
             (r#"{"metadata":{"a":1}}"#, 400),
             (r#"{"metadata":[]}"#, 400),

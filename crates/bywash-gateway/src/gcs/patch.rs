@@ -24,7 +24,7 @@ use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};
 use crate::meta::{
     encode_metadata_for, keep_checksum, keep_metageneration, kept_checksum, refuse_text_for,
-    user_metadata_of,
+    remove_user_metadata, user_metadata_of,
 };
 use crate::tags::Tags;
 
@@ -161,15 +161,12 @@ impl Changing<'_> {
 
 /// Removes an attribute; a name of user metadata in any case, as headers have none.
 fn remove(attributes: &mut Attributes, removed: &Attribute) {
-    let Attribute::Metadata(name) = removed else {
-        attributes.remove(removed);
-        return;
-    };
-    let is_named = |found: &&str| found.eq_ignore_ascii_case(name);
-    let names = user_metadata_of(attributes).map(|(found, _)| found);
-    let names: Vec<String> = names.filter(is_named).map(str::to_owned).collect();
-    for name in names {
-        attributes.remove(&Attribute::Metadata(name.into()));
+    let alone = Attributes::from_iter([(removed.clone(), "")]);
+    match user_metadata_of(&alone).next() {
+        Some((name, _)) => {
+            remove_user_metadata(attributes, |found| found.eq_ignore_ascii_case(name));
+        }
+        None => drop(attributes.remove(removed)),
     }
 }
 
@@ -182,11 +179,7 @@ impl GivenMetadata {
             }
         }
         if replaces || self.removes_user_metadata {
-            let names = user_metadata_of(attributes).map(|(name, _)| name);
-            let names: Vec<String> = names.map(str::to_owned).collect();
-            for name in names {
-                attributes.remove(&Attribute::Metadata(name.into()));
-            }
+            remove_user_metadata(attributes, |_| true);
         }
         for removed in &self.removed {
             remove(attributes, removed);

@@ -7,6 +7,7 @@ mod access;
 mod allocations;
 mod bodies;
 mod buckets;
+mod chained;
 mod checksums;
 mod client;
 mod cluster_uploads;

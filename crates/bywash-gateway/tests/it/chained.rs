@@ -1,0 +1,243 @@
+//! An endpoint whose origin is another endpoint of Bywash, by S3 and by Google's API.
+
+use std::sync::Arc;
+
+use bywash::origin::gcs::GcsStore;
+use bywash::origin::s3::S3Store;
+use bywash::{Consistency, Engine, Origin};
+use bywash_gateway::GcsConfig;
+use bywash_support::sign::{KEY, SECRET};
+use object_store::aws::AmazonS3Builder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use serde_json::Value;
+
+use crate::gcs_server::GcsServer;
+use crate::http::{HttpResponse, pattern};
+use crate::multipart::{complete, completion, create, part};
+use crate::server::{BUCKETS, Server};
+
+const MIN_PART: usize = 5 << 20;
+
+/// The endpoints of an engine, and those of the engine that is the origin of its bucket `cloud`.
+struct Chain {
+    /// Whether the protocol between the two has tags.
+    tags: bool,
+    outer: Server,
+    outer_gcs: GcsServer,
+    inner: Server,
+    inner_gcs: GcsServer,
+}
+
+async fn both(engine: Engine) -> (Server, GcsServer) {
+    let s3 = Server::start_beside(&engine).await;
+    let root = tempfile::tempdir().unwrap();
+    let gcs = GcsServer::start_over(engine, root, GcsConfig::anonymous("")).await;
+    (s3, gcs)
+}
+
+impl Chain {
+    async fn new(protocol: &str, bucket: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let engine = Server::engine(64 << 20, &root);
+        let (inner, mut inner_gcs) = both(engine).await;
+        inner_gcs.root = root;
+        let origin: Arc<dyn Origin> = if protocol == "s3" {
+            let builder = AmazonS3Builder::new()
+                .with_endpoint(format!("http://{}", inner.address))
+                .with_bucket_name(bucket)
+                .with_access_key_id(KEY)
+                .with_secret_access_key(SECRET)
+                .with_allow_http(true);
+            let store = S3Store::from_builder(builder, bucket, &Path::default()).unwrap();
+            Arc::new(store.with_conditional_delete(Some("etag")).unwrap())
+        } else {
+            let builder = GoogleCloudStorageBuilder::new()
+                .with_bucket_name(bucket)
+                .with_base_url(&format!("http://{}", inner_gcs.address))
+                .with_skip_signature(true);
+            let store = GcsStore::from_builder(builder, bucket, &Path::default()).unwrap();
+            Arc::new(store.with_conditional_delete(Some("generation")).unwrap())
+        };
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        engine
+            .mount("cloud", origin, Consistency::default())
+            .unwrap();
+        let (outer, outer_gcs) = both(engine).await;
+        Self {
+            tags: protocol == "s3",
+            outer,
+            outer_gcs,
+            inner,
+            inner_gcs,
+        }
+    }
+
+    /// Headers of a write, with tags where the protocol has them.
+    fn sent<'h>(&self, more: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
+        let tags = [("x-amz-tagging", "t=1&u=2")];
+        let tags = tags.into_iter().filter(|_| self.tags);
+        let all = SENT.into_iter().chain(tags);
+        all.chain(more.iter().copied()).collect()
+    }
+
+    /// Asserts that a response states this number of tags, if there can be any.
+    fn has_tags(&self, response: &HttpResponse, count: &str) {
+        let stated = response.header("x-amz-tagging-count");
+        assert_eq!(stated, Some(count).filter(|_| self.tags));
+    }
+
+    /// All pairs of a protocol between the two and a bucket of the inner one.
+    async fn all() -> Vec<(Self, &'static str)> {
+        let mut all = Vec::new();
+        for protocol in ["s3", "gs"] {
+            for bucket in BUCKETS {
+                all.push((Self::new(protocol, bucket).await, bucket));
+            }
+        }
+        all
+    }
+}
+
+fn has(response: &HttpResponse, headers: &[(&str, &str)]) {
+    for (name, value) in headers {
+        assert_eq!(response.header(name), Some(*value), "{name}");
+    }
+}
+
+const SENT: [(&str, &str); 7] = [
+    ("content-type", "text/x"),
+    ("cache-control", "no-store"),
+    ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+    ("x-amz-meta-a", "1"),
+    // As programs send it that copy between stores.
+    ("x-amz-meta-bywash-tags", "no=tag"),
+    ("x-amz-meta-bywash-acl", "public-read"),
+    ("x-amz-meta-bywashupload", "no mark"),
+];
+
+#[tokio::test]
+async fn object_has_its_attributes_tags_and_checksum_through_both() {
+    for (chain, bucket) in Chain::all().await {
+        let outer = &chain.outer;
+        let class = ("x-amz-storage-class", "STANDARD_IA");
+        let wrong = chain.sent(&[("x-amz-checksum-crc32", "y/U6HA=="), class]);
+        let refused = outer.put("/cloud/dir/a", &wrong, b"123456789").await;
+        refused.expect_error(400, "BadDigest");
+        let body = b"The quick brown fox jumps over the lazy dog";
+        let sent = chain.sent(&[("x-amz-checksum-crc32", "QU+jOQ=="), class]);
+        outer.put("/cloud/dir/a", &sent, body).await.expect(200);
+        let whole = [("x-amz-checksum-mode", "ENABLED")];
+        for headers in [&whole, &[("range", "bytes=4-8")]] {
+            let read = outer.get("/cloud/dir/a", headers).await;
+            has(&read, &SENT);
+            chain.has_tags(&read, "2");
+            if read.status == 200 {
+                assert_eq!(read.body, body);
+                has(&read, &[("x-amz-checksum-crc32", "QU+jOQ==")]);
+            } else {
+                assert_eq!((read.status, read.text().as_str()), (206, "quick"));
+            }
+        }
+        if chain.tags {
+            let tags = outer.get("/cloud/dir/a?tagging", &[]).await.expect(200);
+            assert_eq!(tags.tags("Key"), ["t", "u"]);
+        }
+        let at_inner = format!("/{bucket}/dir/a");
+        let at_inner = chain.inner.get(&at_inner, &[]).await.expect(200);
+        assert_eq!(at_inner.body, body);
+        has(&at_inner, &[("x-amz-meta-a", "1"), SENT[0]]);
+        let json = chain.outer_gcs.get("/storage/v1/b/cloud/o/dir%2Fa").await;
+        let json: Value = serde_json::from_slice(&json.expect(200).body).unwrap();
+        let names: Vec<_> = json["metadata"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["a", "bywash-acl", "bywash-tags", "bywashupload"]);
+        // Metadata of a client grants nothing.
+        let acl = outer.get("/cloud/dir/a?acl", &[]).await.expect(200);
+        assert!(!acl.text().contains("AllUsers"), "{}", acl.text());
+    }
+}
+
+#[tokio::test]
+async fn copies_and_changes_of_attributes_pass_through_both() {
+    for (chain, _) in Chain::all().await {
+        let outer = &chain.outer;
+        let sent = chain.sent(&[]);
+        outer.put("/cloud/a", &sent, b"bytes").await.expect(200);
+        let copy = [("x-amz-copy-source", "/cloud/a")];
+        outer.put("/cloud/b", &copy, b"").await.expect(200);
+        let read = outer.get("/cloud/b", &[]).await.expect(200);
+        has(&read, &SENT);
+        chain.has_tags(&read, "2");
+        let replace = [
+            ("x-amz-copy-source", "/cloud/b"),
+            ("x-amz-metadata-directive", "REPLACE"),
+            ("x-amz-meta-bywash-checksum-crc32", "of another object"),
+        ];
+        outer.put("/cloud/b", &replace, b"").await.expect(200);
+        let mode = [("x-amz-checksum-mode", "ENABLED")];
+        let read = outer.get("/cloud/b", &mode).await.expect(200);
+        has(&read, &replace[2..]);
+        assert_eq!(read.header("x-amz-meta-a"), None);
+        let checksum = read.header("x-amz-checksum-crc32");
+        assert_ne!(checksum, Some("of another object"));
+        if chain.tags {
+            let tags = b"<Tagging><TagSet><Tag><Key>n</Key><Value>2</Value></Tag><Tag><Key>o</Key><Value>3</Value></Tag></TagSet></Tagging>";
+            outer.put("/cloud/a?tagging", &[], tags).await.expect(200);
+        }
+        let change = br#"{"metadata":{"bywash-acl":null,"A":"2"}}"#;
+        let object = "/storage/v1/b/cloud/o/a";
+        let patched = chain.outer_gcs.send("PATCH", object, &[], change).await;
+        let json: Value = serde_json::from_slice(&patched.expect(200).body).unwrap();
+        assert_eq!(json["metadata"]["bywash-tags"], "no=tag", "{json}");
+        assert_eq!(json["metadata"]["bywash-acl"], Value::Null);
+        let read = outer.get("/cloud/a", &[]).await.expect(200);
+        has(&read, &[("x-amz-meta-a", "2"), SENT[1], SENT[4]]);
+        chain.has_tags(&read, "2");
+        if chain.tags {
+            let tags = outer.get("/cloud/a?tagging", &[]).await;
+            assert_eq!(tags.tags("Key"), ["n", "o"]);
+        }
+        outer.send("DELETE", "/cloud/a", &[], b"").await.expect(204);
+        assert_eq!(outer.get("/cloud/a", &[]).await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn uploads_in_parts_and_conditions_pass_through_both() {
+    for (chain, bucket) in Chain::all().await {
+        let outer = &chain.outer;
+        let body = pattern(MIN_PART + 1000);
+        let begun = chain.sent(&[("x-amz-checksum-algorithm", "CRC32C")]);
+        let id = create(outer, "/cloud/big", &begun).await;
+        let one = part(outer, "/cloud/big", &id, 1, &body[..MIN_PART]).await;
+        let two = part(outer, "/cloud/big", &id, 2, &body[MIN_PART..]).await;
+        let xml = completion(&[(1, &one), (2, &two)]);
+        let done = complete(outer, "/cloud/big", &id, &[], &xml).await;
+        done.expect(200);
+        let read = outer.get("/cloud/big", &[]).await.expect(200);
+        assert!(read.body == body);
+        has(&read, &SENT);
+        chain.has_tags(&read, "2");
+        let at_inner = chain.inner.get(&format!("/{bucket}/big"), &[]).await;
+        assert!(at_inner.expect(200).body == body);
+        let absent = [("if-none-match", "*")];
+        let refused = outer.put("/cloud/big", &absent, b"x").await;
+        refused.expect_error(412, "PreconditionFailed");
+        outer.put("/cloud/dir/", &[], b"").await.expect(200);
+        outer.put("/cloud/dir/k", &absent, b"x").await.expect(200);
+        let listed = outer.get("/cloud?list-type=2", &[]).await.expect(200);
+        assert_eq!(listed.tags("Key"), ["big", "dir/", "dir/k"]);
+        let insert = "/upload/storage/v1/b/cloud/o?uploadType=multipart";
+        let related = "--b\r\ncontent-type: application/json\r\n\r\n{\"name\":\"json\",\"metadata\":{\"bywash-x\":\"1\"}}\r\n--b\r\n\
+             content-type: text/x\r\n\r\nbytes\r\n--b--";
+        let kind = [("content-type", "multipart/related; boundary=b")];
+        let written = chain
+            .outer_gcs
+            .post(insert, &kind, related.as_bytes())
+            .await;
+        let written: Value = serde_json::from_slice(&written.expect(200).body).unwrap();
+        assert_eq!(written["metadata"]["bywash-x"], "1", "{written}");
+        let at_inner = format!("/storage/v1/b/{bucket}/o/json?alt=media");
+        assert_eq!(chain.inner_gcs.get(&at_inner).await.body, b"bytes");
+    }
+}
