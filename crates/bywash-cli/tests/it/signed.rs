@@ -1,6 +1,7 @@
 //! `bywash presign` and `bywash cp` to signed addresses, against Bywash's own endpoint, which verifies signatures, and
 //! against a store with Google's protocol.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -212,6 +213,39 @@ fn presigned_parts_are_written_by_cp_and_continued_by_another_run() {
     }
 }
 
+/// Copies to signed parts, and kills the copy once the journal has recorded parts; a copy that is done before that is none.
+fn kill_once_recorded(home: &Home, file: &str) {
+    let mut cp = home.cp(&[&home.source, "--parts", file]);
+    let mut child = cp.stderr(Stdio::null()).spawn().unwrap();
+    // A file with a temporary name is not an entry yet, and its length grows while the header is written.
+    let journal = Path::new(&home.data).join("uploads");
+    let recorded = || {
+        let files = std::fs::read_dir(&journal).into_iter().flatten().flatten();
+        files
+            .filter(|file| file.path().extension().is_none_or(|end| end != "new"))
+            .filter_map(|file| file.metadata().ok())
+            .map(|meta| meta.len())
+            .max()
+    };
+    let mut first = None;
+    while child.try_wait().unwrap().is_none() {
+        let length = recorded();
+        first = first.or(length.filter(|length| *length > 0));
+        if let (Some(first), Some(length)) = (first, length)
+            && length > first
+        {
+            let id = i32::try_from(child.id()).unwrap();
+            kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert!(
+        !child.wait().unwrap().success(),
+        "it was done before it was killed"
+    );
+}
+
 /// Killed midway; then the same command again, and on another upload `bywash uploads resume`, with addresses signed anew.
 #[test]
 fn killed_copy_to_presigned_parts_is_continued() {
@@ -222,36 +256,8 @@ fn killed_copy_to_presigned_parts_is_continued() {
         let printed = presign(&server, &["--parts", "12", "s3://first/object"]);
         let file = home.write("urls.json", &printed);
         let urls: Value = serde_json::from_str(&printed).unwrap();
-        let mut cp = home.cp(&[&home.source, "--parts", &file]);
-        let mut child = cp.stderr(Stdio::null()).spawn().unwrap();
-        // Killed once the journal has recorded parts; a copy that is done before that is none. A file with a temporary name is
-        // not an entry yet, and its length grows while the header is written.
+        kill_once_recorded(&home, &file);
         let journal = Path::new(&home.data).join("uploads");
-        let recorded = || {
-            let files = std::fs::read_dir(&journal).into_iter().flatten().flatten();
-            files
-                .filter(|file| file.path().extension().is_none_or(|end| end != "new"))
-                .filter_map(|file| file.metadata().ok())
-                .map(|meta| meta.len())
-                .max()
-        };
-        let mut first = None;
-        while child.try_wait().unwrap().is_none() {
-            let length = recorded();
-            first = first.or(length.filter(|length| *length > 0));
-            if let (Some(first), Some(length)) = (first, length)
-                && length > first
-            {
-                let id = i32::try_from(child.id()).unwrap();
-                kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
-                break;
-            }
-            std::thread::yield_now();
-        }
-        assert!(
-            !child.wait().unwrap().success(),
-            "it was done before it was killed"
-        );
         let id = urls["upload_id"].as_str().unwrap();
         if again {
             // The addresses may have expired: others for the same upload.
@@ -275,15 +281,74 @@ fn killed_copy_to_presigned_parts_is_continued() {
             assert!(line["resumed_bytes"].as_u64().unwrap() > 0, "{line}");
         }
         assert!(server.run(&["cat", "s3://first/object"]) == home.content);
-        assert!(
-            !stdout(
-                &bywash(&["uploads", "list", "--data-dir", &home.data])
-                    .output()
-                    .unwrap()
-            )
-            .contains("X-Amz")
-        );
+        // Neither an entry nor an address is left.
+        assert!(uploads(&home, &["list"]).0.is_empty());
+        assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0);
     }
+}
+
+/// Output of `bywash uploads`, and whether it succeeded.
+fn uploads(home: &Home, args: &[&str]) -> (String, bool) {
+    let all = [&["uploads"], args, &["--data-dir", &home.data]].concat();
+    let done = bywash(&all).output().unwrap();
+    (stdout(&done) + &stderr(&done), done.status.success())
+}
+
+/// Sends a DELETE to a signed address of a server on loopback.
+fn delete(url: &str) {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, target) = rest.split_once('/').unwrap();
+    let mut socket = std::net::TcpStream::connect(host).unwrap();
+    let head = format!("DELETE /{target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 204"), "{response}");
+}
+
+#[test]
+fn upload_that_was_ended_elsewhere_is_named_and_leaves_no_entry() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let home = Home::new(96 * MIB);
+    let journal = Path::new(&home.data).join("uploads");
+    let kept = tempfile::tempdir().unwrap();
+    // Entries of killed copies of three uploads, set aside so that each is alone when it is written.
+    for name in ["over", "aborted", "open"] {
+        let address = format!("s3://first/{name}");
+        let file = home.write(name, &presign(&server, &["--parts", "12", &address]));
+        kill_once_recorded(&home, &file);
+        for entry in std::fs::read_dir(&journal).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::rename(entry.path(), kept.path().join(entry.file_name())).unwrap();
+        }
+        if name == "over" {
+            home.copied(&[&home.source, "--parts", &file]);
+        }
+        if name == "aborted" {
+            let urls: Value =
+                serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+            delete(urls["abort"].as_str().unwrap());
+        }
+    }
+    for entry in std::fs::read_dir(kept.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::rename(entry.path(), journal.join(entry.file_name())).unwrap();
+    }
+    let (text, succeeded) = uploads(&home, &["resume", "--all"]);
+    assert!(!succeeded, "{text}");
+    assert_eq!(text.matches("no such upload any more").count(), 2, "{text}");
+    assert!(text.contains("s3://first/open: complete"), "{text}");
+    assert!(
+        text.contains("2 of 3 uploads could not be resumed"),
+        "{text}"
+    );
+    assert!(!text.contains("X-Amz"), "{text}");
+    for name in ["over", "open"] {
+        assert!(server.run(&["cat", &format!("s3://first/{name}")]) == home.content);
+    }
+    assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0);
+    assert_eq!(uploads(&home, &["resume", "--all"]), (String::new(), true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -409,6 +409,12 @@ pub trait Origin: ObjectStore {
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
         one == other
     }
+
+    /// Returns whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
+    /// be sent from its first byte.
+    fn begins_sessions(&self) -> bool {
+        true
+    }
 }
 
 /// Returns the error of an origin without `operation`.

@@ -427,6 +427,10 @@ impl Origin for Metered {
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
         self.origin.same_session(one, other)
     }
+
+    fn begins_sessions(&self) -> bool {
+        self.origin.begins_sessions()
+    }
 }
 
 /// An upload session that measures each request and forwards it unchanged.

@@ -34,6 +34,11 @@ pub trait Writable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         token: &SessionToken,
     ) -> Result<Box<dyn UploadSession>>;
 
+    /// See [`Origin::begins_sessions`].
+    fn begins_sessions(&self) -> bool {
+        true
+    }
+
     /// Returns whether [`Self::put`] stores an object of at most one chunk. Otherwise it goes through a session too.
     fn can_put(&self) -> bool {
         false
@@ -132,6 +137,10 @@ impl<W: Writable> Origin for WriteOnly<W> {
 
     fn chunk_rule(&self) -> ChunkRule {
         self.0.chunk_rule()
+    }
+
+    fn begins_sessions(&self) -> bool {
+        self.0.begins_sessions()
     }
 
     fn needs_session(&self) -> bool {

@@ -47,7 +47,7 @@ impl Bucket {
     /// is compared with it before it is skipped.
     ///
     /// A session unknown to the store may have become the object, which is checked first. Otherwise all bytes are
-    /// sent again, in a new session.
+    /// sent again, in a new session, where one can be begun.
     ///
     /// `parallel` as in [`UploadOptions::parallel`].
     ///
@@ -298,6 +298,18 @@ impl Bucket {
         }
         if !readable {
             return Err(lost_source(&header));
+        }
+        if !shared.origin.begins_sessions() {
+            // No process can continue it, and its addresses are of no further use.
+            JournalWriter::over(entry).remove().await?;
+            return Err(EngineError::SignedAddress {
+                object: header.url,
+                reason: "the store has no such upload any more: another run has completed or aborted it, or it has expired. Its entry was \
+                         removed, as what was signed for it begins no other. If the object is not there, have addresses signed: bywash \
+                         presign"
+                    .to_owned(),
+            }
+            .into());
         }
         let upload = self.upload(&header.object, options_of(&header)).await?;
         JournalWriter::over(entry).remove().await?;

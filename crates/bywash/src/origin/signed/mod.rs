@@ -205,6 +205,33 @@ fn split(token: &SessionToken) -> Option<(&'static str, &str, &str)> {
     Some((kind, detail, inner))
 }
 
+/// Returns whether two recorded sessions are one at the store, so that both end when one does: by addresses of the same upload or blob,
+/// whenever they were signed. False for sessions whose address was not signed.
+pub(crate) fn is_one_session(one: &SessionToken, other: &SessionToken) -> bool {
+    let target = |token: &SessionToken| {
+        let (kind, detail, _) = split(token)?;
+        match kind {
+            PARTS => {
+                let urls = PartUrls::from_json(detail).ok()?;
+                let mut complete = Url::parse(&urls.complete).ok()?;
+                // The one that the store goes by.
+                let id = complete.query_pairs().find(|(name, _)| name == "uploadId");
+                let id = id.map_or(urls.upload_id, |(_, id)| id.into_owned());
+                complete.set_query(None);
+                Some((kind, complete, id))
+            }
+            BLOB => {
+                let mut blob = Url::parse(detail).ok()?;
+                blob.set_query(None);
+                Some((kind, blob, String::new()))
+            }
+            _ => None,
+        }
+    };
+    let target_of_one = target(one);
+    target_of_one.is_some() && target_of_one == target(other)
+}
+
 /// Opens the container of a blob with the URL's signature.
 fn blob(url: &SignedUrl) -> Result<(AzureStore, Path)> {
     let no_blob = || {
@@ -359,6 +386,10 @@ impl Writable for SignedUploads {
             }
             _ => return Err(invalid()),
         })
+    }
+
+    fn begins_sessions(&self) -> bool {
+        !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None))
     }
 
     fn can_put(&self) -> bool {

@@ -8,7 +8,7 @@ use super::error::io_error;
 use super::files::remove;
 use super::kinds::{FORMAT, Kind};
 use super::state::{self, State};
-use super::{Header, ObjectDigest, Progress, Result};
+use super::{Header, Journal, ObjectDigest, Progress, Result};
 
 /// The file of an upload, locked while this exists. Dropping it leaves the file.
 #[derive(Debug)]
@@ -98,12 +98,17 @@ impl Entry {
         Ok(())
     }
 
-    /// Ends the upload in the journal: removes its file, durably.
+    /// Ends the upload in the journal: removes its file, durably, and the files of processes that were killed while they worked on the
+    /// same session at the store.
     ///
     /// # Errors
     /// [`JournalError::Io`](super::JournalError::Io).
     pub fn remove(self) -> Result<()> {
-        remove(&self.path)
+        remove(&self.path)?;
+        match self.path.parent() {
+            Some(folder) => Journal::at(folder).forget_session(&self.header.session),
+            None => Ok(()),
+        }
     }
 
     fn append(&mut self, kind: Kind, body: impl FnOnce(&mut Vec<u8>)) -> Result<()> {

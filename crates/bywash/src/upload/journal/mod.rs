@@ -31,6 +31,9 @@ use self::files::{is_locked, is_still, lock_alone, remove, sync_folder, write_ne
 use self::kinds::{FORMAT, Kind};
 use self::state::{ParseError, State};
 
+use crate::origin::session::SessionToken;
+use crate::origin::signed::is_one_session;
+
 pub use self::entry::Entry;
 pub use self::error::JournalError;
 pub(super) use self::state::StoredMode;
@@ -215,6 +218,26 @@ impl Journal {
     pub fn forget(&self, id: &str) -> Result<()> {
         let (path, _lock) = self.lock(id)?;
         remove(&path)
+    }
+
+    /// Removes the files of a session that has ended at the store, on which no process works. Only sessions whose addresses were signed
+    /// have more than one file.
+    pub(super) fn forget_session(&self, ended: &SessionToken) -> Result<()> {
+        if !is_one_session(ended, ended) {
+            return Ok(());
+        }
+        for listed in self.list()? {
+            let is_same = |content: &EntryContent| is_one_session(&content.header.session, ended);
+            if listed.alive || !listed.content.as_ref().is_ok_and(is_same) {
+                continue;
+            }
+            match self.forget(&listed.id) {
+                // Another process has removed it, or has taken it over and will find that the session has ended.
+                Err(JournalError::Unknown { .. } | JournalError::Busy { .. }) => {}
+                forgotten => forgotten?,
+            }
+        }
+        Ok(())
     }
 
     fn file(&self, id: &str) -> PathBuf {
