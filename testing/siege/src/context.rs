@@ -266,6 +266,15 @@ impl CaseContext {
         self.server.as_ref().map_or(none, |server| server.admin)
     }
 
+    /// Returns the address of the GCS endpoint of a server that has one.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn gcs(&self) -> Result<SocketAddr, CaseError> {
+        let gcs = self.server.as_ref().and_then(|server| server.gcs);
+        gcs.ok_or_else(|| CaseError("the server has no GCS endpoint".to_owned()))
+    }
+
     /// Returns a client that respects all limits.
     #[must_use]
     pub fn well_behaved(&self) -> Client {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bywash_support::group::Group;
-use bywash_support::process::{BywashProcess, without_settings};
+use bywash_support::process::{Addresses, BywashProcess, without_settings};
 use bywash_support::sign::{KEY, SECRET};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
@@ -31,6 +31,8 @@ pub struct Setup {
     pub data: Option<PathBuf>,
     /// Whether requests need no signature.
     pub anonymous: bool,
+    /// Whether the server has a GCS endpoint too.
+    pub gcs: bool,
     /// Bytes of the disk tier. The default has room for the fewest segments.
     pub disk: u64,
     /// Folder of the disk tier, if not one in the case's own.
@@ -48,6 +50,7 @@ impl Default for Setup {
             group: (128, 1024),
             data: None,
             anonymous: false,
+            gcs: false,
             disk: 40 << 20,
             disk_folder: None,
         }
@@ -92,6 +95,8 @@ pub struct Process {
     pub pid: u32,
     pub s3: SocketAddr,
     pub admin: SocketAddr,
+    /// Address of the GCS endpoint, if there is one.
+    pub gcs: Option<SocketAddr>,
     /// The ceiling in bytes that the server logged at its start. `None` if its log level omits it.
     pub logged_ceiling: Option<u64>,
 }
@@ -123,7 +128,7 @@ impl Process {
         command.args(["-c", &script, "sh"]).arg(binary);
         command
             .args(["serve", "--s3-addr", s3, "--admin-addr", "127.0.0.1:0"])
-            .arg("--gcs-addr=off")
+            .args(["--gcs-addr", if setup.gcs { "127.0.0.1:0" } else { "off" }])
             .args(["--memory", &setup.memory.to_string()])
             .args(["--disk", &setup.disk_argument(folder)])
             .arg("--data-dir")
@@ -160,6 +165,7 @@ impl Process {
             pid: process.id(),
             s3: process.addresses.s3_address(),
             admin: process.addresses.admin,
+            gcs: gcs_address(&process.addresses),
             process,
             logged_ceiling: logged_ceiling(&read_log()),
         })
@@ -188,6 +194,11 @@ impl Process {
         let status = self.process.try_wait().ok()??;
         Some(status.to_string())
     }
+}
+
+fn gcs_address(addresses: &Addresses) -> Option<SocketAddr> {
+    let url = addresses.gcs.as_ref()?;
+    url.strip_prefix("http://")?.parse().ok()
 }
 
 /// Returns the `resident_bytes` of the last start in a server's log.

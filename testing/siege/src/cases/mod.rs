@@ -4,11 +4,13 @@ mod chaos;
 mod cluster;
 mod copies;
 mod disk;
+mod doors;
 mod hold;
 mod hostile;
 mod lies;
 mod load;
 mod mount;
+mod moves;
 mod origins;
 mod raw;
 mod requests;
@@ -54,6 +56,8 @@ pub fn all() -> Vec<Case> {
         uploads::CASES,
         load::CASES,
         copies::CASES,
+        moves::CASES,
+        doors::CASES,
         requests::CASES,
         series::CASES,
         lies::CASES,
