@@ -90,8 +90,8 @@ impl Outcome {
     }
 }
 
-/// Parses all lines of `body` and passes each valid one to `take`, with its time in nanoseconds since 1970; for those without a
-/// timestamp it is `now`.
+/// Parses all lines of `body` and passes each valid one with a number to `take`, with its time in nanoseconds since 1970; for
+/// those without a timestamp it is `now`.
 ///
 /// # Errors
 /// The first error of `take`, at once.
@@ -133,7 +133,10 @@ pub(super) fn read<'a, E>(
             Ok((line, timestamp)) => {
                 outcome.values += line.fields.len() as u64;
                 outcome.strings += line.strings as u64;
-                take(line, timestamp)?;
+                // Collectors send lines of strings alone, and repeat a refused request forever.
+                if !line.fields.is_empty() {
+                    take(line, timestamp)?;
+                }
             }
             Err(refusal) => {
                 // Lines that might belong to its open string are parsed on their own.
@@ -229,6 +232,28 @@ mod tests {
         );
         assert_eq!((outcome.lines, outcome.values, outcome.refused), (5, 4, 2));
         assert_eq!(refused(&outcome), [4, 6]);
+    }
+
+    #[test]
+    fn line_of_strings_alone_is_counted_and_neither_stored_nor_refused() {
+        let (rows, outcome) = read_all(
+            "m a=1 1\nsystem up=\"3 days\" 1\nm b=\"x\ny\",c=\"z\"",
+            "ns",
+        );
+        assert_eq!(rows.len(), 1);
+        let counted = (
+            outcome.lines,
+            outcome.values,
+            outcome.strings,
+            outcome.refused,
+        );
+        assert_eq!(counted, (3, 1, 3, 0));
+        let (rows, outcome) = read_all("m a=\"x\" 9223372036854775807", "us");
+        assert_eq!(
+            (rows.len(), refused(&outcome)),
+            (0, vec![1]),
+            "other faults are refused"
+        );
     }
 
     #[test]

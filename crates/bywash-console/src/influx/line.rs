@@ -19,7 +19,7 @@ pub(crate) const OWN_MEASUREMENT: &str = "bywash";
 pub(crate) struct Line<'a> {
     /// Measurement and tags in canonical form, see [`source`].
     pub(crate) source: String,
-    /// Fields that are numbers, in the order written.
+    /// Fields that are numbers, in the order written; empty if all fields are strings.
     pub(crate) fields: Vec<(Cow<'a, str>, f64)>,
     /// Number of fields that are strings, which are left out.
     pub(crate) strings: usize,
@@ -186,9 +186,6 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
         match after.strip_prefix(',') {
             Some(next) => rest = next,
             None if after.is_empty() || after.starts_with(' ') => {
-                if fields.is_empty() {
-                    return Err("all fields are strings; only numbers are kept".into());
-                }
                 return Ok((fields, strings, after));
             }
             None => {

@@ -5,7 +5,7 @@
 //! | measurement and tags, tags by their keys | the source: `weather,place=garden` |
 //! | a field | a metric of it: `temperature` |
 //! | a number, `3i`, `3u`, `t`, `false` | the value; booleans are 1 and 0 |
-//! | a string | nothing: it is left out and counted |
+//! | a string | nothing: it is left out and counted, also if it is the only field |
 //! | the timestamp, in the unit of `precision` | nanoseconds since 1970; without one, the time of the request |
 
 mod batch;

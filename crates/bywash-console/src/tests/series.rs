@@ -77,6 +77,27 @@ async fn lines_become_series_and_refused_ones_are_named() {
 }
 
 #[tokio::test]
+async fn line_of_strings_alone_is_accepted_and_counted() {
+    let console = start(engine()).await;
+    let lines = b"system,host=a load1=0.5 1\nsystem,host=a uptime_format=\"1 day\" 1";
+    assert_eq!(console.post("/write", "", lines).await.0, 204);
+    let alone = b"system,host=a uptime_format=\"1 day\",kernel=\"6\" 1";
+    assert_eq!(console.post("/api/v2/write", "", alone).await.0, 204);
+    let (_, _, metrics) = console.get("/metrics").await;
+    for line in [
+        "bywash_series_lines_total 3",
+        "bywash_series_values_total 1",
+        "bywash_series_strings_total 3",
+        "bywash_series_refused_lines_total 0",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}: {metrics}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_plain_or_gzip_and_limited_either_way() {
     let console = start(engine()).await;
     let pack = |bytes: &[u8]| {
