@@ -13,8 +13,8 @@ use crate::limits::MAX_REPLAY_WRITERS;
 use crate::manifest::Version;
 use crate::memtable::{Memtable, SeriesGuard};
 use crate::wal::{
-    Frame, Kind, LogFolder, LoggedRows, NamesDecoder, RowsDecoder, Segment, list, path_of,
-    read_segment,
+    Frame, Kind, LogFolder, LoggedRows, NamesDecoder, RowsDecoder, SEGMENT_HEADER, Segment, list,
+    path_of, read_segment,
 };
 use crate::{Point, SeriesError};
 
@@ -35,6 +35,8 @@ pub(crate) struct ReplayResult {
     pub(crate) torn: u64,
     /// Bytes of damage skipped.
     pub(crate) damaged: u64,
+    /// Segments that end in damage or lost all of their frames.
+    pub(crate) damaged_segments: u64,
     /// Rows skipped because the names of their series are in the damage.
     pub(crate) unnamed_rows: u64,
     /// Whether there is a log that does not end with a close of the database.
@@ -109,6 +111,20 @@ enum NamedSeries {
     InMemory(SeriesHandle),
 }
 
+/// A segment that ends in invalid bytes, or has no frame.
+struct TornSegment {
+    /// Index among the segments.
+    at: usize,
+    /// Offset of the first invalid byte.
+    offset: u64,
+    detail: &'static str,
+}
+
+/// Whether frames of the segment were read, or damaged bytes may have been some.
+fn has_frames(segment: &Segment) -> bool {
+    segment.damaged || segment.bytes > SEGMENT_HEADER as u64
+}
+
 struct LogReader<'a> {
     memtable: &'a Memtable,
     catalog: &'a Catalog,
@@ -126,9 +142,9 @@ struct LogReader<'a> {
 
 impl LogReader<'_> {
     fn read(&mut self, folder: &LogFolder) -> Result<(), SeriesError> {
-        // Segments with invalid bytes after their last frame: damage if a later segment has frames, else torn by a
-        // crash.
-        let mut torn: Vec<(usize, u64)> = Vec::new();
+        // Segments with invalid bytes after their last frame, or without a frame: damage if a later segment has frames, since a
+        // segment is complete before the next one begins; else torn by a crash.
+        let mut torn: Vec<TornSegment> = Vec::new();
         let mut buffer = Vec::new();
         for number in list(&folder.path)? {
             let mut segment = Segment::new(number);
@@ -148,9 +164,18 @@ impl LogReader<'_> {
                     self.replayed.damaged += tail.unreadable_bytes();
                 }
                 Some((offset, false)) => {
-                    torn.push((self.replayed.segments.len(), offset));
+                    torn.push(TornSegment {
+                        at: self.replayed.segments.len(),
+                        offset,
+                        detail: "bytes that are not a frame",
+                    });
                     self.replayed.torn += tail.unreadable_bytes();
                 }
+                None if tail.end() <= SEGMENT_HEADER as u64 => torn.push(TornSegment {
+                    at: self.replayed.segments.len(),
+                    offset: 0,
+                    detail: "it has no frame",
+                }),
                 None => {}
             }
             for frame in tail.frames() {
@@ -163,21 +188,30 @@ impl LogReader<'_> {
         for writer in 0..self.senders.len() {
             self.send(writer);
         }
-        for (at, _) in torn {
-            let segment = &self.replayed.segments[at];
-            folder.cut(&path_of(&folder.path, segment.number), segment.bytes)?;
+        for TornSegment { at, .. } in &torn {
+            let segment = &self.replayed.segments[*at];
+            if has_frames(segment) {
+                folder.cut(&path_of(&folder.path, segment.number), segment.bytes)?;
+            }
         }
-        Ok(())
+        // Those without a frame are the last ones. Kept, they would be damage once others follow.
+        let kept = self.replayed.segments.iter().rposition(has_frames);
+        let empty = self
+            .replayed
+            .segments
+            .split_off(kept.map_or(0, |at| at + 1));
+        folder.delete_segments(&empty)
     }
 
     /// A frame follows: the invalid bytes before it are damage, not torn by a crash.
-    fn confirm_damage(&mut self, torn: &mut Vec<(usize, u64)>) -> Result<(), SeriesError> {
-        if let Some((at, offset)) = torn.first().copied() {
-            let segment = self.replayed.segments[at].number;
-            self.damage(segment, offset, "bytes that are not a frame")?;
+    fn confirm_damage(&mut self, torn: &mut Vec<TornSegment>) -> Result<(), SeriesError> {
+        if let Some(first) = torn.first() {
+            let segment = self.replayed.segments[first.at].number;
+            self.damage(segment, first.offset, first.detail)?;
         }
-        for (at, _) in torn.drain(..) {
+        for TornSegment { at, .. } in torn.drain(..) {
             self.replayed.segments[at].damaged = true;
+            self.replayed.damaged_segments += 1;
         }
         Ok(())
     }
@@ -423,9 +457,10 @@ pub(crate) fn recover(
     if replayed.torn > 0 {
         tracing::warn!(bytes = replayed.torn, "cut a torn end of the log");
     }
-    if replayed.damaged + replayed.unnamed_rows > 0 {
+    if replayed.damaged + replayed.damaged_segments + replayed.unnamed_rows > 0 {
         tracing::error!(
             bytes = replayed.damaged,
+            segments = replayed.damaged_segments,
             rows = replayed.unnamed_rows,
             "skipped unreadable parts of the log"
         );

@@ -27,8 +27,8 @@ pub(crate) use self::frame::{
     Frame, Kind, LoggedRows, NamesDecoder, RowsDecoder, put_name_entry, put_rows,
 };
 pub(crate) use self::read::read_segment;
-use self::segment::{SEGMENT_HEADER, SegmentWriter, header};
-pub(crate) use self::segment::{list, path_of};
+pub(crate) use self::segment::{SEGMENT_HEADER, list, path_of};
+use self::segment::{SegmentWriter, header};
 use crate::SeriesError;
 use crate::limits::{MAX_FRAME_BYTES, MAX_PENDING_LOG_BYTES};
 

@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"BYWASHSL";
 /// Version of the format.
 const FORMAT: u32 = 1;
 /// Bytes before the first frame: magic, format, number, CRC32C of these.
-pub(super) const SEGMENT_HEADER: usize = 24;
+pub(crate) const SEGMENT_HEADER: usize = 24;
 const SUFFIX: &str = "wal";
 
 /// Path of a segment.

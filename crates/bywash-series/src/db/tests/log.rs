@@ -152,6 +152,64 @@ async fn empty_and_header_only_segments_are_valid() {
     assert_eq!(content(&database.open().await.unwrap()), written);
 }
 
+/// A segment is complete before the next one begins: one without frames before others has lost them.
+#[tokio::test]
+async fn segment_without_frames_before_others_is_damage() {
+    let database = TestDatabase::new();
+    let mut lengths = Vec::new();
+    for number in 0..3 {
+        // Each open begins a segment.
+        let db = database.open().await.unwrap();
+        let name = format!("{number}");
+        let rows = [row("a", "b", number, 1.0), row("a", &name, 0, 1.0)];
+        db.insert_rows(&rows).unwrap();
+        db.close().await.unwrap();
+        lengths.push(database.segments().len());
+    }
+    assert_eq!(lengths, [1, 2, 3]);
+    let header = fs::read(&database.segments()[1]).unwrap()[..24].to_vec();
+    for bytes in [&[][..], &[0; 4096], &header[..10], &header] {
+        for at in [0, 1] {
+            let mut copy = database.copy();
+            fs::write(&copy.segments()[at], bytes).unwrap();
+            let failed = copy.open().await.unwrap_err();
+            let expected = at as u64 + 1;
+            assert!(
+                matches!(failed, SeriesError::DamagedLog { segment, .. } if segment == expected),
+                "{failed}"
+            );
+            copy.options.salvage = true;
+            let salvaged = content(&copy.open().await.unwrap());
+            assert!(salvaged.keys().any(|(_, metric, _)| metric == "2"), "{at}");
+            assert_eq!(
+                salvaged.len(),
+                content(&database.copy().open().await.unwrap()).len() - 2
+            );
+        }
+    }
+}
+
+/// A crash may end a start before its first frame. What it leaves is no damage once others follow.
+#[tokio::test]
+async fn segments_that_crashes_left_empty_are_removed_before_others_follow() {
+    let database = TestDatabase::new();
+    let mut expected = 0;
+    for number in 0..4 {
+        let db = database.open().await.unwrap();
+        assert_eq!(content(&db).len(), expected);
+        db.insert_rows(&[row("a", &format!("{number}"), 0, 1.0)])
+            .unwrap();
+        expected += 1;
+        drop(db);
+        let next = database.segments().len() as u64 + 1;
+        let empty = |number| database.folder.path().join(format!("{number:020}.wal"));
+        fs::write(empty(next), [0; 4096]).unwrap();
+        fs::write(empty(next + 1), []).unwrap();
+    }
+    let db = database.open().await.unwrap();
+    assert_eq!(content(&db).len(), expected);
+}
+
 /// Makes operations of one kind fail after some successes.
 #[derive(Debug, Clone)]
 struct FailingStorage {
