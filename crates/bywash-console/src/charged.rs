@@ -40,21 +40,25 @@ pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Respons
     };
     charge.shrink_to(GROWING * text.len() as u64);
     parts.headers.insert(CONTENT_LENGTH, text.len().into());
-    let text = Bytes::from_owner(ChargedText {
+    Response::from_parts(parts, Body::from(charged_text(text, charge)))
+}
+
+/// Binds a charge to a text.
+pub(crate) fn charged_text(text: Bytes, charge: impl Send + 'static) -> Bytes {
+    Bytes::from_owner(ChargedText {
         text,
         _charge: charge,
-    });
-    Response::from_parts(parts, Body::from(text))
+    })
 }
 
 /// Text of a response and its charge, released with the last of its slices.
-struct ChargedText {
+struct ChargedText<C> {
     // Before the charge: memory is free before its charge is released.
     text: Bytes,
-    _charge: Reservation,
+    _charge: C,
 }
 
-impl AsRef<[u8]> for ChargedText {
+impl<C> AsRef<[u8]> for ChargedText<C> {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }

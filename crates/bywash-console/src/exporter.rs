@@ -13,7 +13,8 @@ use axum::routing::get;
 use hyper_util::service::TowerToHyperService;
 
 use crate::access::{ask_for_key, given_pair, same};
-use crate::{AdminService, NO_STORE, Shared, metrics_text};
+use crate::report::Report;
+use crate::{AdminService, NO_STORE, Shared, metrics, metrics_text};
 
 /// A key that may read metrics.
 #[derive(Clone)]
@@ -47,26 +48,38 @@ impl MetricsReader {
     }
 }
 
-type Exporter = State<(Shared, Arc<[MetricsReader]>)>;
+/// A reader and the metrics that it sees.
+type Seen = (Arc<MetricsReader>, Report);
+
+type Exporter = State<(Shared, Arc<[Seen]>)>;
 
 /// Returns the service: `/metrics` for `readers`, and `/healthz` without a key.
 pub(crate) fn service(shared: Shared, readers: Vec<MetricsReader>) -> AdminService {
+    let readers = readers.into_iter().map(|reader| {
+        let report = Report::new(metrics::CONTENT_TYPE, metrics_text);
+        (Arc::new(reader), report)
+    });
     let router = Router::new()
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(read))
         .fallback(|| async { (StatusCode::NOT_FOUND, "there are /metrics and /healthz\n") })
-        .with_state((shared, readers.into()));
+        .with_state((shared, readers.collect()));
     TowerToHyperService::new(router)
 }
 
-async fn metrics(State((shared, readers)): Exporter, request: Request) -> Response {
+async fn read(State((shared, readers)): Exporter, request: Request) -> Response {
     let pair = given_pair(request.headers());
     let reader = pair.and_then(|(key, secret)| {
         let mut readers = readers.iter();
-        readers.find(|reader| reader.is(&key, &secret))
+        readers.find(|(reader, _)| reader.is(&key, &secret))
     });
     match reader {
-        Some(reader) => metrics_text(&shared, |bucket| reader.sees(bucket)),
+        Some((reader, report)) => {
+            let reader = Arc::clone(reader);
+            report
+                .response(&shared, move |bucket| reader.sees(bucket))
+                .await
+        }
         None => ask_for_key(),
     }
 }

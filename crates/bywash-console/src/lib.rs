@@ -28,6 +28,7 @@ mod body;
 mod cache;
 mod charged;
 mod clock;
+mod content;
 mod csrf;
 mod databases;
 mod exporter;
@@ -37,10 +38,12 @@ pub mod fuzzing;
 mod history;
 mod host;
 mod influx;
+mod labelled;
 mod limits;
 mod metrics;
 mod page;
 mod recent;
+mod report;
 mod series;
 
 use std::collections::BTreeMap;
@@ -50,12 +53,12 @@ use std::sync::Arc;
 
 use axum::extract::{FromRef, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router, middleware};
+use axum::{Router, middleware};
 use bywash::origin::OriginStats;
 use bywash::traffic::TrafficStats;
 use bywash::{DamagedFile, Engine, Stats};
@@ -66,16 +69,19 @@ use tokio::sync::Semaphore;
 
 pub use access::Access;
 use access::Guard;
+pub use content::Content;
 use databases::DatabaseStates;
 pub use exporter::MetricsReader;
 pub use fetch::FetchedFile;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::WriteMetrics;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
+use labelled::Counted;
 use limits::MAX_READS_AT_ONCE;
 pub use limits::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 pub use page::{Aborting, ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use recent::Recent;
+use report::{Report, ReportMemory};
 pub use series::{SeriesRequest, SeriesRequestError};
 
 /// Counters change at any time: responses must not be cached.
@@ -117,6 +123,10 @@ struct Inner {
     recent: Recent,
     /// Permits of requests for lists and points.
     reads: Arc<Semaphore>,
+    report_memory: ReportMemory,
+    /// The texts of `/metrics` and `/stats`.
+    metrics: Report,
+    stats: Report,
 }
 
 impl Inner {
@@ -172,22 +182,30 @@ pub fn admin_and_metrics(
             ),
         ));
     }
-    let recent = Recent::new(&console.engine, console.history.as_ref());
-    let inner = Arc::new(Inner {
-        recent,
-        engine: console.engine,
-        guard: Guard::new(console.access, address),
-        series: console.series,
-        history: console.history,
-        uploads: console.uploads,
-        fetch_folder: console.fetch_folder,
-        write_metrics: WriteMetrics::default(),
-        reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
-    });
-    tokio::spawn(recent::record(Arc::downgrade(&inner)));
-    let shared = Shared(inner);
+    let shared = Shared::new(console, address);
+    tokio::spawn(recent::record(Arc::downgrade(&shared.0)));
     let metrics = exporter::service(shared.clone(), readers);
     Ok((TowerToHyperService::new(router(shared)), metrics))
+}
+
+impl Shared {
+    fn new(console: Console, address: SocketAddr) -> Self {
+        let recent = Recent::new(&console.engine, console.history.as_ref());
+        Self(Arc::new(Inner {
+            recent,
+            report_memory: ReportMemory::new(&console.engine),
+            metrics: Report::new(metrics::CONTENT_TYPE, metrics_text),
+            stats: Report::new("application/json", stats_text),
+            engine: console.engine,
+            guard: Guard::new(console.access, address),
+            series: console.series,
+            history: console.history,
+            uploads: console.uploads,
+            fetch_folder: console.fetch_folder,
+            write_metrics: WriteMetrics::default(),
+            reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
+        }))
+    }
 }
 
 fn router(shared: Shared) -> Router {
@@ -269,46 +287,52 @@ async fn ready(State(engine): State<Engine>) -> impl IntoResponse {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    metrics_text(&shared, |_| true)
+    shared.metrics.response(&shared, |_| true).await
 }
 
-/// Renders the metrics, of buckets only those that `sees` selects.
-fn metrics_text(shared: &Shared, sees: impl Fn(&str) -> bool) -> Response {
-    let (mut stats, mut origins) = (shared.engine.stats(), shared.engine.origins());
-    stats.buckets.retain(|bucket, _| sees(bucket));
-    stats.memory.buckets.retain(|bucket, _| sees(bucket));
-    origins.retain(|bucket, _| sees(bucket));
-    let text = metrics::render(&metrics::Sources {
-        stats: &stats,
+/// Renders the metrics in a buffer of this length.
+fn metrics_text(shared: &Shared, counted: &Counted, capacity: usize) -> Vec<u8> {
+    let mut text = String::with_capacity(capacity);
+    let sources = metrics::Sources {
+        stats: &counted.stats,
         traffic: shared.engine.traffic(),
-        origins: &origins,
+        origins: &counted.origins,
         write_metrics: &shared.write_metrics,
         history: &shared.history_stats(),
         databases: &shared.database_states(),
-    });
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE], text).into_response()
+    };
+    metrics::render(&mut text, &sources);
+    text.into_bytes()
 }
 
 /// Response of `/stats`.
 #[derive(Debug, Serialize)]
-struct StatsResponse {
+struct StatsResponse<'a> {
     #[serde(flatten)]
-    engine: Stats,
+    engine: &'a Stats,
     endpoint: TrafficStats,
     history: HistoryStats,
     series: DatabaseStates,
-    origins: BTreeMap<String, OriginStats>,
+    origins: &'a BTreeMap<String, OriginStats>,
 }
 
-async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
-    let counted = StatsResponse {
-        engine: shared.engine.stats(),
+async fn stats(State(shared): State<Shared>) -> Response {
+    shared.stats.response(&shared, |_| true).await
+}
+
+/// Renders the counters as JSON in a buffer of this length.
+fn stats_text(shared: &Shared, counted: &Counted, capacity: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(capacity);
+    let response = StatsResponse {
+        engine: &counted.stats,
         endpoint: shared.engine.traffic().stats(),
         history: shared.history_stats(),
         series: shared.database_states(),
-        origins: shared.engine.origins(),
+        origins: &counted.origins,
     };
-    ([NO_STORE], Json(counted))
+    serde_json::to_writer(&mut text, &response)
+        .expect("its keys are text, and a Vec can be written");
+    text
 }
 
 #[cfg(test)]

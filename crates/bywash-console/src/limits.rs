@@ -44,6 +44,11 @@ pub(crate) const MAX_RANGE_S: i64 = 400 * 24 * 60 * 60;
 /// Max objects of one page of cached objects: with keys of 1,024 bytes some megabytes, which are charged once the page is
 /// collected.
 pub(crate) const MAX_CACHED_OBJECTS: usize = 1000;
+/// Max buckets with labels of their own in `/metrics` and `/stats`, first by name; the others are counted together. A collector keeps
+/// some thirty series of each.
+pub(crate) const MAX_LABELLED_BUCKETS: usize = 1000;
+/// Max time between two renderings of `/metrics` or of `/stats`: collectors read them every some seconds.
+pub(crate) const MAX_REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Max requests for names, points or cached objects served at once: what they read is charged once it is
 /// counted. More wait.
 pub(crate) const MAX_READS_AT_ONCE: usize = 4;

@@ -95,7 +95,7 @@ const BUCKET: [Family<BucketStats>; 17] = [
         |s| s.digest_mismatches,
     ),
     (
-        "bywash_left_out_entries_total",
+        "bywash_left_out_total",
         "Entries that listings left out, because they cannot be read or have a name that is that of no key.",
         |s| s.left_out,
     ),
@@ -384,7 +384,7 @@ pub(crate) struct Sources<'a> {
 }
 
 /// Renders all metrics in a fixed order. Reads `/proc`.
-pub(crate) fn render(sources: &Sources<'_>) -> String {
+pub(crate) fn render(text: &mut String, sources: &Sources<'_>) {
     let Sources {
         stats,
         traffic,
@@ -393,65 +393,63 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
         history,
         databases,
     } = sources;
-    let mut text = String::new();
     head(
-        &mut text,
+        text,
         "bywash_build_info",
         "gauge",
         "Always 1; the version is a label.",
     );
     sample(
-        &mut text,
+        text,
         "bywash_build_info",
         &[("version", env!("CARGO_PKG_VERSION"))],
         1,
     );
     for (name, help, read) in BUCKET {
-        head(&mut text, name, "counter", help);
+        head(text, name, "counter", help);
         for (bucket, counters) in &stats.buckets {
-            sample(&mut text, name, &[("bucket", bucket)], read(counters));
+            sample(text, name, &[("bucket", bucket)], read(counters));
         }
     }
-    origin_errors(&mut text, origins);
+    origin_errors(text, origins);
     let load = traffic.stats();
-    counters(&mut text, &TRAFFIC, &load);
-    gauges(&mut text, &LOAD, &load);
-    endpoint(&mut text, traffic);
-    counters(&mut text, &WRITES, write_metrics);
-    counters(&mut text, &HISTORY, history);
-    series::write(&mut text, databases);
-    counters(&mut text, &POOL_COUNTERS, &stats.pool);
-    gauges(&mut text, &SERVER, stats);
-    gauges(&mut text, &POOL, &stats.pool);
-    memory(&mut text, &stats.memory);
-    gauges(&mut text, &BUDGET, &stats.budget);
-    gauges(&mut text, &OBJECTS, &stats.objects);
-    counters(&mut text, &FILE_DOWNLOAD_COUNTERS, &stats.file_downloads);
+    counters(text, &TRAFFIC, &load);
+    gauges(text, &LOAD, &load);
+    endpoint(text, traffic);
+    counters(text, &WRITES, write_metrics);
+    counters(text, &HISTORY, history);
+    series::write(text, databases);
+    counters(text, &POOL_COUNTERS, &stats.pool);
+    gauges(text, &SERVER, stats);
+    gauges(text, &POOL, &stats.pool);
+    memory(text, &stats.memory);
+    gauges(text, &BUDGET, &stats.budget);
+    gauges(text, &OBJECTS, &stats.objects);
+    counters(text, &FILE_DOWNLOAD_COUNTERS, &stats.file_downloads);
     seconds(
-        &mut text,
+        text,
         "bywash_file_downloads_finished_seconds_total",
         "counter",
         "Time from the beginnings of their downloads until they were durable.",
         stats.file_downloads.finished_ms,
     );
-    gauges(&mut text, &FILE_DOWNLOADS, &stats.file_downloads);
+    gauges(text, &FILE_DOWNLOADS, &stats.file_downloads);
     seconds(
-        &mut text,
+        text,
         "bywash_file_downloads_oldest_seconds",
         "gauge",
         "Time since the beginning of the oldest download to a file in progress or waiting.",
         stats.file_downloads.oldest_ms,
     );
     if let Some(stats) = &stats.disk {
-        disk::write(&mut text, stats);
+        disk::write(text, stats);
     }
     if let Some(status) = &stats.cluster {
-        cluster::write(&mut text, status);
+        cluster::write(text, status);
     }
     if let Some(process) = Process::read() {
-        process.render(&mut text);
+        process.render(text);
     }
-    text
 }
 
 /// Writes the memory of blocks by kind and by bucket.

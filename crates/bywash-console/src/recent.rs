@@ -31,6 +31,8 @@ pub(crate) struct RecentSnapshot {
     pub(crate) total: BucketStats,
     /// All counters, with at most [`BUCKETS`] buckets.
     pub(crate) counted: CounterSnapshot,
+    /// Number of all buckets.
+    buckets: usize,
     /// Responses by status.
     statuses: Vec<(u16, u64)>,
 }
@@ -45,6 +47,7 @@ impl RecentSnapshot {
     fn now(engine: &Engine, history: Option<&History>) -> Self {
         let mut counted = CounterSnapshot::now(engine, history);
         let total = counted.total();
+        let buckets = counted.stats.buckets.len();
         let beyond = counted.stats.buckets.keys().nth(BUCKETS).cloned();
         if let Some(first) = beyond {
             counted.stats.buckets.split_off(&first);
@@ -53,6 +56,7 @@ impl RecentSnapshot {
             at: Instant::now(),
             total,
             counted,
+            buckets,
             statuses: engine.traffic().statuses(),
         }
     }
@@ -98,6 +102,11 @@ impl Recent {
     /// Returns the time since the console was created.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Returns the number of buckets at the last snapshot.
+    pub(crate) fn buckets(&self) -> usize {
+        self.snapshots.lock().back().map_or(0, |last| last.buckets)
     }
 
     fn add(&self, snapshot: RecentSnapshot) {

@@ -13,11 +13,15 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bywash::Reservation;
-use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesNames, SeriesPoints};
+use bywash_series::{
+    Aggregate, LeftOut, Pattern, SelectedPoints, Selector, SeriesDb, SeriesError, SeriesNames,
+    SeriesPoints,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::charged::{charge, hold, written};
 use crate::clock::{self, now};
+use crate::content::{Content, naming};
 use crate::limits::MAX_ROWS;
 use crate::{History, Shared};
 
@@ -48,9 +52,30 @@ impl From<(&str, &str)> for Name {
 
 impl Shared {
     /// Returns the databases: of received values, then of the server's own history.
-    pub(crate) fn databases(&self) -> impl Iterator<Item = &SeriesDb> {
+    fn databases(&self) -> impl Iterator<Item = (Content, &SeriesDb)> {
         let history = self.history.as_ref().map(History::db);
-        self.series.iter().chain(history)
+        let values = self.series.iter().map(|db| (Content::Values, db));
+        values.chain(history.map(|db| (Content::History, db)))
+    }
+
+    /// Returns the databases that can have a source of this selection.
+    pub(crate) fn databases_of(
+        &self,
+        source: &Pattern,
+    ) -> impl Iterator<Item = (Content, &SeriesDb)> {
+        self.databases()
+            .filter(|(content, _)| content.may_have(source))
+    }
+
+    /// Returns the database of received values if such a source needs it.
+    ///
+    /// # Errors
+    /// If it is damaged, and not open.
+    fn require_values(&self, source: &Pattern) -> Result<(), SeriesRequestError> {
+        if Content::Values.may_have(source) {
+            self.values()?;
+        }
+        Ok(())
     }
 
     /// Returns the database of received values.
@@ -142,7 +167,10 @@ impl From<SeriesError> for SeriesRequestError {
     fn from(error: SeriesError) -> Self {
         match error {
             SeriesError::Query(reason) => Self::Request(reason.to_owned()),
-            SeriesError::TooManyPoints { .. } => Self::Request(error.to_string()),
+            SeriesError::TooManyPoints { .. } | SeriesError::TooManySelected { .. } => {
+                Self::Request(error.to_string())
+            }
+            SeriesError::NoMemory { .. } => Self::NoMemory,
             error => Self::Database(error),
         }
     }
@@ -191,21 +219,27 @@ impl SeriesRequest {
     ///
     /// # Errors
     /// [`SeriesRequestError`].
-    pub async fn query(&self, db: &SeriesDb) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
+    pub async fn query(&self, db: &SeriesDb) -> Result<SelectedPoints, SeriesRequestError> {
         let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
         Ok(db.query(&self.selector(), range, step, aggregate).await?)
     }
 
-    /// As [`Self::query`], with at most `max` points.
-    async fn query_limited(
+    /// As [`Self::query`], with at most `max` points, and without damaged files.
+    async fn query_readable(
         &self,
         max: usize,
         db: &SeriesDb,
-    ) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
+    ) -> Result<(SelectedPoints, LeftOut), SeriesRequestError> {
         let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
         let selector = self.selector();
-        let found = db.query_limited(max, &selector, range, step, aggregate);
+        let found = db.query_readable(max, &selector, range, step, aggregate);
         Ok(found.await?)
+    }
+
+    /// Whether a database of this kind can have a selected series.
+    #[must_use]
+    pub fn concerns(&self, content: Content) -> bool {
+        content.may_have(&self.selector().source)
     }
 
     fn selector(&self) -> Selector {
@@ -255,10 +289,18 @@ pub(crate) async fn list(
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
     let turn = Arc::clone(&shared.reads).acquire_owned().await;
-    shared.values()?;
-    let mut found = Vec::new();
-    for db in shared.databases() {
-        found.push(request.list(db).await?);
+    let (selector, range) = (request.selector(), request.range()?);
+    shared.require_values(&selector.source)?;
+    let (mut found, mut count, mut damaged) = (Vec::new(), 0, Vec::new());
+    for (content, db) in shared.databases_of(&selector.source) {
+        let (names, left_out) = db.list_readable(&selector, range.clone()).await?;
+        shared.note_left_out(content, &left_out);
+        damaged.push((content, left_out));
+        count += names.len();
+        found.push(names);
+    }
+    if count > MAX_ROWS {
+        return Err(SeriesError::TooManySelected { max: MAX_ROWS }.into());
     }
     let (mut values, mut text) = (0, 0);
     for (source, metric) in found.iter().flat_map(SeriesNames::iter) {
@@ -275,7 +317,7 @@ pub(crate) async fn list(
         };
         (response, charged)
     };
-    Ok(off_workers(write).await)
+    Ok(naming(off_workers(write).await, &damaged))
 }
 
 /// Renders a response on a blocking thread: a hundred megabytes of text would delay all other clients of a worker. `write` keeps its
@@ -322,17 +364,21 @@ pub(crate) async fn query(
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
     let turn = Arc::clone(&shared.reads).acquire_owned().await;
-    shared.values()?;
-    let (mut found, mut count) = (Vec::new(), 0);
-    for db in shared.databases() {
-        let more = request.query_limited(MAX_ROWS, db).await?;
+    let source = request.selector().source;
+    shared.require_values(&source)?;
+    let (mut found, mut count, mut damaged) = (Vec::new(), 0, Vec::new());
+    for (content, db) in shared.databases_of(&source) {
+        let (more, left_out) = request.query_readable(MAX_ROWS, db).await?;
+        shared.note_left_out(content, &left_out);
+        damaged.push((content, left_out));
         count += more.iter().map(|series| series.points.len()).sum::<usize>();
-        found.extend(more);
+        found.push(more);
     }
     if count > MAX_ROWS {
         return Err(SeriesError::TooManyPoints { max: MAX_ROWS }.into());
     }
-    let text = found.iter().map(|series| {
+    let series = || found.iter().flat_map(|found| found.iter());
+    let text = series().map(|series| {
         let names = written(&series.source) + written(&series.metric);
         series.points.len() as u64 * (ROW_TEXT_BYTES + names)
     });
@@ -340,14 +386,17 @@ pub(crate) async fn query(
         .ok_or(SeriesRequestError::NoMemory)?;
     let write = move || {
         let _turn = turn;
-        let rows = found.iter().flat_map(Row::of);
+        let rows = found
+            .iter()
+            .flat_map(|found| found.iter())
+            .flat_map(Row::of);
         let response = match format {
             Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
             Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
         };
         (response, charged)
     };
-    Ok(off_workers(write).await)
+    Ok(naming(off_workers(write).await, &damaged))
 }
 
 /// Writes rows under a heading, which is written without rows too.

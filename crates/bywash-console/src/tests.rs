@@ -24,6 +24,7 @@ mod cache;
 mod connections;
 mod history;
 mod page;
+mod report;
 mod series;
 
 /// A running console on a free loopback port. Dropping it stops the server.

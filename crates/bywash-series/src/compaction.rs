@@ -27,9 +27,9 @@ const MAX_COMPACTED_BYTES: u64 = 128 << 20;
 /// Bytes held for each input file: the last decoded pages, encoded and decoded.
 const COMPACTION_READ_BYTES: u64 = 1 << 20;
 
-/// Bytes held for each series of an input file besides its name: its decoded entry, its place in the list of names, and what the new file's
+/// Bytes held for each series of an input file besides its name: its decoded entry, its places in the list of names, and what the new file's
 /// index and dictionaries take of it while they are built.
-const COMPACTION_SERIES_BYTES: u64 = 320;
+const COMPACTION_SERIES_BYTES: u64 = 384;
 
 /// Copies of a name that are held meanwhile: in the index of its file, and encoded.
 const COMPACTION_NAMES: u64 = 2;
@@ -129,15 +129,15 @@ impl DataFiles {
 
     /// Merges all rows of these files into a writer.
     async fn merge_rows(&self, files: &[Arc<DataFile>]) -> Result<FileWriter, SeriesError> {
-        let readers = Arc::new(FileReaders::default());
+        let readers = Arc::new(FileReaders::charged_by_caller());
         let all = i64::MIN..=i64::MAX;
         let none = SeriesNames::default();
-        let series = list_series(none, files, &readers, &Selector::all(), &all).await?;
+        let series = list_series(none, files, &Selector::all(), &all).await?;
         let runs: Vec<SortedRun> = files.iter().map(SortedRun::in_file).collect();
         let bytes = files.iter().map(|file| file.entry().bytes).sum();
         let mut batch = WriterBatch::new(FileWriter::with_capacity(self.0.profile, bytes)?);
         let mut buffer = Vec::new();
-        for (source, metric) in series.shared() {
+        for (source, metric) in series.as_slice() {
             let mut rows = MergeIterator::new((source, metric), &runs, all.clone(), &readers);
             loop {
                 let points = rows.next(&mut buffer).await?;

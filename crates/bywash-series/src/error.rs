@@ -121,6 +121,21 @@ pub enum SeriesError {
         /// Max points of the result.
         max: usize,
     },
+    /// The query selects more series than one may have.
+    #[error("the query selects more than {max} series; select fewer, or less time")]
+    TooManySelected {
+        /// Max series of a query.
+        max: usize,
+    },
+    /// The memory budget does not have what the result needs now. Retry later, or read less at once.
+    #[error(
+        "no memory for {bytes} more bytes of a read of series; send it again later, select fewer series or less time, or raise the \
+         memory budget (--memory of a server)"
+    )]
+    NoMemory {
+        /// Bytes that were not available.
+        bytes: u64,
+    },
     /// A file or the manifest is damaged. None of its rows are returned; other files are not affected.
     #[error(
         "{object} in the series store is damaged: {reason}; restore it, or move it away to continue without its rows"
@@ -130,6 +145,15 @@ pub enum SeriesError {
         object: String,
         /// What does not match.
         reason: String,
+    },
+    /// A data file that the manifest names is not in the store.
+    #[error(
+        "{object} is missing from the series store; restore it to read its rows, or have the reader open the store again if its \
+         writer has merged it"
+    )]
+    MissingFile {
+        /// The object.
+        object: String,
     },
     /// Another process opened the store for writing. Nothing more is written here. Rows that were not flushed are still in
     /// this process' log, and are flushed when it opens the store again.

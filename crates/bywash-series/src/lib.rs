@@ -42,6 +42,9 @@ pub use error::SeriesError;
 pub use limits::MAX_NAME;
 pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};
 pub use point::{Point, Row};
-pub use query::{Aggregate, Pattern, Selector, SeriesIterator, SeriesNames, SeriesPoints};
+pub use query::{
+    Aggregate, LeftOut, Pattern, SelectedPoints, Selector, SeriesIterator, SeriesNames,
+    SeriesPoints,
+};
 pub use stats::SeriesStats;
 pub use write_batch::WriteBatch;

@@ -9,7 +9,9 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 pub(crate) const MAX_PENDING_LOG_BYTES: u64 = 4 << 20;
 /// Max points of a query without a limit of its own: 256 MiB.
 pub(crate) const MAX_POINTS: usize = 16 << 20;
-/// Max tasks of one query. Each holds decoded pages of up to 64 files, 32 MiB that are not charged.
+/// Max damaged files that a read leaves out: for each it begins again.
+pub(crate) const MAX_LEFT_OUT: usize = 16;
+/// Max tasks of one query. Each holds decoded pages of up to 64 files.
 pub(crate) const MAX_QUERY_TASKS: usize = 4;
 /// Max threads of a replay. More would wait for its one reader.
 pub(crate) const MAX_REPLAY_WRITERS: usize = 8;

@@ -42,14 +42,17 @@ fn rendered(stats: &Stats) -> String {
         stats: values,
         store_failure: Some(failing),
     };
-    render(&Sources {
+    let mut text = String::new();
+    let sources = Sources {
         stats,
         traffic: &traffic,
         origins: &[("data".to_owned(), origin)].into(),
         write_metrics: &write_metrics,
         history: &history,
         databases: &[("values", values)].into(),
-    })
+    };
+    render(&mut text, &sources);
+    text
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_hedges_total{bucket=\"data\"} 10",
         "bywash_hedges_won_total{bucket=\"data\"} 11",
         "bywash_digest_mismatches_total{bucket=\"data\"} 13",
-        "bywash_left_out_entries_total{bucket=\"data\"} 19",
+        "bywash_left_out_total{bucket=\"data\"} 19",
         "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_idle_evicted_bytes_total 14",

@@ -9,9 +9,19 @@ use super::chart::{Chart, LINES, Line};
 use super::format::Unit;
 use super::range::Range;
 use crate::Shared;
+use crate::content::Content;
 use crate::history::{
     DROPPED_POINTS, HISTORY_EVERY, OWN, QUANTILES, STARTS, bucket_source, latency_metric,
 };
+use crate::limits::MAX_ROWS;
+
+/// A database whose points are drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Database<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) content: Content,
+    pub(super) db: &'a SeriesDb,
+}
 
 /// Time span and step of charts.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +53,7 @@ impl Drawing {
     }
 
     /// Returns the times at which the server started, at most one a step.
-    pub(super) async fn starts(self, history: &SeriesDb) -> Result<Vec<i64>, SeriesError> {
+    pub(super) async fn starts(self, history: Database<'_>) -> Result<Vec<i64>, SeriesError> {
         let starts = Selector::series(OWN, STARTS);
         let found = self.points(history, &starts, Aggregate::Max).await?;
         Ok(own(&found, STARTS).into_iter().map(|(at, _)| at).collect())
@@ -52,19 +62,22 @@ impl Drawing {
     /// Returns the points of each selected series by source and metric.
     async fn points(
         self,
-        db: &SeriesDb,
+        database: Database<'_>,
         selector: &Selector,
         aggregate: Aggregate,
     ) -> Result<BTreeMap<(String, String), Points>, SeriesError> {
-        let found = db
-            .query(
-                selector,
-                self.span.0..=self.span.1,
-                Some(self.step),
-                aggregate,
-            )
+        let range = self.span.0..=self.span.1;
+        let step = Some(self.step);
+        let Database {
+            shared,
+            content,
+            db,
+        } = database;
+        let (found, left_out) = db
+            .query_readable(MAX_ROWS, selector, range, step, aggregate)
             .await?;
-        let series = found.into_iter().map(|series| {
+        shared.note_left_out(content, &left_out);
+        let series = found.iter().map(|series| {
             let points = series
                 .points
                 .iter()
@@ -84,7 +97,7 @@ type Points = Vec<(i64, f64)>;
 
 /// Returns the charts of the server's own history.
 pub(super) async fn history_charts(
-    history: &SeriesDb,
+    history: Database<'_>,
     drawing: &Drawing,
 ) -> Result<Vec<Chart>, SeriesError> {
     let sums = drawing
@@ -156,7 +169,7 @@ pub(super) async fn history_charts(
 
 /// Returns the charts of one bucket.
 pub(super) async fn bucket_charts(
-    history: &SeriesDb,
+    history: Database<'_>,
     bucket: &str,
     drawing: &Drawing,
 ) -> Result<Vec<Chart>, SeriesError> {
@@ -211,7 +224,7 @@ fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
 }
 
 /// Returns the hit ratios of the buckets with the most reads.
-async fn hit_ratios(history: &SeriesDb, drawing: &Drawing) -> Result<Vec<Line>, SeriesError> {
+async fn hit_ratios(history: Database<'_>, drawing: &Drawing) -> Result<Vec<Line>, SeriesError> {
     let any = bucket_source("*");
     let hits = drawing
         .points(history, &Selector::parse(&any, "hits"), Aggregate::Sum)
@@ -262,8 +275,13 @@ pub(super) async fn series_charts(
     let mut charts = Vec::new();
     for (slash, _) in name.match_indices('/') {
         let selector = Selector::series(&name[..slash], &name[slash + 1..]);
-        for db in shared.databases() {
-            let found = drawing.points(db, &selector, Aggregate::Avg).await?;
+        for (content, db) in shared.databases_of(&selector.source) {
+            let database = Database {
+                shared,
+                content,
+                db,
+            };
+            let found = drawing.points(database, &selector, Aggregate::Avg).await?;
             for ((source, metric), points) in found {
                 let title = format!("{source}/{metric}");
                 let mut chart = drawing.chart(

@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -25,7 +26,8 @@ use axum::response::{Html, IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::Shared;
+use crate::charged::{charge, charged_text, hold};
+use crate::{Shared, report};
 
 pub(crate) use format::lasted;
 #[cfg(test)]
@@ -114,13 +116,29 @@ impl fmt::Debug for OpenUploads {
     }
 }
 
+/// Bytes of an open upload in memory, and as JSON: keys are rarely longer than 200 bytes, and stand in it twice.
+const UPLOAD_BYTES: u64 = 1 << 10;
+const UPLOAD_TEXT_BYTES: u64 = 1 << 10;
+/// Bytes of a page and of its content besides the counters of buckets.
+const PAGE_BYTES: u64 = 256 << 10;
+/// Bytes of a bucket's counters while a page is made.
+const PAGE_BUCKET_BYTES: u64 = 1 << 10;
+
 pub(crate) async fn index(
     State(shared): State<Shared>,
     Query(query): Query<view::PageQuery>,
 ) -> Response {
     let anonymous = shared.guard.is_anonymous();
+    let bytes = PAGE_BYTES + shared.recent.buckets() as u64 * PAGE_BUCKET_BYTES;
+    let Some(mut charge) = shared.report_memory.charge(bytes) else {
+        return report::no_memory();
+    };
     match view::gather(shared, query).await {
-        Ok(view) => html(render::page(&view, anonymous)),
+        Ok(view) => {
+            let text = render::page(&view, anonymous).into_string();
+            charge.shrink_to(text.capacity() as u64);
+            Html(Body::from(charged_text(text.into(), charge))).into_response()
+        }
         Err(reason) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the page cannot be made: {reason}\n"),
@@ -131,10 +149,16 @@ pub(crate) async fn index(
 
 /// Lists all open uploads as JSON, for the command line.
 pub(crate) async fn uploads(State(shared): State<Shared>) -> Response {
-    let list = shared.uploads.clone();
-    let listed = tokio::task::spawn_blocking(move || (list.list)(usize::MAX)).await;
-    match listed {
-        Ok(listed) => Json(listed).into_response(),
+    let (list, engine) = (shared.uploads.clone(), shared.engine.clone());
+    let listed = tokio::task::spawn_blocking(move || {
+        // Charged by their number before they are listed.
+        let total = (list.list)(0).total as u64;
+        let charged = charge(&engine, total * UPLOAD_BYTES, total * UPLOAD_TEXT_BYTES)?;
+        Some(((list.list)(usize::MAX), charged))
+    });
+    match listed.await {
+        Ok(Some((listed, charged))) => hold(Json(listed).into_response(), charged).await,
+        Ok(None) => report::no_memory(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

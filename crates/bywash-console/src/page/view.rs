@@ -12,13 +12,14 @@ use serde::Deserialize;
 
 use super::ListedUploads;
 use super::chart::Chart;
-use super::charts::{Drawing, bucket_charts, history_charts, series_charts};
+use super::charts::{Database, Drawing, bucket_charts, history_charts, series_charts};
 use super::health::{Signals, reasons};
 use super::range::Range;
 use super::{cluster, disk};
 use crate::Shared;
 use crate::cache::explained;
 use crate::clock::now;
+use crate::content::Content;
 use crate::history::CounterSnapshot;
 use crate::recent::Minute;
 use crate::series::Name;
@@ -175,7 +176,11 @@ async fn charts_and_names(
     let charts = charts(shared, range, drawing, only, bucket).await?;
     let everything = i64::MIN..=i64::MAX;
     let names = match &shared.series {
-        Some(series) => series.list_first(NAMES + 1, everything).await?,
+        Some(series) => {
+            let (names, left_out) = series.list_first(NAMES + 1, everything).await?;
+            shared.note_left_out(Content::Values, &left_out);
+            names
+        }
         None => SeriesNames::default(),
     };
     Ok((charts, names))
@@ -200,14 +205,19 @@ async fn charts(
         Range::Between(..) => shared.reads.acquire().await.ok(),
         Range::Last(_) => None,
     };
-    let mut charts = match (series, &shared.history, bucket) {
+    let history = shared.history.as_ref().map(|history| Database {
+        shared,
+        content: Content::History,
+        db: history.db(),
+    });
+    let mut charts = match (series, history, bucket) {
         (Some(name), _, _) => series_charts(shared, name, drawing).await?,
-        (None, Some(history), Some(name)) => bucket_charts(history.db(), name, drawing).await?,
-        (None, Some(history), None) => history_charts(history.db(), drawing).await?,
+        (None, Some(history), Some(name)) => bucket_charts(history, name, drawing).await?,
+        (None, Some(history), None) => history_charts(history, drawing).await?,
         (None, None, _) => Vec::new(),
     };
-    if let Some(history) = &shared.history {
-        let starts = drawing.starts(history.db()).await?;
+    if let Some(history) = history {
+        let starts = drawing.starts(history).await?;
         for chart in &mut charts {
             chart.starts.clone_from(&starts);
         }
@@ -236,19 +246,24 @@ fn signals(
     }
 }
 
-/// Returns what was read of series; without it, and with the reason, if their store is down. The page is needed most then.
+/// Returns what was read of series; without it, and with the reason, if their store is down or memory is full. The page is
+/// needed most then.
 async fn unless_down<T: Default>(
     reading: impl Future<Output = Result<T, SeriesError>>,
 ) -> Result<(T, Option<String>), SeriesError> {
     let reason = match tokio::time::timeout(READ_DEADLINE, reading).await {
         Ok(Ok(read)) => return Ok((read, None)),
-        Ok(Err(error @ SeriesError::Store { .. })) => error.with_causes(),
+        Ok(Err(
+            error @ (SeriesError::Store { .. }
+            | SeriesError::NoMemory { .. }
+            | SeriesError::DamagedFile { .. }
+            | SeriesError::MissingFile { .. }),
+        )) => error.with_causes(),
         Ok(Err(error)) => return Err(error),
         Err(_) => format!("no response in {} s", READ_DEADLINE.as_secs()),
     };
-    let reason = format!(
-        "charts and names of series are missing, because their store cannot be read: {reason}"
-    );
+    let reason =
+        format!("charts and names of series are missing, because they cannot be read: {reason}");
     Ok((T::default(), Some(reason)))
 }
 

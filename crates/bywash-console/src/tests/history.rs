@@ -149,3 +149,52 @@ async fn stuck_store_drops_and_counts_points_and_delays_no_request() {
 async fn stuck_history_writer_delays_no_request() {
     with_a_stuck_store(Duration::from_secs(3600)).await;
 }
+
+/// Clients cannot write the server's own measurement, so their values are in no file of its history.
+#[tokio::test]
+async fn damaged_file_of_the_history_hides_no_values() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = engine_with_traffic().await;
+    let store = Arc::new(MemoryStore::new());
+    let budget = engine.budget().clone();
+    let options = bywash_series::SeriesOptions::default();
+    let db = SeriesDb::open(store.clone(), home.path().join("wal"), budget, options);
+    let db = db.await.unwrap();
+    let row = bywash_series::Row {
+        source: "bywash",
+        metric: "requests",
+        timestamp: 1,
+        value: 1.0,
+    };
+    db.insert_rows(&[row]).unwrap();
+    db.flush().await.unwrap();
+    let files = futures::TryStreamExt::try_collect::<Vec<_>>(object_store::ObjectStore::list(
+        &*store,
+        Some(&"files".into()),
+    ));
+    let file = files.await.unwrap().remove(0);
+    let damage = vec![7; file.size as usize];
+    store.put(&file.location, damage.into()).await.unwrap();
+    let console = start_all(engine.clone(), key(), Some(History::new(db))).await;
+    assert_eq!(console.post("/write", "", b"m v=2 2").await.0, 204);
+
+    for values in ["source=m", "source=m*", "metric=v&source=m"] {
+        for path in ["list", "query"] {
+            let (status, head, body) = console.get(&format!("/series/{path}?{values}")).await;
+            assert_eq!((status, body.contains("\"m\"")), (200, true), "{values}");
+            assert_eq!(header(&head, "x-bywash-damaged-file"), None, "{values}");
+        }
+    }
+    assert!(engine.damaged_files().is_empty(), "no query needed it");
+    // A query of all series has the others, and names the file.
+    for path in ["list", "query"] {
+        let (status, head, body) = console.get(&format!("/series/{path}")).await;
+        assert_eq!((status, body.contains("\"m\"")), (200, true), "{body}");
+        let expected = format!("history/{}", file.location);
+        assert_eq!(header(&head, "x-bywash-damaged-file"), Some(&*expected));
+    }
+    let (_, _, ready) = console.get("/readyz").await;
+    assert!(ready.contains(file.location.as_ref()), "{ready}");
+    let (status, _, page) = console.get("/").await;
+    assert_eq!(status, 200, "{page}");
+}

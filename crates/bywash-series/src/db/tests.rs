@@ -17,6 +17,7 @@ mod departures;
 mod full;
 mod log;
 mod machines;
+mod memory;
 mod model;
 mod store;
 mod writers;
@@ -288,7 +289,7 @@ async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
     let catalog = db.0.memtable.directory.current();
     add(0, 40);
     let names = async |max| {
-        let names = db.list_first(max, ALL).await.unwrap();
+        let names = db.list_first(max, ALL).await.unwrap().0;
         let owned = names.iter().map(|(source, _)| source.to_owned());
         owned.collect::<Vec<_>>()
     };
@@ -307,5 +308,5 @@ async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
     let sources = db.sources(ALL).await.unwrap();
     assert_eq!(sources.len(), 70);
     assert_eq!(names(MAX).await[..], sources[..MAX]);
-    assert!(db.list_first(MAX, 5..=9).await.unwrap().is_empty());
+    assert!(db.list_first(MAX, 5..=9).await.unwrap().0.is_empty());
 }

@@ -29,7 +29,7 @@ pub(crate) fn manifest_body(body: &[u8]) {
 
 /// Any bytes as the index of a file with this many rows.
 pub(crate) fn index(bytes: &[u8], rows: u64) {
-    if let Ok(index) = SeriesIndex::decode(bytes, rows) {
+    if let Ok(index) = SeriesIndex::decode(bytes, rows, rows) {
         assert!(index.memory() >= bytes.len().min(8) as u64);
     }
 }

@@ -2,18 +2,25 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::format::{FileEntry, Manifest, first_generation};
 use crate::SeriesError;
-use crate::parquet::FileReader;
-use crate::parquet::LayoutCache;
+use crate::parquet::{FileReader, Layout, LayoutCache};
 
 /// A data file. Its object is not deleted while a reference exists.
 #[derive(Debug)]
 pub(crate) struct DataFile {
     entry: FileEntry,
     layouts: Arc<LayoutCache>,
+    /// The tail, while a reader has it, cached or not.
+    tail: Mutex<Weak<Layout>>,
+    /// One permit: of several readers one decodes the tail, and the others share it. They hold memory while they wait, but the one
+    /// that decodes waits for the store alone.
+    decoding: Semaphore,
 }
 
 impl DataFile {
@@ -21,9 +28,44 @@ impl DataFile {
         &self.entry
     }
 
-    /// Opens a reader: one GET, or none if the tail is cached.
-    pub(crate) async fn open(&self) -> Result<FileReader, SeriesError> {
-        self.layouts.open(&self.entry).await
+    fn new(entry: FileEntry, layouts: &Arc<LayoutCache>) -> Self {
+        Self {
+            entry,
+            layouts: Arc::clone(layouts),
+            tail: Mutex::default(),
+            decoding: Semaphore::new(1),
+        }
+    }
+
+    /// Opens a reader: one GET, or none if the tail is in memory. Its memory is charged first, unless the caller has done so.
+    pub(crate) async fn open(&self, charged_by_caller: bool) -> Result<FileReader, SeriesError> {
+        let layout = match self.known_tail() {
+            Some(layout) => layout,
+            None if charged_by_caller => self.layouts.load(&self.entry, true).await?,
+            None => self.load_tail().await?,
+        };
+        Ok(FileReader::new(
+            Arc::clone(&self.layouts.store),
+            self.entry.clone(),
+            layout,
+            self.layouts.charge(charged_by_caller),
+        ))
+    }
+
+    fn known_tail(&self) -> Option<Arc<Layout>> {
+        let cached = self.layouts.get(&self.entry.name);
+        cached.or_else(|| self.tail.lock().upgrade())
+    }
+
+    async fn load_tail(&self) -> Result<Arc<Layout>, SeriesError> {
+        let permit = self.decoding.acquire().await;
+        let _permit = permit.expect("the semaphore is never closed");
+        if let Some(layout) = self.known_tail() {
+            return Ok(layout);
+        }
+        let layout = self.layouts.load(&self.entry, false).await?;
+        *self.tail.lock() = Arc::downgrade(&layout);
+        Ok(layout)
     }
 
     /// Whether a row may lie in the range.
@@ -52,10 +94,7 @@ impl Version {
         let known: HashMap<&str, _> = known.iter().map(|file| (&*file.entry.name, file)).collect();
         let file = |entry: &FileEntry| match known.get(&*entry.name) {
             Some(file) => Arc::clone(file),
-            None => Arc::new(DataFile {
-                entry: entry.clone(),
-                layouts: Arc::clone(layouts),
-            }),
+            None => Arc::new(DataFile::new(entry.clone(), layouts)),
         };
         let files = manifest.files.iter().map(file).collect();
         Arc::new(Self { manifest, files })

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bywash_mem::{Budget, Reservation, Share};
+use bywash_mem::Budget;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 
+use super::charge::Charge;
 use super::layout::Layout;
-use super::read::{FileReader, layout};
+use super::read::layout;
 use crate::SeriesError;
 use crate::manifest::FileEntry;
 
@@ -18,7 +19,7 @@ const PART_OF_BUDGET: u64 = 8;
 /// Decoded tails by file name, with least-recently-used eviction.
 #[derive(Debug)]
 pub(crate) struct LayoutCache {
-    store: Arc<dyn ObjectStore>,
+    pub(crate) store: Arc<dyn ObjectStore>,
     budget: Budget,
     cached: Mutex<CachedLayouts>,
 }
@@ -35,13 +36,12 @@ struct CachedLayouts {
 struct Entry {
     layout: Arc<Layout>,
     used: u64,
-    charge: Reservation,
 }
 
 impl CachedLayouts {
     fn remove(&mut self, name: &str) {
         if let Some(entry) = self.layouts.remove(name) {
-            self.bytes -= entry.charge.bytes();
+            self.bytes -= entry.layout.memory();
         }
     }
 
@@ -51,6 +51,16 @@ impl CachedLayouts {
             return false;
         };
         self.remove(&name);
+        true
+    }
+
+    /// Evicts until `bytes` more are below `max`. Returns false if they exceed it alone.
+    fn make_room(&mut self, bytes: u64, max: u64) -> bool {
+        while self.bytes + bytes > max {
+            if !self.remove_oldest() {
+                return false;
+            }
+        }
         true
     }
 }
@@ -64,24 +74,30 @@ impl LayoutCache {
         }
     }
 
-    /// Opens a reader of the file. A tail that exceeds the budget is not cached.
-    pub(crate) async fn open(&self, file: &FileEntry) -> Result<FileReader, SeriesError> {
-        let layout = match self.get(&file.name) {
-            Some(layout) => layout,
-            None => {
-                let layout = Arc::new(layout(&*self.store, file).await?);
-                self.insert(&file.name, &layout);
-                layout
-            }
-        };
-        Ok(FileReader::new(
-            Arc::clone(&self.store),
-            file.clone(),
-            layout,
-        ))
+    /// A charge of a reader; one that charges nothing if its caller has charged what it reads.
+    pub(crate) fn charge(&self, charged_by_caller: bool) -> Charge {
+        Charge::new((!charged_by_caller).then_some(&self.budget))
     }
 
-    fn get(&self, name: &str) -> Option<Arc<Layout>> {
+    /// Reads and decodes a tail. One that exceeds its part of the budget, or that the caller has charged, is not cached.
+    ///
+    /// Fails with [`SeriesError::NoMemory`] before anything is read.
+    pub(crate) async fn load(
+        &self,
+        file: &FileEntry,
+        charged_by_caller: bool,
+    ) -> Result<Arc<Layout>, SeriesError> {
+        let mut charge = self.charge(charged_by_caller);
+        if charge.grow(Layout::decoding_bytes(file)).is_err() {
+            // Cached tails that no reader uses give up their memory.
+            *self.cached.lock() = CachedLayouts::default();
+            charge.grow(Layout::decoding_bytes(file))?;
+        }
+        let layout = layout(&*self.store, file, charge).await?;
+        Ok(self.insert(&file.name, layout))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Layout>> {
         let mut cached = self.cached.lock();
         cached.uses += 1;
         let now = cached.uses;
@@ -90,26 +106,23 @@ impl LayoutCache {
         Some(Arc::clone(&entry.layout))
     }
 
-    fn insert(&self, name: &str, layout: &Arc<Layout>) {
+    fn insert(&self, name: &str, mut layout: Layout) -> Arc<Layout> {
         let max = self.budget.limit() / PART_OF_BUDGET;
         let mut cached = self.cached.lock();
         cached.remove(name);
-        while cached.bytes + layout.memory > max {
-            if !cached.remove_oldest() {
-                return;
-            }
+        let bytes = layout.memory();
+        if !cached.make_room(bytes, max) || !layout.charge_as_cached() {
+            return Arc::new(layout);
         }
-        let Some(charge) = self.budget.try_reserve(Share::Download, layout.memory) else {
-            return;
-        };
-        cached.bytes += layout.memory;
+        let layout = Arc::new(layout);
+        cached.bytes += bytes;
         cached.uses += 1;
         let entry = Entry {
-            layout: Arc::clone(layout),
+            layout: Arc::clone(&layout),
             used: cached.uses,
-            charge,
         };
         cached.layouts.insert(name.to_owned(), entry);
+        layout
     }
 
     pub(crate) fn remove(&self, name: &str) {

@@ -125,12 +125,12 @@ impl SeriesIndex {
             .metrics
             .iter()
             .chain(self.sources.iter().map(|(source, _)| source));
-        let names: usize = names.map(|name| name.len() + 40).sum();
+        let names: usize = names.map(|name| name.len() + 56).sum();
         (names + self.entries.len() * size_of::<Entry>() + self.checksums.len() * 4) as u64
     }
 
-    /// Decodes an index at the start of `tail`. An error describes what is invalid.
-    pub(crate) fn decode(tail: &[u8], rows: u64) -> Result<Self, String> {
+    /// Decodes an index of `series` series at the start of `tail`. An error describes what is invalid.
+    pub(crate) fn decode(tail: &[u8], rows: u64, series: u64) -> Result<Self, String> {
         let mut from = Decoder(tail);
         if from.bytes(8)? != MAGIC {
             return Err("its index does not begin as one".to_owned());
@@ -150,6 +150,13 @@ impl SeriesIndex {
             entries: Vec::new(),
             checksums,
         };
+        // A group takes two bytes at least, and so do its entries four. Exact lengths: doubling would take twice the memory.
+        index
+            .sources
+            .reserve_exact((groups as usize).min(from.0.len() / 2));
+        index
+            .entries
+            .reserve_exact((series as usize).min(from.0.len() / 4));
         let (mut row, mut shape) = (0, Shape::default());
         for _ in 0..groups {
             let source = from.name()?;

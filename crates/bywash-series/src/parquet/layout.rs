@@ -11,10 +11,17 @@ use parquet::file::metadata::{
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 
+use super::charge::Charge;
 use super::index::{CHECKSUM_BLOCK, SeriesIndex};
 use super::page;
 use super::write::{TIMESTAMP, VALUE};
 use crate::Point;
+use crate::manifest::FileEntry;
+
+/// Copies of a tail while it is decoded, at most: its bytes, its names, and Parquet's metadata, which takes more than its encoding.
+const TAIL_COPIES: u64 = 4;
+/// Bytes of a series in a decoded tail besides its names, at most: its entry, and the places of a source and a metric of its own.
+const DECODED_SERIES_BYTES: u64 = 192;
 
 /// The decoded tail of a file. Immutable.
 #[derive(Debug)]
@@ -25,7 +32,8 @@ pub(crate) struct Layout {
     /// All pages of all row groups, by row.
     pages: Vec<Page>,
     /// Size in memory, in bytes.
-    pub(crate) memory: u64,
+    memory: u64,
+    charge: Charge,
 }
 
 /// The same rows in the columns of timestamps and of values.
@@ -77,8 +85,20 @@ impl Part {
 }
 
 impl Layout {
-    /// Decodes a tail that begins at offset `start`. An error describes what is invalid.
-    pub(crate) fn decode(tail: &Bytes, start: u64) -> Result<Self, String> {
+    /// Max bytes of memory that reading and decoding the tail of a file takes.
+    pub(crate) fn decoding_bytes(file: &FileEntry) -> u64 {
+        let tail = file.tail.saturating_mul(TAIL_COPIES);
+        tail.saturating_add(file.series.saturating_mul(DECODED_SERIES_BYTES))
+    }
+
+    /// Decodes a tail that begins at offset `start`, with `series` series. An error describes what is invalid. `charge` has
+    /// [`Self::decoding_bytes`], and keeps what the layout takes.
+    pub(crate) fn decode(
+        tail: &Bytes,
+        start: u64,
+        series: u64,
+        mut charge: Charge,
+    ) -> Result<Self, String> {
         let of_parquet = |failed: ParquetError| format!("its footer is not one: {failed}");
         let mut reader =
             ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
@@ -87,7 +107,7 @@ impl Layout {
             .map_err(of_parquet)?;
         let metadata = reader.finish().map_err(of_parquet)?;
         let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(u64::MAX);
-        let index = SeriesIndex::decode(tail, rows)?;
+        let index = SeriesIndex::decode(tail, rows, series)?;
         if index.checksums.len() as u64 != start.div_ceil(CHECKSUM_BLOCK) {
             return Err("its index has no sum of each block".to_owned());
         }
@@ -97,12 +117,25 @@ impl Layout {
             return Err("its pages do not hold all rows".to_owned());
         }
         let pages_bytes = pages.len() * size_of::<Page>();
+        let memory = index.memory() + pages_bytes as u64;
+        charge.shrink_to(memory);
         Ok(Self {
-            memory: index.memory() + pages_bytes as u64,
+            memory,
             index,
             split,
             pages,
+            charge,
         })
+    }
+
+    /// Size in memory, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Charges the layout as cached memory, see [`Charge::move_to_downloads`].
+    pub(crate) fn charge_as_cached(&mut self) -> bool {
+        self.charge.move_to_downloads()
     }
 
     /// Returns the pages of these rows, at least one, cut at the end of a row group.

@@ -1,6 +1,7 @@
 //! Data files: Parquet with an index of series in its tail.
 
 mod cache;
+mod charge;
 mod index;
 mod layout;
 mod names;
@@ -9,6 +10,7 @@ mod read;
 mod write;
 
 pub(crate) use cache::LayoutCache;
+pub(crate) use charge::Charge;
 #[cfg(any(test, fuzzing))]
 pub(crate) use index::SeriesIndex;
 pub(crate) use layout::Layout;

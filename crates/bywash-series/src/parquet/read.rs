@@ -12,6 +12,7 @@ use futures::future::try_join;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use parking_lot::Mutex;
 
+use super::charge::Charge;
 use super::index::CHECKSUM_BLOCK;
 use super::layout::{Column, Layout, Part};
 use crate::manifest::FileEntry;
@@ -21,10 +22,11 @@ use crate::{Point, SeriesError};
 /// Max bytes of two columns read by one GET: reading the gap costs less than a round trip.
 const ONE_GET: u64 = 256 << 10;
 
-/// Reads the tail of a file.
+/// Reads the tail of a file, which `charge` has the memory for.
 pub(crate) async fn layout(
     store: &dyn ObjectStore,
     file: &FileEntry,
+    charge: Charge,
 ) -> Result<Layout, SeriesError> {
     let start = file.bytes - file.tail;
     let tail = get(store, file, start..file.bytes).await?;
@@ -34,7 +36,7 @@ pub(crate) async fn layout(
             "its tail does not match the sum in the manifest",
         ));
     }
-    Layout::decode(&tail, start).map_err(|wrong| damaged(file, wrong))
+    Layout::decode(&tail, start, file.series, charge).map_err(|wrong| damaged(file, wrong))
 }
 
 pub(crate) fn damaged(file: &FileEntry, reason: impl Into<String>) -> SeriesError {
@@ -51,9 +53,14 @@ async fn get(
     range: Range<u64>,
 ) -> Result<Bytes, SeriesError> {
     let path = file.path();
-    let failed = |source| SeriesError::Store {
-        operation: format!("read {path}"),
-        source,
+    let failed = |source| match source {
+        object_store::Error::NotFound { .. } => SeriesError::MissingFile {
+            object: path.to_string(),
+        },
+        source => SeriesError::Store {
+            operation: format!("read {path}"),
+            source,
+        },
     };
     let options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
@@ -81,7 +88,10 @@ async fn get(
     }
 }
 
-/// Max rows decoded at a time. A reader holds this many for each run, uncharged: half a megabyte.
+/// Copies of decoded rows: in the reader, merged with those of other files, and in the steps made of them.
+const DECODED_COPIES: u64 = 3;
+
+/// Max rows decoded at a time: half a megabyte.
 const MAX_DECODED_ROWS: u64 = 32 << 10;
 
 /// Decoded pages.
@@ -101,16 +111,24 @@ pub(crate) struct FileReader {
     /// Rows from here on are not read ahead.
     pub(crate) end: u64,
     last: Mutex<Decoded>,
+    /// Of decoded pages, and of those being read.
+    charge: Mutex<Charge>,
 }
 
 impl FileReader {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, file: FileEntry, layout: Arc<Layout>) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        file: FileEntry,
+        layout: Arc<Layout>,
+        charge: Charge,
+    ) -> Self {
         Self {
             store,
             file,
             layout,
             end: u64::MAX,
             last: Mutex::default(),
+            charge: Mutex::new(charge),
         }
     }
 
@@ -133,7 +151,12 @@ impl FileReader {
             };
             let end = rows.end.max(self.end.min(rows.start + ahead));
             let end = end.min(rows.start + MAX_DECODED_ROWS);
-            let pages = self.layout.pages_of(&(rows.start..end));
+            let mut pages = self.layout.pages_of(&(rows.start..end));
+            if self.charge_pages(&pages).is_err() {
+                // Without rows that are only read ahead.
+                pages = self.layout.pages_of(&(rows.start..rows.start + 1));
+                self.charge_pages(&pages)?;
+            }
             // Reuse the buffer, unless a reader still holds it.
             let buffer = Arc::try_unwrap(last.points).unwrap_or_default();
             self.decode(&pages, buffer.into_vec()).await?
@@ -142,6 +165,18 @@ impl FileReader {
         let place = |row: u64| (row - decoded.first) as usize;
         let positions = place(rows.start)..place(rows.end).min(decoded.points.len());
         Ok((decoded.points, positions))
+    }
+
+    fn charge_pages(&self, pages: &Range<usize>) -> Result<(), SeriesError> {
+        let rows = self.layout.rows_of(pages);
+        let decoded = (rows.end - rows.start) * size_of::<Point>() as u64;
+        let [timestamps, values] =
+            [Column::Timestamp, Column::Value].map(|column| self.layout.bytes_of(pages, column));
+        let apart = timestamps.end - timestamps.start + values.end - values.start;
+        let together = values.end.saturating_sub(timestamps.start);
+        let encoded = if together <= ONE_GET { together } else { apart };
+        let bytes = decoded * DECODED_COPIES + encoded + 4 * CHECKSUM_BLOCK;
+        self.charge.lock().grow_to(bytes)
     }
 
     async fn decode(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{FileReaders, MergeIterator, Names, Selector, Snapshot, SortedRun};
+use crate::parquet::Charge;
 use crate::{Point, SeriesDb, SeriesError};
 
 /// The points of one series by ascending timestamp, as of the creation of the iterator. Later writes, flushes,
@@ -25,8 +26,12 @@ impl SeriesDb {
     pub fn iterator(&self, source: &str, metric: &str) -> SeriesIterator {
         let names: Names = (source.into(), metric.into());
         let selector = Selector::series(source, metric);
-        let snapshot = self.snapshot(&selector, i64::MIN..=i64::MAX);
-        let (runs, readers) = snapshot.into_parts(&names);
+        // The rows of one series are charged where they are; those of files are charged as they are read.
+        let range = i64::MIN..=i64::MAX;
+        let memory = (&self.0.memtable, &self.0.files);
+        let snapshot = Snapshot::take(memory.0, memory.1, &selector, range, &Charge::new(None));
+        let snapshot = snapshot.expect("nothing is charged");
+        let (runs, readers) = (snapshot.runs(&names), Arc::default());
         SeriesIterator {
             unread: merge(&names, &runs, &readers, i64::MIN),
             names,
@@ -82,15 +87,5 @@ impl SeriesIterator {
         self.unread = merge(&self.names, &self.runs, &self.readers, i64::MIN);
         self.points.clear();
         self.at = 0;
-    }
-}
-
-impl SeriesDb {
-    pub(crate) fn snapshot(
-        &self,
-        selector: &Selector,
-        range: std::ops::RangeInclusive<i64>,
-    ) -> Snapshot {
-        Snapshot::take(&self.0.memtable, &self.0.files, selector, range)
     }
 }

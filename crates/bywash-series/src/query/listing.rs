@@ -1,59 +1,73 @@
 //! Listing of series.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::{Names, Pattern, Selector, list_series};
-use crate::catalog::NamedSeries;
+use super::{LeftOut, Names, Pattern, Selector, list_series, overlapping};
 use crate::directory::Catalogs;
 use crate::memtable::Memtable;
-use crate::parquet::Layout;
+use crate::parquet::{Charge, Layout};
 use crate::{SeriesDb, SeriesError};
 
-/// Names of series, in order. Refers to names in memory and to indexes of files: eight bytes a series are its own.
-///
-/// Keeps these alive, also after the database is dropped.
-#[derive(Clone)]
-pub struct SeriesNames {
-    /// Max names of each table and of the list.
-    max: usize,
-    tables: Vec<NameTable>,
-    /// Table and position in it, for each series.
-    series: Vec<(u32, u32)>,
-}
+/// Max tails of files decoded at a time for a list.
+const CONCURRENT_TAIL_READS: u64 = 16;
+/// Fraction of the budget that the tails decoded at a time take at most, unless one alone takes more.
+const TAILS_PART_OF_BUDGET: u64 = 16;
+/// Bytes of a name in a list besides its characters: its places in the list before and after a merge, and two texts.
+const NAME_BYTES: u64 = 2 * size_of::<Names>() as u64 + 2 * 16;
 
-/// Where names are stored.
-#[derive(Clone)]
-enum NameTable {
-    Memory(Arc<[NamedSeries]>),
-    File(Arc<Layout>),
+/// Names of series, in order, charged to the memory budget until they are dropped.
+pub struct SeriesNames {
+    /// Max names.
+    max: usize,
+    // Before the charge: memory is free before its charge is released.
+    names: Vec<Names>,
+    charge: Charge,
 }
 
 impl Default for SeriesNames {
     fn default() -> Self {
-        Self {
-            max: usize::MAX,
-            tables: Vec::new(),
-            series: Vec::new(),
-        }
+        Self::new(usize::MAX, Charge::new(None))
     }
 }
 
 impl SeriesNames {
+    /// An empty list of at most `max` names.
+    pub(crate) fn new(max: usize, charge: Charge) -> Self {
+        Self {
+            max,
+            names: Vec::new(),
+            charge,
+        }
+    }
+
+    /// The list of one series.
+    pub(crate) fn of_series(
+        (source, metric): (&str, &str),
+        charge: Charge,
+    ) -> Result<Self, SeriesError> {
+        let mut names = Self::new(1, charge);
+        names.charge.grow(bytes(source, metric))?;
+        names.names.push((source.into(), metric.into()));
+        Ok(names)
+    }
+
     /// Lists the first `max` series with a row in memory in this range. Names added later count against `max` too.
-    fn first_in_memory(memtable: &Memtable, max: usize, range: &RangeInclusive<i64>) -> Self {
+    fn first_in_memory(
+        memtable: &Memtable,
+        max: usize,
+        range: &RangeInclusive<i64>,
+        charge: &Charge,
+    ) -> Result<Self, SeriesError> {
         memtable.directory.read(|catalogs| {
-            let mut names = Self {
-                max,
-                ..Self::default()
-            };
+            let mut names = Self::new(max, charge.again());
             for catalog in catalogs.iter() {
-                let order = catalog.first(max, range);
-                let positions = 0..order.len() as u32;
-                names.add(NameTable::Memory(order), positions);
+                let first = catalog.first(max, range);
+                names.merge(first.iter().map(|named| (&named.source, &named.metric)))?;
             }
-            names
+            Ok(names)
         })
     }
 
@@ -62,9 +76,11 @@ impl SeriesNames {
         memtable: &Memtable,
         selector: &Selector,
         range: &RangeInclusive<i64>,
-    ) -> Self {
-        let read = |catalogs: &Catalogs| Self::in_catalogs(catalogs, selector, range);
-        memtable.directory.read(read)
+        charge: &Charge,
+    ) -> Result<Self, SeriesError> {
+        memtable
+            .directory
+            .read(|catalogs| Self::in_catalogs(catalogs, selector, range, charge))
     }
 
     /// As [`Self::in_memory`], inside [`crate::directory::Directory::read`].
@@ -72,88 +88,111 @@ impl SeriesNames {
         catalogs: &Catalogs,
         selector: &Selector,
         range: &RangeInclusive<i64>,
-    ) -> Self {
-        let mut names = Self::default();
+        charge: &Charge,
+    ) -> Result<Self, SeriesError> {
+        let mut names = Self::new(usize::MAX, charge.again());
         for catalog in catalogs.iter() {
             let (order, positions) = catalog.select(selector, range);
-            names.add(NameTable::Memory(order), positions.into_iter());
-        }
-        names.sort();
-        names
-    }
-
-    /// Appends the selected series of a file that may have a row in this range.
-    pub(crate) fn add_file(
-        &mut self,
-        layout: &Arc<Layout>,
-        selector: &Selector,
-        range: &RangeInclusive<i64>,
-    ) {
-        let series = layout.index.select(selector, range);
-        self.add(NameTable::File(Arc::clone(layout)), series);
-    }
-
-    fn add(&mut self, table: NameTable, positions: impl Iterator<Item = u32>) {
-        let (number, before) = (self.tables.len() as u32, self.series.len());
-        let positions = positions.take(self.max);
-        self.series
-            .extend(positions.map(|position| (number, position)));
-        if self.series.len() > before {
-            self.tables.push(table);
-        }
-    }
-
-    /// Sorts the names of all tables and removes duplicates.
-    pub(crate) fn sort(&mut self) {
-        if self.tables.len() < 2 {
-            return;
-        }
-        let mut series = std::mem::take(&mut self.series);
-        // A concatenation of sorted runs, which this sort detects and merges.
-        series.sort_by(|one, other| self.names(*one).cmp(&self.names(*other)));
-        series.dedup_by(|next, kept| self.names(*next) == self.names(*kept));
-        series.truncate(self.max);
-        self.series = series;
-    }
-
-    #[inline]
-    fn names(&self, (table, position): (u32, u32)) -> (&Arc<str>, &Arc<str>) {
-        match &self.tables[table as usize] {
-            NameTable::File(layout) => layout.index.names(position),
-            NameTable::Memory(order) => {
+            names.merge(positions.into_iter().map(|position| {
                 let named = &order[position as usize];
                 (&named.source, &named.metric)
+            }))?;
+        }
+        Ok(names)
+    }
+
+    /// Adds the selected series of a file that may have a row in this range.
+    pub(crate) fn add_file(
+        &mut self,
+        layout: &Layout,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) -> Result<(), SeriesError> {
+        let positions = layout.index.select(selector, range);
+        self.merge(positions.map(|position| layout.index.names(position)))
+    }
+
+    /// Merges further names, which are in order. Charges those that are new before it keeps them.
+    fn merge<'a>(
+        &mut self,
+        more: impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
+    ) -> Result<(), SeriesError> {
+        let mut more = more.take(self.max).peekable();
+        if more.peek().is_none() {
+            return Ok(());
+        }
+        let known = std::mem::take(&mut self.names);
+        let mut merged = Vec::with_capacity(known.len());
+        let mut known = known.into_iter().peekable();
+        while merged.len() < self.max {
+            let order = match (known.peek(), more.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((source, metric)), Some(next)) => (source, metric).cmp(next),
+            };
+            if order == Ordering::Greater {
+                let (source, metric) = more.next().expect("it was just seen");
+                self.charge.grow(bytes(source, metric))?;
+                merged.push((Arc::clone(source), Arc::clone(metric)));
+                continue;
+            }
+            merged.extend(known.next());
+            if order == Ordering::Equal {
+                more.next();
             }
         }
+        self.names = merged;
+        Ok(())
+    }
+
+    /// Whether the caller has charged the memory of the list, and of what is read for it.
+    pub(crate) fn is_charged_by_caller(&self) -> bool {
+        self.charge.is_charged_by_caller()
+    }
+
+    /// Number of tails to decode at a time, the largest of which takes `bytes`.
+    pub(crate) fn tails_at_once(&self, bytes: u64) -> usize {
+        let part = self
+            .charge
+            .limit()
+            .map_or(u64::MAX, |limit| limit / TAILS_PART_OF_BUDGET);
+        let fitting = part / bytes.max(1);
+        fitting.clamp(1, CONCURRENT_TAIL_READS) as usize
     }
 
     /// Number of series.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.series.len()
+        self.names.len()
     }
 
     /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.series.is_empty()
+        self.names.is_empty()
     }
 
     /// Source and metric of each series.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        let names = self.shared();
-        names.map(|(source, metric)| (&**source, &**metric))
+        self.names
+            .iter()
+            .map(|(source, metric)| (&**source, &**metric))
     }
 
-    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.series.iter().map(|series| self.names(*series))
+    pub(crate) fn as_slice(&self) -> &[Names] {
+        &self.names
     }
 
     /// Names that outlive the list.
     pub(crate) fn owned(&self) -> impl ExactSizeIterator<Item = Names> {
-        let names = self.shared();
-        names.map(|(source, metric)| (Arc::clone(source), Arc::clone(metric)))
+        self.names.iter().cloned()
     }
+}
+
+/// Bytes charged for a name.
+fn bytes(source: &str, metric: &str) -> u64 {
+    NAME_BYTES + (source.len() + metric.len()) as u64
 }
 
 impl fmt::Debug for SeriesNames {
@@ -169,32 +208,73 @@ impl SeriesDb {
     /// none in it may be listed too. Reads the tails of files that are not in memory, but no rows.
     ///
     /// # Errors
-    /// [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
+    /// [`SeriesError::NoMemory`]; [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
     pub async fn list(
         &self,
         selector: &Selector,
         range: RangeInclusive<i64>,
     ) -> Result<SeriesNames, SeriesError> {
-        // Memory first, then files, as for a snapshot, but without copying rows.
-        let memory = SeriesNames::in_memory(&self.0.memtable, selector, &range);
-        let version = self.0.files.version();
-        list_series(memory, version.files(), &Arc::default(), selector, &range).await
+        self.list_without(&LeftOut::default(), None, selector, &range)
+            .await
     }
 
-    /// Lists the first `max` series with a row in `range`, as [`Self::list`] does. Its time depends on `max` names in
+    /// As [`Self::list`], without the names of files that are damaged or missing.
+    ///
+    /// # Errors
+    /// As [`Self::list`]; [`SeriesError::DamagedFile`] past 16 such files.
+    pub async fn list_readable(
+        &self,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+    ) -> Result<(SeriesNames, LeftOut), SeriesError> {
+        self.list_rest(None, selector, range).await
+    }
+
+    /// Lists the first `max` series with a row in `range`, as [`Self::list_readable`] does. Its time depends on `max` names in
     /// memory and in each file, and on the number of series created since the last listing.
     ///
     /// # Errors
-    /// As [`Self::list`].
+    /// As [`Self::list_readable`].
     pub async fn list_first(
         &self,
         max: usize,
         range: RangeInclusive<i64>,
+    ) -> Result<(SeriesNames, LeftOut), SeriesError> {
+        self.list_rest(Some(max), &Selector::all(), range).await
+    }
+
+    async fn list_rest(
+        &self,
+        max: Option<usize>,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+    ) -> Result<(SeriesNames, LeftOut), SeriesError> {
+        let mut left_out = LeftOut::default();
+        loop {
+            match self.list_without(&left_out, max, selector, &range).await {
+                Ok(names) => return Ok((names, left_out)),
+                Err(error) => left_out.add(error)?,
+            }
+        }
+    }
+
+    /// Lists all selected series, or the first `max` of all series.
+    async fn list_without(
+        &self,
+        left_out: &LeftOut,
+        max: Option<usize>,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
     ) -> Result<SeriesNames, SeriesError> {
-        let memory = SeriesNames::first_in_memory(&self.0.memtable, max, &range);
-        let version = self.0.files.version();
-        let files = version.files();
-        list_series(memory, files, &Arc::default(), &Selector::all(), &range).await
+        // Memory first, then files, as for a snapshot, but without copying rows.
+        let (memtable, charge) = (&self.0.memtable, self.read_charge());
+        let memory = match max {
+            Some(max) => SeriesNames::first_in_memory(memtable, max, range, &charge)?,
+            None => SeriesNames::in_memory(memtable, selector, range, &charge)?,
+        };
+        let mut files = overlapping(&self.0.files.version(), range);
+        files.retain(|file| !left_out.has(file));
+        list_series(memory, &files, selector, range).await
     }
 
     /// Lists the sources with a row in `range`, in order, as [`Self::list`] does.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -16,12 +17,20 @@ use crate::{Point, SeriesError};
 /// Max file readers that are open at a time, each with its last decoded pages.
 const OPEN_FILES: usize = 64;
 
+/// Times that all readers of a task are closed to read further files in their memory. A query of few series needs it once in some
+/// files; one of many would decode all tails for each series.
+const REOPENINGS: usize = 64;
+
 /// File readers shared by queries of several series: neighbouring series share pages.
 #[derive(Debug, Default)]
 pub(crate) struct FileReaders {
     open: Mutex<HashMap<String, Arc<FileReader>>>,
     /// The last series to be read, if known: rows after it are not read ahead.
     last: Option<Names>,
+    /// Whether the caller has charged what is read.
+    charged_by_caller: bool,
+    /// How often all readers were closed to read further files in their memory.
+    closed: AtomicUsize,
 }
 
 impl FileReaders {
@@ -33,12 +42,26 @@ impl FileReaders {
         }
     }
 
+    /// Readers of a caller that has charged what they read.
+    pub(crate) fn charged_by_caller() -> Self {
+        Self {
+            charged_by_caller: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) async fn open(&self, file: &DataFile) -> Result<Arc<FileReader>, SeriesError> {
         let name = &file.entry().name;
         if let Some(known) = self.open.lock().get(name) {
             return Ok(Arc::clone(known));
         }
-        let mut reader = file.open().await?;
+        let opened = match file.open(self.charged_by_caller).await {
+            Err(SeriesError::NoMemory { .. }) if self.close_all() => {
+                file.open(self.charged_by_caller).await
+            }
+            opened => opened,
+        };
+        let mut reader = opened?;
         if let Some((source, metric)) = &self.last {
             reader.end = reader.layout.index.end_of(source, metric);
         }
@@ -49,6 +72,14 @@ impl FileReaders {
         }
         readers.insert(name.clone(), Arc::clone(&reader));
         Ok(reader)
+    }
+
+    /// Closes the readers that no series uses now. Returns false past the limit of that: the tails would be decoded for each series.
+    fn close_all(&self) -> bool {
+        // Relaxed: a count.
+        let closed = self.closed.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().clear();
+        closed < REOPENINGS
     }
 }
 
@@ -77,6 +108,15 @@ impl SortedRun {
             first,
             rows: RunRows::Memory(run.into()),
         })
+    }
+
+    /// Bytes of rows in memory that the run may keep alive.
+    pub(crate) fn bytes_in_memory(&self) -> u64 {
+        let RunRows::Memory(run) = &self.rows else {
+            return 0;
+        };
+        let rows: usize = run.blocks.iter().map(|block| block.len()).sum();
+        (rows * size_of::<Point>()) as u64
     }
 
     /// The rows of the series in a file, possibly none.

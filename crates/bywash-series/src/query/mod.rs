@@ -1,29 +1,38 @@
 //! Queries: points of many series, optionally aggregated by time steps.
 
 mod iterator;
+mod left_out;
 mod listing;
 mod merge;
 mod selector;
 mod snapshot;
 
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
+use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 
 pub use self::iterator::SeriesIterator;
+pub use self::left_out::LeftOut;
 pub use self::listing::SeriesNames;
 pub(crate) use self::merge::{FileReaders, MergeIterator, SortedRun};
 pub use self::selector::{Pattern, Selector};
-pub(crate) use self::snapshot::{Names, Snapshot, list_series};
+pub(crate) use self::snapshot::{Names, Snapshot, list_series, overlapping};
 use crate::limits::{MAX_POINTS, MAX_QUERY_TASKS};
+use crate::parquet::Charge;
 use crate::{Point, SeriesDb, SeriesError};
 
 /// Min series a task: for fewer, starting a task takes longer than reading.
 const SERIES_PER_TASK: usize = 8;
+
+/// Bytes of a series in a result besides its points, in a list that grows by doubling; its names may be those of a file.
+const RESULT_SERIES_BYTES: u64 = 256;
+/// Memory of each point of a list that grows by doubling.
+const GROWING: usize = 2;
 
 /// Aggregation of the points of one step.
 ///
@@ -70,19 +79,19 @@ impl SeriesDb {
     ///
     /// # Errors
     /// [`SeriesError::Query`] if the step is not above 0; [`SeriesError::TooManyPoints`] if the result has more than
-    /// 16 Mi; [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
+    /// 16 Mi; [`SeriesError::TooManySelected`]; [`SeriesError::NoMemory`]; [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
     pub async fn query(
         &self,
         selector: &Selector,
         range: RangeInclusive<i64>,
         step: Option<i64>,
         aggregate: Aggregate,
-    ) -> Result<Vec<SeriesPoints>, SeriesError> {
+    ) -> Result<SelectedPoints, SeriesError> {
         self.query_limited(MAX_POINTS, selector, range, step, aggregate)
             .await
     }
 
-    /// As [`Self::query`], with at most `max_points` points in the result and in memory.
+    /// As [`Self::query`], with at most `max_points` points in the result and in memory, and of at most as many series.
     ///
     /// # Errors
     /// As [`Self::query`].
@@ -93,36 +102,114 @@ impl SeriesDb {
         range: RangeInclusive<i64>,
         step: Option<i64>,
         aggregate: Aggregate,
-    ) -> Result<Vec<SeriesPoints>, SeriesError> {
+    ) -> Result<SelectedPoints, SeriesError> {
+        let step = (step, aggregate);
+        self.query_without(&LeftOut::default(), max_points, selector, range, step)
+            .await
+    }
+
+    /// As [`Self::query_limited`], without the rows of files that are damaged or missing.
+    ///
+    /// # Errors
+    /// As [`Self::query`]; [`SeriesError::DamagedFile`] past 16 such files.
+    pub async fn query_readable(
+        &self,
+        max_points: usize,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+        step: Option<i64>,
+        aggregate: Aggregate,
+    ) -> Result<(SelectedPoints, LeftOut), SeriesError> {
+        let mut left_out = LeftOut::default();
+        loop {
+            let (range, step) = (range.clone(), (step, aggregate));
+            match self
+                .query_without(&left_out, max_points, selector, range, step)
+                .await
+            {
+                Ok(found) => return Ok((found, left_out)),
+                Err(error) => left_out.add(error)?,
+            }
+        }
+    }
+
+    async fn query_without(
+        &self,
+        left_out: &LeftOut,
+        max_points: usize,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+        (step, aggregate): (Option<i64>, Aggregate),
+    ) -> Result<SelectedPoints, SeriesError> {
         if step.is_some_and(|step| step <= 0) {
             return Err(SeriesError::Query("the step must be above 0"));
         }
         let start = *range.start();
         if range.is_empty() {
-            return Ok(Vec::new());
+            return Ok(SelectedPoints::default());
         }
-        let snapshot = self.snapshot(selector, range);
-        let names: Vec<Names> = match selector.exact() {
-            Some((source, metric)) => vec![(source.into(), metric.into())],
-            None => snapshot.series(selector).await?.owned().collect(),
+        let charge = self.read_charge();
+        let (memtable, files) = (&self.0.memtable, &self.0.files);
+        let mut snapshot = Snapshot::take(memtable, files, selector, range, &charge)?;
+        snapshot.leave_out(left_out);
+        let names = match selector.exact() {
+            Some(names) => SeriesNames::of_series(names, charge.again())?,
+            None => snapshot.series(selector).await?,
         };
-        let run = QueryRun {
+        // Each series of a result has a point.
+        if names.len() > max_points {
+            return Err(SeriesError::TooManySelected { max: max_points });
+        }
+        let run = Arc::new(QueryRun {
             snapshot,
             start,
             step,
             aggregate,
             max_points,
             points_found: AtomicUsize::new(0),
-        };
+            charge: Mutex::new(charge),
+        });
+        let series = run.read(names.as_slice()).await?;
+        let charge = run.charge.lock().take();
+        Ok(SelectedPoints {
+            series,
+            _charge: Some(charge),
+        })
+    }
+
+    /// A charge for reading series, still empty.
+    pub(crate) fn read_charge(&self) -> Charge {
+        Charge::new(Some(&self.0.files.0.budget))
+    }
+}
+
+/// Points of the selected series, by source and metric, charged to the memory budget until they are dropped.
+#[derive(Debug, Default)]
+pub struct SelectedPoints {
+    // Before the charge: memory is free before its charge is released.
+    series: Vec<SeriesPoints>,
+    _charge: Option<Charge>,
+}
+
+impl Deref for SelectedPoints {
+    type Target = [SeriesPoints];
+
+    fn deref(&self) -> &[SeriesPoints] {
+        &self.series
+    }
+}
+
+impl QueryRun {
+    /// Returns the result for all series, read by several tasks if they are many.
+    async fn read(self: &Arc<Self>, names: &[Names]) -> Result<Vec<SeriesPoints>, SeriesError> {
         let tasks = TASKS.min(names.len() / SERIES_PER_TASK);
         if tasks < 2 {
-            return run.run(&names).await;
+            return self.run(names).await;
         }
-        let run = Arc::new(run);
         // Dropping it cancels the tasks.
         let mut running = JoinSet::new();
         for (part, names) in names.chunks(names.len().div_ceil(tasks)).enumerate() {
-            let (run, names) = (Arc::clone(&run), names.to_vec());
+            let (run, names) = (Arc::clone(self), names.to_vec());
             running.spawn(async move { run.run(&names).await.map(|run| (part, run)) });
         }
         let mut parts = Vec::new();
@@ -154,6 +241,8 @@ struct QueryRun {
     aggregate: Aggregate,
     max_points: usize,
     points_found: AtomicUsize,
+    /// Of the result.
+    charge: Mutex<Charge>,
 }
 
 impl QueryRun {
@@ -179,10 +268,15 @@ impl QueryRun {
                     break;
                 }
                 match &mut steps {
-                    None => points.extend_from_slice(next),
-                    Some(steps) => steps.add(next, &mut points),
+                    None => {
+                        self.count(next.len())?;
+                        points.extend_from_slice(next);
+                    }
+                    Some(steps) => {
+                        steps.add(next, &mut points);
+                        self.count(points.len() - before)?;
+                    }
                 }
-                self.count(points.len() - before)?;
             }
             let before = points.len();
             if let Some(steps) = steps {
@@ -190,6 +284,7 @@ impl QueryRun {
             }
             self.count(points.len() - before)?;
             if !points.is_empty() {
+                self.charge.lock().grow(RESULT_SERIES_BYTES)?;
                 let (source, metric) = names.clone();
                 run.push(SeriesPoints {
                     source,
@@ -209,7 +304,8 @@ impl QueryRun {
                 max: self.max_points,
             });
         }
-        Ok(())
+        let bytes = points * size_of::<Point>() * GROWING;
+        self.charge.lock().grow(bytes as u64)
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 
-use super::{FileReaders, MergeIterator, Selector, SeriesNames, SortedRun};
+use super::{FileReaders, LeftOut, MergeIterator, Selector, SeriesNames, SortedRun};
 use crate::SeriesError;
 use crate::manifest::{DataFile, DataFiles, Version};
 use crate::memtable::Memtable;
+use crate::parquet::{Charge, Layout};
 
-/// File tails read concurrently.
-const CONCURRENT_TAIL_READS: usize = 16;
+/// Bytes of a series with rows in memory besides its name and rows: its entry in the map of runs, and the run.
+const SNAPSHOT_SERIES_BYTES: u64 = 256;
 
 /// Names of source and metric.
 pub(crate) type Names = (Arc<str>, Arc<str>);
@@ -21,11 +22,12 @@ pub(crate) type Names = (Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     range: RangeInclusive<i64>,
-    /// Series with rows in memory, and their rows.
-    in_memory: SeriesNames,
+    /// Series with rows in memory, until they are listed, and their rows.
+    in_memory: Option<SeriesNames>,
     memory: HashMap<Names, Vec<SortedRun>>,
-    version: Arc<Version>,
-    readers: Arc<FileReaders>,
+    files: Vec<Arc<DataFile>>,
+    /// Of the rows in memory.
+    _charge: Charge,
 }
 
 impl Snapshot {
@@ -35,36 +37,44 @@ impl Snapshot {
         files: &DataFiles,
         selector: &Selector,
         range: RangeInclusive<i64>,
-    ) -> Self {
-        let (in_memory, memory) = memtable.directory.read(|catalogs| {
-            let in_memory = SeriesNames::in_catalogs(catalogs, selector, &range);
-            let runs = |names: Names| {
+        charge: &Charge,
+    ) -> Result<Self, SeriesError> {
+        let (in_memory, memory, charge) = memtable.directory.read(|catalogs| {
+            let in_memory = SeriesNames::in_catalogs(catalogs, selector, &range, charge)?;
+            let mut charge = charge.again();
+            charge.grow(in_memory.len() as u64 * SNAPSHOT_SERIES_BYTES)?;
+            let mut memory: HashMap<Names, Vec<SortedRun>> =
+                HashMap::with_capacity(in_memory.len());
+            for names in in_memory.owned() {
                 let runs = memtable.runs_in(catalogs, (&names.0, &names.1), &range);
-                let runs = runs.into_iter().filter_map(SortedRun::in_memory);
-                (names, runs.collect())
-            };
-            let memory: HashMap<Names, Vec<SortedRun>> = in_memory.owned().map(runs).collect();
-            (in_memory, memory)
-        });
-        let memory = memory.into_iter().filter(|(_, runs)| !runs.is_empty());
-        Self {
-            memory: memory.collect(),
-            in_memory,
-            version: files.version(),
+                let runs: Vec<_> = runs.into_iter().filter_map(SortedRun::in_memory).collect();
+                if !runs.is_empty() {
+                    charge.grow(runs.iter().map(SortedRun::bytes_in_memory).sum())?;
+                    memory.insert(names, runs);
+                }
+            }
+            Ok::<_, SeriesError>((in_memory, memory, charge))
+        })?;
+        Ok(Self {
+            memory,
+            in_memory: Some(in_memory),
+            files: overlapping(&files.version(), &range),
             range,
-            readers: Arc::default(),
-        }
+            _charge: charge,
+        })
     }
 
-    fn files(&self) -> impl Iterator<Item = &Arc<DataFile>> {
-        let files = self.version.files().iter();
-        files.filter(|file| file.overlaps(&self.range))
+    /// Reads none of these files.
+    pub(crate) fn leave_out(&mut self, left_out: &LeftOut) {
+        self.files.retain(|file| !left_out.has(file));
     }
 
     /// Returns the runs of one series.
     pub(crate) fn runs(&self, names: &Names) -> Vec<SortedRun> {
         let memory = self.memory.get(names).into_iter().flatten().cloned();
-        memory.chain(self.files().map(SortedRun::in_file)).collect()
+        memory
+            .chain(self.files.iter().map(SortedRun::in_file))
+            .collect()
     }
 
     /// Merges the rows of one series. Sharing `readers` between series shares decoded pages.
@@ -74,35 +84,39 @@ impl Snapshot {
     }
 
     /// Lists the selected series in order. Series of files with rows around the range but none in it may be included.
-    pub(crate) async fn series(&self, selector: &Selector) -> Result<SeriesNames, SeriesError> {
-        let (memory, files) = (self.in_memory.clone(), self.version.files());
-        list_series(memory, files, &self.readers, selector, &self.range).await
-    }
-
-    pub(crate) fn into_parts(self, names: &Names) -> (Vec<SortedRun>, Arc<FileReaders>) {
-        (self.runs(names), self.readers)
+    pub(crate) async fn series(&mut self, selector: &Selector) -> Result<SeriesNames, SeriesError> {
+        let memory = self.in_memory.take().expect("series are listed once");
+        list_series(memory, &self.files, selector, &self.range).await
     }
 }
 
-/// Merges the names of series in memory with those in files, in order.
+/// Files that may have a row in this range.
+pub(crate) fn overlapping(version: &Version, range: &RangeInclusive<i64>) -> Vec<Arc<DataFile>> {
+    let files = version.files().iter();
+    files.filter(|file| file.overlaps(range)).cloned().collect()
+}
+
+/// Merges the names of series in memory with those in files, in order. Holds the tails of a few files at a time.
 pub(crate) async fn list_series(
     memory: SeriesNames,
     files: &[Arc<DataFile>],
-    readers: &Arc<FileReaders>,
     selector: &Selector,
     range: &RangeInclusive<i64>,
 ) -> Result<SeriesNames, SeriesError> {
+    let charged_by_caller = memory.is_charged_by_caller();
     let of_file = |file: &Arc<DataFile>| {
-        let (file, readers) = (Arc::clone(file), Arc::clone(readers));
-        async move { readers.open(&file).await }
+        let file = Arc::clone(file);
+        async move { file.open(charged_by_caller).await }
     };
-    let files = files.iter().filter(|file| file.overlaps(range));
-    let mut opened = futures::stream::iter(files.map(of_file).collect::<Vec<_>>())
-        .buffered(CONCURRENT_TAIL_READS);
+    let largest = files
+        .iter()
+        .map(|file| Layout::decoding_bytes(file.entry()));
+    let at_once = memory.tails_at_once(largest.max().unwrap_or(0));
+    let mut opened =
+        futures::stream::iter(files.iter().map(of_file).collect::<Vec<_>>()).buffered(at_once);
     let mut names = memory;
     while let Some(reader) = opened.try_next().await? {
-        names.add_file(&reader.layout, selector, range);
+        names.add_file(&reader.layout, selector, range)?;
     }
-    names.sort();
     Ok(names)
 }

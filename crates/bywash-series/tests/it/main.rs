@@ -2,6 +2,7 @@
 //! restarts and a full disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod damaged;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod iterators;

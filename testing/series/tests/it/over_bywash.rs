@@ -41,7 +41,9 @@ async fn series_round_trip(origin: Arc<dyn Origin>) {
             .query(&Selector::all(), 0..=i64::MAX, Some(HOUR), Aggregate::Sum)
             .await
             .unwrap();
-        let points = found.into_iter().flat_map(|series| series.points);
+        let points = found
+            .iter()
+            .flat_map(|series| series.points.iter().copied());
         points
             .map(|point| (point.timestamp, point.value.to_bits()))
             .collect::<Vec<_>>()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bywash::origin::folder::FolderStore;
 use bywash::{Bucket, Engine, OriginUrl};
-use bywash_console::{InsertError, SeriesRequest, SeriesRequestError, insert_lines};
+use bywash_console::{Content, InsertError, SeriesRequest, SeriesRequestError, insert_lines};
 use bywash_series::{SeriesDb, SeriesError, SeriesNames, SeriesOptions, SeriesPoints};
 use object_store::prefix::PrefixStore;
 use reqwest::Method;
@@ -99,7 +99,7 @@ impl Database {
             }
             Self::Files(files) => {
                 files
-                    .read(async |db| Ok(names_of(&request.list(db).await?)))
+                    .read(request, async |db| Ok(names_of(&request.list(db).await?)))
                     .await
             }
         }
@@ -114,7 +114,7 @@ impl Database {
             }
             Self::Files(files) => {
                 files
-                    .read(async |db| Ok(points_of(&request.query(db).await?)))
+                    .read(request, async |db| Ok(points_of(&request.query(db).await?)))
                     .await
             }
         }
@@ -168,11 +168,12 @@ impl Files {
     /// Returns the results of `read` for the databases of values and of history, as they are now.
     async fn read<T>(
         &self,
+        request: &SeriesRequest,
         read: impl AsyncFn(&SeriesDb) -> Result<Vec<T>, SeriesRequestError>,
     ) -> Result<Vec<T>, Failure> {
         let mut attempts = 1;
         loop {
-            let result = self.read_once(&read).await;
+            let result = self.read_once(request, &read).await;
             match result {
                 // The server has merged or dropped a file meanwhile: the next manifest names others.
                 Err(error) if is_gone(&error) && attempts < SNAPSHOTS => attempts += 1,
@@ -185,15 +186,25 @@ impl Files {
     /// Returns `None` if there is no database.
     async fn read_once<T>(
         &self,
+        request: &SeriesRequest,
         read: &impl AsyncFn(&SeriesDb) -> Result<Vec<T>, SeriesRequestError>,
     ) -> Result<Option<Vec<T>>, SeriesRequestError> {
         let mut found = None;
-        for name in [databases::SERIES, databases::HISTORY] {
+        let all = [
+            (databases::SERIES, Content::Values),
+            (databases::HISTORY, Content::History),
+        ];
+        for (name, content) in all {
             let store = Arc::new(PrefixStore::new(self.bucket.clone(), name));
             match SeriesDb::open_to_read(store, self.engine.budget().clone()).await {
                 Err(SeriesError::NoDatabase) => {}
                 Err(error) => return Err(error.into()),
-                Ok(db) => found.get_or_insert_with(Vec::new).extend(read(&db).await?),
+                Ok(db) => {
+                    let found = found.get_or_insert_with(Vec::new);
+                    if request.concerns(content) {
+                        found.extend(read(&db).await?);
+                    }
+                }
             }
         }
         Ok(found)
@@ -223,10 +234,7 @@ fn missing() -> SeriesRequestError {
 fn is_gone(error: &SeriesRequestError) -> bool {
     matches!(
         error,
-        SeriesRequestError::Database(SeriesError::Store {
-            source: object_store::Error::NotFound { .. },
-            ..
-        })
+        SeriesRequestError::Database(SeriesError::MissingFile { .. })
     )
 }
 

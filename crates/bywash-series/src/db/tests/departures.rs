@@ -23,8 +23,8 @@ async fn rows(db: &SeriesDb) -> BTreeSet<(String, i64, u64)> {
     let all = Selector::all();
     let found = db.query(&all, ALL, None, Aggregate::Last).await.unwrap();
     let mut rows = BTreeSet::new();
-    for series in found {
-        for point in series.points {
+    for series in found.iter() {
+        for point in &series.points {
             let row = (
                 series.metric.to_string(),
                 point.timestamp,
@@ -55,12 +55,12 @@ async fn names_without_rows_leave_and_come_back_with_their_next_row() {
     assert_eq!((stats.series, stats.departed_series), (0, 1000));
     assert_eq!(stats.memtable_bytes, 0, "of {full}");
     assert_eq!(db.list(&Selector::all(), ALL).await.unwrap().len(), 1000);
-    assert_eq!(db.list_first(10, ALL).await.unwrap().len(), 10);
+    assert_eq!(db.list_first(10, ALL).await.unwrap().0.len(), 10);
 
     insert(2);
     assert_eq!(db.stats().series, 1000);
     assert_eq!(db.stats().memtable_bytes, full);
-    assert_eq!(db.list_first(2000, ALL).await.unwrap().len(), 1000);
+    assert_eq!(db.list_first(2000, ALL).await.unwrap().0.len(), 1000);
     let expected = rows(&db).await;
     assert_eq!(expected.len(), 2000);
     assert_eq!(rows(&database.copy().open().await.unwrap()).await, expected);
@@ -221,14 +221,15 @@ async fn order_of_names_stays_when_some_leave() {
     // Another name under the id of one that left.
     insert("metric 00", 2);
     let memtable = &db.0.memtable;
-    let listed = SeriesNames::in_memory(memtable, &Selector::all(), &ALL);
+    let listed =
+        SeriesNames::in_memory(memtable, &Selector::all(), &ALL, &db.read_charge()).unwrap();
     let listed: Vec<_> = listed.owned().map(|(_, metric)| metric).collect();
     let expected = ["metric 0", "metric 00", "metric 3", "metric 6", "metric 9"];
     assert_eq!(
         listed.iter().map(|name| &**name).collect::<Vec<_>>(),
         expected
     );
-    assert_eq!(db.list_first(5, ALL).await.unwrap().len(), 5);
+    assert_eq!(db.list_first(5, ALL).await.unwrap().0.len(), 5);
 }
 
 #[test]

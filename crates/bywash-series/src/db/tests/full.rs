@@ -212,15 +212,24 @@ async fn log_beyond_the_memory_is_opened_and_refuses_only_new_names() {
     written.await.unwrap().unwrap();
     assert!(db.stats().memtable_bytes <= MEMORY, "{:?}", db.stats());
     db.flush().await.unwrap();
+    // A query of all names needs more memory than the budget has.
     let selector = Selector::all();
-    let read = db.query(&selector, ALL, None, crate::Aggregate::Last);
+    let read = db.query(&selector, ALL, None, crate::Aggregate::Last).await;
+    assert!(
+        matches!(read, Err(SeriesError::NoMemory { .. })),
+        "{read:?}"
+    );
+    let store = Arc::clone(&database.store) as Arc<dyn ObjectStore>;
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let reader = SeriesDb::open_to_read(store, pool.budget().clone());
+    let reader = reader.await.unwrap();
+    let read = reader.query(&selector, ALL, None, crate::Aggregate::Last);
+    let read = read.await.unwrap();
     let read: Content = read
-        .await
-        .unwrap()
-        .into_iter()
+        .iter()
         .flat_map(|series| {
             let (source, metric) = (series.source.to_string(), series.metric.to_string());
-            series.points.into_iter().map(move |point| {
+            series.points.iter().map(move |point| {
                 let key = (source.clone(), metric.clone(), point.timestamp);
                 (key, point.value.to_bits())
             })

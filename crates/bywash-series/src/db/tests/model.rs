@@ -165,7 +165,13 @@ impl Run {
             .map(|(source, metric, _)| (&**source, &**metric))
             .collect();
         expected.dedup();
-        let in_memory = SeriesNames::in_memory(&self.db.0.memtable, &Selector::all(), &range);
+        let in_memory = SeriesNames::in_memory(
+            &self.db.0.memtable,
+            &Selector::all(),
+            &range,
+            &self.db.read_charge(),
+        );
+        let in_memory = in_memory.unwrap();
         assert!(in_memory.iter().eq(expected), "{in_memory:?} in {range:?}");
 
         let all = self.db.list(&Selector::all(), range.clone()).await.unwrap();

@@ -105,7 +105,9 @@ async fn case_1_64_threads_create_series_during_listing() {
             let mut seen = 0;
             while seen < SHARED + 64 {
                 let memtable = &db.0.memtable;
-                let names = SeriesNames::in_memory(memtable, &Selector::all(), &ALL);
+                let names =
+                    SeriesNames::in_memory(memtable, &Selector::all(), &ALL, &db.read_charge());
+                let names = names.unwrap();
                 assert!(names.len() >= seen, "what was listed stays");
                 assert!(names.iter().all(|(source, _)| source.len() < 9));
                 seen = names.len();
@@ -149,8 +151,8 @@ async fn rows(db: &SeriesDb) -> Content {
     let all = Selector::all();
     let series = db.query(&all, ALL, None, Aggregate::Last).await.unwrap();
     let mut rows = Content::new();
-    for of in series {
-        for point in of.points {
+    for of in series.iter() {
+        for point in &of.points {
             let key = (
                 of.source.to_string(),
                 of.metric.to_string(),

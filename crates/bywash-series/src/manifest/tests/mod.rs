@@ -111,7 +111,7 @@ async fn end_of_finds_the_position_after_present_and_absent_names() {
         series("c", "y", &points(5)),
     ];
     files.flush(vec![immutable(0, 1, rows)], 1).await.unwrap();
-    let reader = files.version().files()[0].open().await.unwrap();
+    let reader = files.version().files()[0].open(false).await.unwrap();
     for (source, metric, end) in [
         ("", "z", 0),
         ("a", "w", 0),
@@ -137,7 +137,7 @@ async fn objects(store: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
 
 /// Reads all rows of one series in one file.
 async fn read_all(file: &DataFile, source: &str, metric: &str) -> Vec<(i64, f64)> {
-    let reader = file.open().await.unwrap();
+    let reader = file.open(false).await.unwrap();
     let Some(found) = reader.layout.index.find(source, metric) else {
         return Vec::new();
     };
