@@ -3,6 +3,7 @@
 //! It is a thread with its own runtime: appends block threads, so a database must not depend on the runtime of its
 //! writers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::db::Shared;
 use crate::departures::Sweeper;
-use crate::memtable::PartitionKey;
+use crate::flush_plan::{FlushPlan, MANY_PARTITIONS, PlannedMemtable};
+use crate::memtable::{PartitionKey, PartitionRows};
 use crate::{Point, SeriesError};
 
 /// Interval of checks for due flushes. Also how long rows under `Ack::Memory` may stay out of the log.
@@ -184,39 +186,40 @@ fn freed_little(shared: &Shared, rows: usize) -> bool {
     bytes < shared.memtable.memory.limit() / WORTHWHILE_PART && log <= shared.options.wal_bytes / 2
 }
 
-/// Closes the generation and flushes its partitions one after the other, so that memory is freed early. Then deletes
+/// Closes the generation and flushes its partitions, some at a time, so that memory is freed early. Then deletes
 /// the log segments that are no longer needed. Returns the number of rows.
 async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<usize, SeriesError> {
     let closed = shared.gate.close();
-    let mut partitions = {
+    let mut unflushed = {
         let shared = Arc::clone(shared);
         blocking(move || shared.memtable.partitions(closed)).await
     };
-    let flushed_until = shared.first_open_partition();
-    let selected: Vec<PartitionKey> = partitions
+    let open_from = shared.first_open_partition();
+    let version = shared.files.version();
+    // Rows that a flush has named before it failed.
+    let known = |key: &PartitionKey| version.is_flushed(key.partition, key.generation);
+    let named: Vec<PartitionKey> = unflushed.keys().copied().filter(known).collect();
+    for key in named {
+        let rows = unflushed.remove(&key).expect("it was among them");
+        let partition = [key.partition];
+        shared
+            .memtable
+            .drop_partitions(key.generation, &partition, &rows.series);
+    }
+    let mut selected: Vec<PartitionKey> = unflushed
         .keys()
-        .filter(|key| scope == FlushScope::All || key.partition < flushed_until)
+        .filter(|key| scope == FlushScope::All || key.partition < open_from)
         .copied()
         .collect();
+    if selected.len() > MANY_PARTITIONS {
+        // None stays that would keep all others in the manifest's list of flushed partitions.
+        selected = unflushed.keys().copied().collect();
+    }
+    let plan = FlushPlan::new(&version, shared.memtable.width, open_from);
+    drop(version);
     let mut flushed = 0;
-    for key in selected {
-        let series = partitions.remove(&key).expect("it was among them");
-        let flushed_below = lowest(partitions.keys()).unwrap_or(closed + 1);
-        let (immutable, series) = {
-            let shared = Arc::clone(shared);
-            blocking(move || (shared.memtable.freeze(key, &series), series)).await
-        };
-        let rows: usize = immutable.series.iter().map(|of| of.timestamps.len()).sum();
-        // Charge the copy and what the file is built of. If the budget is exhausted, flush anyway: flushing is what frees memory.
-        let copied = (rows * size_of::<Point>()) as u64;
-        let built = series.len() as u64 * FLUSH_SERIES_BYTES;
-        let _copy = shared.memtable.memory.reserve_copy(copied + built);
-        shared
-            .files
-            .flush(vec![Arc::new(immutable)], flushed_below)
-            .await?;
-        shared.memtable.drop_partition(key, &series);
-        flushed += rows;
+    for memtables in plan.rounds(selected, &unflushed) {
+        flushed += flush_round(shared, memtables, &mut unflushed, closed).await?;
     }
     let Some(wal) = &shared.wal else {
         return Ok(flushed);
@@ -225,9 +228,72 @@ async fn flush(shared: &Arc<Shared>, scope: FlushScope) -> Result<usize, SeriesE
     if wal.failure().is_none() {
         wal.write_all(false)?;
     }
-    wal.delete_below(lowest(partitions.keys()).unwrap_or(closed + 1))?;
+    wal.delete_below(lowest(unflushed.keys()).unwrap_or(closed + 1))?;
     shared.update_log_full(wal.bytes());
     Ok(flushed)
+}
+
+/// Flushes some memtables, names their files, and frees their rows. Returns the number of rows.
+async fn flush_round(
+    shared: &Arc<Shared>,
+    memtables: Vec<PlannedMemtable>,
+    unflushed: &mut BTreeMap<PartitionKey, PartitionRows>,
+    closed: u64,
+) -> Result<usize, SeriesError> {
+    let mut taken = Vec::new();
+    for memtable in memtables {
+        let keys = memtable.keys();
+        let rows: Vec<_> = keys
+            .filter_map(|key| Some((key, unflushed.remove(&key)?)))
+            .collect();
+        let mut series: Vec<_> = rows
+            .iter()
+            .flat_map(|(_, rows)| rows.series.clone())
+            .collect();
+        series.sort_unstable();
+        series.dedup();
+        taken.push((memtable, series, rows));
+    }
+    let frozen = {
+        let shared = Arc::clone(shared);
+        let planned: Vec<_> = taken
+            .iter()
+            .map(|(memtable, series, _)| (memtable.clone(), series.clone()))
+            .collect();
+        blocking(move || {
+            let freeze = |(planned, series): (PlannedMemtable, Vec<_>)| {
+                let PlannedMemtable {
+                    generation,
+                    partitions,
+                } = planned;
+                Arc::new(shared.memtable.freeze(generation, partitions, &series))
+            };
+            planned.into_iter().map(freeze).collect::<Vec<_>>()
+        })
+        .await
+    };
+    let columns = || frozen.iter().flat_map(|memtable| &memtable.series);
+    let rows: usize = columns().map(|of| of.timestamps.len()).sum();
+    // Charge the copy and what the files are built of. If the budget is exhausted, flush anyway: flushing is what frees memory.
+    let copied = (rows * size_of::<Point>()) as u64;
+    let built = columns().count() as u64 * FLUSH_SERIES_BYTES;
+    let _copy = shared.memtable.memory.reserve_copy(copied + built);
+    let flushed_below = lowest(unflushed.keys()).unwrap_or(closed + 1);
+    shared.files.flush(frozen, flushed_below).await?;
+    let version = shared.files.version();
+    for (memtable, series, rows) in taken {
+        let generation = memtable.generation;
+        let (named, others): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|(key, _)| version.is_flushed(key.partition, generation));
+        let partitions: Vec<i64> = named.iter().map(|(key, _)| key.partition).collect();
+        shared
+            .memtable
+            .drop_partitions(generation, &partitions, &series);
+        // The next flush takes them, without those named before.
+        unflushed.extend(others);
+    }
+    Ok(rows)
 }
 
 fn lowest<'a>(partitions: impl Iterator<Item = &'a PartitionKey>) -> Option<u64> {

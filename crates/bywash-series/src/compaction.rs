@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bywash_mem::{Reservation, Share};
 
+use crate::calendar::Calendar;
 use crate::flush::blocking;
 use crate::manifest::FileEntry;
 use crate::manifest::{DataFile, DataFiles, Version, epoch_of};
@@ -14,9 +15,6 @@ use crate::parquet::FileWriter;
 use crate::parquet::ROW_GROUP_ROWS;
 use crate::query::{FileReaders, MergeIterator, Selector, SeriesNames, SortedRun, list_series};
 use crate::{Point, SeriesError};
-
-/// Largest unit of compaction, in nanoseconds.
-const DAY: i64 = 86_400_000_000_000;
 
 /// How long after its end a day is compacted, in nanoseconds: until then late rows are likely.
 const DAY_SETTLE_NANOS: i64 = 3_600_000_000_000;
@@ -250,16 +248,30 @@ fn compaction_groups(
     now: i64,
     unflushed: &Unflushed,
 ) -> Vec<Vec<Arc<DataFile>>> {
-    let partitions_a_day = (DAY / span).max(1);
+    let calendar = Calendar::new(span);
     let mut days: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
+    let mut windows: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
     for file in version.files() {
-        let day = file.entry().partitions.0.div_euclid(partitions_a_day);
-        days.entry(day).or_default().push(Arc::clone(file));
+        let first = file.entry().partitions.0;
+        let units = if calendar.is_of_window(file.entry()) {
+            windows.entry(calendar.window(first))
+        } else {
+            days.entry(calendar.day(first))
+        };
+        units.or_default().push(Arc::clone(file));
     }
+    let is_over = |unit: i64, partitions: i64| {
+        let end = i128::from(unit + 1) * i128::from(partitions) * i128::from(span);
+        end + i128::from(DAY_SETTLE_NANOS) <= i128::from(now)
+    };
     let mut groups = Vec::new();
+    for (window, files) in windows {
+        if is_over(window, calendar.partitions_a_window()) {
+            groups.extend(groups_of_day(version, files, unflushed));
+        }
+    }
     for (day, files) in days {
-        let end = i128::from(day + 1) * i128::from(partitions_a_day) * i128::from(span);
-        let over = end + i128::from(DAY_SETTLE_NANOS) <= i128::from(now);
+        let over = is_over(day, calendar.partitions_a_day());
         if over && is_worth_compacting(&files) {
             let whole = groups_of_day(version, files.clone(), unflushed);
             if !whole.is_empty() {
@@ -288,8 +300,10 @@ fn compaction_groups(
 /// partition. Rows may come between two files only if these are of different epochs.
 fn groups_of_partition(version: &Version, files: Vec<Arc<DataFile>>) -> Vec<Vec<Arc<DataFile>>> {
     let outstanding: Vec<_> = version.manifest().outstanding().collect();
+    let others = others_of_same_time(version, &files);
     split(files, |one, next| {
         epoch_of(one) != epoch_of(next) && any_between(&outstanding, one, next)
+            || any_between(&others, one, next)
     })
 }
 
@@ -311,9 +325,30 @@ fn groups_of_day(
         .filter(|key| first <= Some(key.partition) && Some(key.partition) <= last)
         .map(|key| key.generation..key.generation + 1);
     let written_since = std::iter::once(unflushed.from..u64::MAX);
+    let others = others_of_same_time(version, &files);
     let outstanding = version.manifest().outstanding().chain(of_day);
+    let outstanding = outstanding.chain(others);
     let outstanding: Vec<_> = outstanding.chain(written_since).collect();
     split(files, |one, next| any_between(&outstanding, one, next))
+}
+
+/// Generations that lie strictly inside those of files with several partitions that overlap a group's and are not part of it: small
+/// partitions of a flush share such files.
+fn others_of_same_time(version: &Version, group: &[Arc<DataFile>]) -> Vec<Range<u64>> {
+    let partitions = || group.iter().map(|file| file.entry().partitions);
+    let first = partitions().map(|(first, _)| first).min();
+    let last = partitions().map(|(_, last)| last).max();
+    let others = version.files().iter().filter(|file| {
+        let (from, to) = file.entry().partitions;
+        let overlaps = first <= Some(to) && Some(from) <= last;
+        from != to && overlaps && !group.iter().any(|known| Arc::ptr_eq(known, file))
+    });
+    // One of the same generation has other partitions than a file of the group.
+    let inside = others.map(|file| {
+        let (oldest, newest) = file.entry().generations;
+        oldest + 1..newest
+    });
+    inside.collect()
 }
 
 /// Whether rows of one of these generations may come in between or beside two files.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
 use object_store::ObjectStoreExt;
 
 use crate::manifest::DataFiles;
@@ -11,50 +12,90 @@ use crate::parquet::FileWriter;
 use crate::parquet::WrittenFile;
 use crate::{Profile, SeriesError};
 
+/// Files written at once: a store takes some milliseconds for each, mostly waiting.
+const FILES_AT_ONCE: usize = 8;
+
 impl DataFiles {
-    /// Makes rows durable: writes a file for each immutable memtable, then one manifest that names them all.
+    /// Makes rows durable: writes a file for each immutable memtable, several at once, then one manifest that names them all.
     ///
     /// Afterwards the log is not needed for these rows. Memtables that were flushed before are skipped, so a failed
-    /// call can be repeated unchanged. Generations of one partition must be flushed in order. `flushed_below`: all
-    /// rows of lower generations are flushed, which keeps the list of flushed generations short.
+    /// call can be repeated unchanged; it has named the files before the first that failed. Generations of one partition must be
+    /// flushed in order. `flushed_below`: all rows of lower generations are flushed, which keeps the list of flushed generations
+    /// short.
+    ///
+    /// A memtable with partitions of which some were flushed in another composition, by an attempt whose response was lost, is
+    /// left out: see [`Version::is_flushed`].
     pub(crate) async fn flush(
         &self,
         memtables: Vec<Arc<ImmutableMemtable>>,
         flushed_below: u64,
     ) -> Result<(), SeriesError> {
-        let version_before = self.version();
-        let mut files = Vec::new();
-        for memtable in memtables {
-            let (partition, generation) = (memtable.partition, memtable.generation);
-            if version_before.is_flushed(partition, generation) {
-                continue;
-            }
-            let profile = self.0.profile;
-            let written = blocking(move || write_file(profile, &memtable.series)).await?;
-            let Some(written) = written else { continue };
-            let partitions = (partition, partition);
-            files.push(
-                self.upload(partitions, (generation, generation), written)
-                    .await?,
-            );
-        }
-        let flushed = self.edit(|version| {
-            let mut new = version.manifest().clone();
-            for file in &files {
-                let (partition, generation) = (file.partitions.0, file.generations.0);
-                if !version.is_flushed(partition, generation) {
-                    new.flushed.insert((partition, generation));
-                    new.files.push(file.clone());
+        let before = self.version();
+        let unflushed = memtables.into_iter().filter(|memtable| {
+            let (partitions, generation) = (&memtable.partitions, memtable.generation);
+            !partitions
+                .iter()
+                .all(|partition| before.is_flushed(*partition, generation))
+        });
+        let mut writing = futures::stream::iter(unflushed.map(|memtable| self.write(memtable)))
+            .buffered(FILES_AT_ONCE);
+        let (mut files, mut failed) = (Vec::new(), None);
+        while let Some(written) = writing.next().await {
+            match written {
+                Ok(written) => files.extend(written),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
                 }
             }
-            new.flushed_below = new.flushed_below.max(flushed_below);
+        }
+        drop(writing);
+        let named = self.edit(|version| {
+            let mut new = version.manifest().clone();
+            let mut is_complete = failed.is_none();
+            for (memtable, file) in &files {
+                let keys = memtable.partitions.iter();
+                let keys = keys.map(|partition| (*partition, memtable.generation));
+                match keys
+                    .clone()
+                    .filter(|key| version.is_flushed(key.0, key.1))
+                    .count()
+                {
+                    0 => {
+                        new.flushed.extend(keys);
+                        new.files.push(file.clone());
+                    }
+                    flushed => is_complete &= flushed == memtable.partitions.len(),
+                }
+            }
+            if is_complete {
+                new.flushed_below = new.flushed_below.max(flushed_below);
+            }
             let below = new.flushed_below;
             new.flushed.retain(|(_, generation)| *generation >= below);
             (new != *version.manifest()).then_some(new)
         });
-        flushed.await?;
+        named.await?;
         self.delete_obsolete().await;
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes and uploads the file of a memtable; `None` if it has no row.
+    async fn write(
+        &self,
+        memtable: Arc<ImmutableMemtable>,
+    ) -> Result<Option<(Arc<ImmutableMemtable>, FileEntry)>, SeriesError> {
+        let (profile, rows) = (self.0.profile, Arc::clone(&memtable));
+        let written = blocking(move || write_file(profile, &rows.series)).await?;
+        let Some(written) = written else {
+            return Ok(None);
+        };
+        let (first, last) = (memtable.partitions.first(), memtable.partitions.last());
+        let partitions = first.copied().zip(last.copied());
+        let partitions = partitions.expect("a memtable has a partition");
+        let generations = (memtable.generation, memtable.generation);
+        let file = self.upload(partitions, generations, written).await?;
+        Ok(Some((memtable, file)))
     }
 
     /// Uploads a file under a unique name. Orphan collection skips it while this process lives.

@@ -7,6 +7,7 @@
 
 mod background;
 mod backpressure;
+mod calendar;
 mod catalog;
 mod checksum;
 mod compaction;
@@ -15,6 +16,7 @@ mod departures;
 mod directory;
 mod error;
 mod flush;
+mod flush_plan;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod grouping;

@@ -19,6 +19,7 @@ mod log;
 mod machines;
 mod memory;
 mod model;
+mod partitions;
 mod store;
 mod writers;
 

@@ -111,6 +111,17 @@ impl MemtableChunk {
         self.tail.is_empty()
     }
 
+    /// Number of rows, duplicates included.
+    pub(super) fn len(&self) -> usize {
+        let full: usize = self.full().iter().map(|block| block.len()).sum();
+        full + self.tail.len()
+    }
+
+    /// Generation and last timestamp of the partition.
+    pub(super) fn key(&self) -> (u64, i64) {
+        (self.generation, self.to)
+    }
+
     pub(super) fn is(&self, generation: u64, to: i64) -> bool {
         self.generation == generation && self.to == to
     }

@@ -28,7 +28,14 @@ pub(crate) struct Memtable {
     pub(crate) memory: MemoryReservation,
 }
 
-/// Partition and generation of rows: what a flush takes at once.
+/// Series with rows in a partition of a generation, and the number of rows, duplicates included.
+#[derive(Debug, Default)]
+pub(crate) struct PartitionRows {
+    pub(crate) series: Vec<SeriesHandle>,
+    pub(crate) rows: usize,
+}
+
+/// Partition and generation of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PartitionKey {
     pub(crate) partition: i64,
@@ -94,16 +101,14 @@ impl Memtable {
     }
 
     /// Series with rows in each partition, for all generations up to `up_to`.
-    pub(crate) fn partitions(&self, up_to: u64) -> BTreeMap<PartitionKey, Vec<SeriesHandle>> {
-        let mut partitions: BTreeMap<PartitionKey, Vec<SeriesHandle>> = BTreeMap::new();
+    pub(crate) fn partitions(&self, up_to: u64) -> BTreeMap<PartitionKey, PartitionRows> {
+        let mut partitions: BTreeMap<PartitionKey, PartitionRows> = BTreeMap::new();
         for series in self.directory.current().iter() {
-            series.partitions(self.width, |partition, generation| {
-                if generation <= up_to {
-                    let key = PartitionKey {
-                        partition,
-                        generation,
-                    };
-                    partitions.entry(key).or_default().push(series.handle);
+            series.partitions(self.width, |key, rows| {
+                if key.generation <= up_to {
+                    let partition = partitions.entry(key).or_default();
+                    partition.series.push(series.handle);
+                    partition.rows += rows;
                 }
             });
         }
@@ -115,57 +120,56 @@ impl Memtable {
         self.directory.read(|catalogs| {
             let mut keys = BTreeSet::new();
             for series in catalogs.iter().flat_map(Catalog::iter) {
-                series.partitions(self.width, |partition, generation| {
-                    keys.insert(PartitionKey {
-                        partition,
-                        generation,
-                    });
+                series.partitions(self.width, |key, _| {
+                    keys.insert(key);
                 });
             }
             keys
         })
     }
 
-    /// Copies all rows of a partition whose generation is closed.
-    pub(crate) fn freeze(&self, key: PartitionKey, series: &[SeriesHandle]) -> ImmutableMemtable {
+    /// Copies all rows of some partitions, in ascending order, of a closed generation.
+    pub(crate) fn freeze(
+        &self,
+        generation: u64,
+        partitions: Vec<i64>,
+        series: &[SeriesHandle],
+    ) -> ImmutableMemtable {
         let catalog = self.directory.current();
-        let mut freeze: Vec<SeriesColumns> = series
-            .iter()
-            .filter_map(|&handle| self.series_columns(&catalog, key, handle))
-            .collect();
-        freeze.sort_unstable_by(|a, b| (&a.source, &a.metric).cmp(&(&b.source, &b.metric)));
+        let mut frozen: Vec<SeriesColumns> = Vec::with_capacity(series.len());
+        for series in series.iter().filter_map(|&handle| catalog.series(handle)) {
+            let (source, metric) = catalog.names(series);
+            let runs = series.runs_of(self.width, generation, &partitions);
+            frozen.extend(runs.into_iter().map(|run| {
+                let points = || run.blocks.iter().flat_map(|block| block.iter());
+                SeriesColumns {
+                    source: Arc::clone(source),
+                    metric: Arc::clone(metric),
+                    timestamps: points().map(|point| point.timestamp).collect(),
+                    values: points().map(|point| point.value).collect(),
+                }
+            }));
+        }
+        // Stable: the columns of a series stay in the order of its partitions.
+        frozen.sort_by(|a, b| (&a.source, &a.metric).cmp(&(&b.source, &b.metric)));
         ImmutableMemtable {
-            partition: key.partition,
-            generation: key.generation,
-            series: freeze,
+            partitions,
+            generation,
+            series: frozen,
         }
     }
 
-    fn series_columns(
+    /// Drops the rows of some partitions, in ascending order, after they were flushed.
+    pub(crate) fn drop_partitions(
         &self,
-        catalog: &Catalog,
-        key: PartitionKey,
-        handle: SeriesHandle,
-    ) -> Option<SeriesColumns> {
-        let series = catalog.series(handle)?;
-        let run = series.run(self.width, key)?;
-        let points = || run.blocks.iter().flat_map(|block| block.iter());
-        let (source, metric) = catalog.names(series);
-        Some(SeriesColumns {
-            source: Arc::clone(source),
-            metric: Arc::clone(metric),
-            timestamps: points().map(|point| point.timestamp).collect(),
-            values: points().map(|point| point.value).collect(),
-        })
-    }
-
-    /// Drops the rows of a partition after they were flushed.
-    pub(crate) fn drop_partition(&self, key: PartitionKey, series: &[SeriesHandle]) {
-        let to = self.width.last_of(key.partition);
+        generation: u64,
+        partitions: &[i64],
+        series: &[SeriesHandle],
+    ) {
         let catalog = self.directory.current();
         let series = series.iter().filter_map(|&handle| catalog.series(handle));
         let memory = series
-            .map(|series| series.drop_partition(to, key.generation))
+            .map(|series| series.drop_partitions(self.width, generation, partitions))
             .fold(RowMemory::default(), RowMemory::plus);
         self.memory.release(memory);
     }

@@ -49,7 +49,8 @@ struct Points {
     current: MemtableChunk,
     /// Generations of `write_seqs`.
     seq_generations: [u64; 2],
-    /// Chunks of other partitions and generations, until they are flushed.
+    /// Chunks of other partitions and generations, until they are flushed, by generation and partition: a client may write rows of
+    /// a hundred thousand partitions.
     others: Vec<MemtableChunk>,
     /// Seconds since the database was opened at the first sweep that found no rows; no rows were dropped since. Else
     /// [`NOT_IDLE`].
@@ -149,27 +150,42 @@ impl Series {
         taken.into_iter().map(into_sorted).collect()
     }
 
-    /// Copies the rows of one partition and generation, if there are any.
-    pub(super) fn run(&self, width: PartitionWidth, key: PartitionKey) -> Option<ChunkSnapshot> {
-        let to = width.last_of(key.partition);
-        let taken = {
+    /// Copies the rows of a generation in some partitions, in ascending order.
+    pub(super) fn runs_of(
+        &self,
+        width: PartitionWidth,
+        generation: u64,
+        partitions: &[i64],
+    ) -> Vec<ChunkSnapshot> {
+        let mut taken: Vec<(i64, UnsortedChunk)> = {
             let points = self.points.lock();
-            points
-                .runs()
-                .find(|run| run.is(key.generation, to))?
-                .snapshot()
+            let runs = points.runs().filter(|run| run.generation == generation);
+            runs.map(|run| (width.partition(run.to), run))
+                .filter(|(partition, _)| partitions.binary_search(partition).is_ok())
+                .map(|(partition, run)| (partition, run.snapshot()))
+                .collect()
         };
-        Some(ChunkSnapshot {
-            partition: key.partition,
-            generation: key.generation,
+        taken.sort_unstable_by_key(|(partition, _)| *partition);
+        let sorted = taken.into_iter().map(|(partition, taken)| ChunkSnapshot {
+            partition,
+            generation,
             blocks: taken.into_sorted(),
-        })
+        });
+        sorted.collect()
     }
 
-    /// Calls `visit` with partition and generation of each chunk in memory.
-    pub(super) fn partitions(&self, width: PartitionWidth, mut visit: impl FnMut(i64, u64)) {
+    /// Calls `visit` with partition, generation and number of rows of each chunk in memory.
+    pub(super) fn partitions(
+        &self,
+        width: PartitionWidth,
+        mut visit: impl FnMut(PartitionKey, usize),
+    ) {
         for run in self.points.lock().runs() {
-            visit(width.partition(run.to), run.generation);
+            let key = PartitionKey {
+                partition: width.partition(run.to),
+                generation: run.generation,
+            };
+            visit(key, run.len());
         }
     }
 
@@ -180,21 +196,35 @@ impl Series {
         self.bounds().has(range).unwrap_or_else(of_rows)
     }
 
-    /// Drops the chunk of this partition and generation. Returns the memory charged for it.
-    pub(super) fn drop_partition(&self, to: i64, generation: u64) -> RowMemory {
-        let run = {
+    /// Drops the chunks of a generation in some partitions, in ascending order. Returns the memory charged for them.
+    pub(super) fn drop_partitions(
+        &self,
+        width: PartitionWidth,
+        generation: u64,
+        partitions: &[i64],
+    ) -> RowMemory {
+        let is_dropped = |run: &MemtableChunk| {
+            run.generation == generation
+                && partitions.binary_search(&width.partition(run.to)).is_ok()
+        };
+        let dropped = {
             let mut points = self.points.lock();
-            let run = if points.current.is(generation, to) {
-                std::mem::replace(&mut points.current, MemtableChunk::none())
-            } else {
-                let at = points.others.iter().position(|run| run.is(generation, to));
-                at.map_or_else(MemtableChunk::none, |at| points.others.swap_remove(at))
-            };
+            let mut dropped: Vec<MemtableChunk> = points
+                .others
+                .extract_if(.., |run| is_dropped(run))
+                .collect();
+            if is_dropped(&points.current) {
+                dropped.push(std::mem::replace(
+                    &mut points.current,
+                    MemtableChunk::none(),
+                ));
+            }
             self.bounds().set(points.bounds());
             points.idle_since = NOT_IDLE;
-            run
+            dropped
         };
-        run.memory()
+        let memory = dropped.iter().map(MemtableChunk::memory);
+        memory.fold(RowMemory::default(), RowMemory::plus)
     }
 }
 
@@ -236,6 +266,7 @@ impl Series {
         let others = std::mem::take(&mut points.others).into_iter();
         let runs = others.chain([current]).filter(|run| !run.is_empty());
         next_points.others.extend(runs);
+        next_points.others.sort_by_key(MemtableChunk::key);
         // The copy began with the same time ([`Self::copy_idle_since`]). A touch of either has set NOT_IDLE, the max.
         next_points.idle_since = next_points.idle_since.max(points.idle_since);
         next.bounds().set(next_points.bounds());
@@ -265,14 +296,16 @@ impl Points {
         if self.current.is(generation, to) {
             return;
         }
-        let other = self.others.iter().position(|run| run.is(generation, to));
-        let run = match other {
-            Some(at) => self.others.swap_remove(at),
-            None => MemtableChunk::new(generation, to),
+        let find =
+            |others: &[MemtableChunk], key| others.binary_search_by_key(&key, MemtableChunk::key);
+        let run = match find(&self.others, (generation, to)) {
+            Ok(at) => self.others.remove(at),
+            Err(_) => MemtableChunk::new(generation, to),
         };
         let before = std::mem::replace(&mut self.current, run);
         if !before.is_empty() {
-            self.others.push(before);
+            let (Ok(at) | Err(at)) = find(&self.others, before.key());
+            self.others.insert(at, before);
         }
     }
 }

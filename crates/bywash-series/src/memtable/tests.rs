@@ -69,11 +69,7 @@ fn late_row_that_finds_no_memory_changes_neither_rows_nor_charges() {
         .directory
         .current()
         .handle("host", "cpu", &memtable);
-    let key = PartitionKey {
-        partition: 0,
-        generation: 1,
-    };
-    memtable.drop_partition(key, &[handle.unwrap()]);
+    memtable.drop_partitions(1, &[0], &[handle.unwrap()]);
     assert_eq!(memtable.row_bytes(), 0);
     assert_eq!(write(&memtable, 2, &[(1, 1.0)]), 1);
 }
@@ -221,21 +217,27 @@ fn dropped_partition_releases_its_memory_and_others_stay() {
     write(&memtable, 1, &rows);
     write(&memtable, 2, &[(5, -1.0)]);
     let partitions = memtable.partitions(1);
-    let (&key, series) = partitions.first_key_value().unwrap();
-    let immutable = memtable.freeze(key, series);
+    let (key, of_partition) = partitions.first_key_value().unwrap();
+    assert_eq!((key.partition, of_partition.rows), (0, 1000));
+    let series = &of_partition.series;
+    let immutable = memtable.freeze(key.generation, vec![key.partition], series);
     assert_eq!(
-        (partitions.len(), immutable.partition, immutable.generation),
-        (1, 0, 1)
+        (
+            partitions.len(),
+            &*immutable.partitions,
+            immutable.generation
+        ),
+        (1, &[0][..], 1)
     );
     assert_eq!(
         immutable.series[0].timestamps,
         (0..1000).collect::<Vec<i64>>()
     );
-    memtable.drop_partition(key, series);
+    memtable.drop_partitions(key.generation, &[key.partition], series);
     assert_eq!(read(&memtable, 0..=10), [(0, 2, vec![(5, -1.0)])]);
     let partitions = memtable.partitions(2);
-    let (&key, series) = partitions.first_key_value().unwrap();
-    memtable.drop_partition(key, series);
+    let (key, rows) = partitions.first_key_value().unwrap();
+    memtable.drop_partitions(key.generation, &[key.partition], &rows.series);
     assert_eq!(
         (read(&memtable, 0..=10).len(), memtable.memory.used()),
         (0, empty)

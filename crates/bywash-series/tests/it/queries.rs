@@ -132,7 +132,7 @@ async fn query_of_many_series_equals_single_queries() {
     }
     let of_metric = |of: &SeriesPoints| {
         let points: Vec<_> = of.points.iter().copied().map(bits).collect();
-        (of.metric.clone(), points)
+        (Arc::clone(&of.metric), points)
     };
     for step in [None, Some(30)] {
         let mut each = Vec::new();

@@ -19,6 +19,7 @@ use crate::record::Class;
 pub(super) const CASES: &[Case] = &[
     case!("series-names", series_names),
     case!("series-queries", series_queries),
+    case!("series-apart", series_apart),
     case!("report-readers", report_readers),
     case!("restored-copy", restored_copy),
 ];
@@ -109,6 +110,34 @@ async fn series_queries(context: &mut CaseContext) -> Result<(), CaseError> {
     tokio::join!(attack, hold.end(context));
     let request = ("GET", &*one_query());
     admin(context, Class::WellBehaved, request, b"", &[200]).await;
+    Ok(())
+}
+
+/// One client's rows two hours apart over sixteen years, and then the values of another client, which are accepted.
+async fn series_apart(context: &mut CaseContext) -> Result<(), CaseError> {
+    const ROWS: u64 = 70_000;
+    const OF_REQUEST: u64 = 5_000;
+    context.serve(Setup::default()).await?;
+    let request = ("POST", "/api/v2/write?precision=h");
+    for first in (0..ROWS).step_by(OF_REQUEST as usize) {
+        let lines: String = (first..first + OF_REQUEST)
+            .map(|number| format!("apart value={number}i {}\n", 2 * number))
+            .collect();
+        let class = Class::Excessive("memory of rows");
+        admin(context, class, request, lines.as_bytes(), &[204, 503]).await;
+        let own = format!("siege,name=n7 value={first}i 472222\n");
+        admin(context, Class::WellBehaved, request, own.as_bytes(), &[204]).await;
+    }
+    for number in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let own = format!("siege,name=n7 value={number}i 472222\n");
+        admin(context, Class::WellBehaved, request, own.as_bytes(), &[204]).await;
+    }
+    let request = ("GET", &*one_query());
+    let response = admin(context, Class::WellBehaved, request, b"", &[200]).await;
+    if response.is_none_or(|response| !response.text().contains("n7")) {
+        context.record.lost_write("the row of n7".to_owned());
+    }
     Ok(())
 }
 

@@ -63,7 +63,7 @@ fn immutable(
     series: Vec<SeriesColumns>,
 ) -> Arc<ImmutableMemtable> {
     Arc::new(ImmutableMemtable {
-        partition,
+        partitions: vec![partition],
         generation,
         series,
     })
