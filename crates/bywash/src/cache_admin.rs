@@ -222,8 +222,8 @@ impl Bucket {
             dropped.bytes += describe(shared, &known).resident_bytes;
             shared.drop_blocks(&known.version);
         }
-        if let Some((disk, address)) = shared.disk() {
-            dropped.objects += disk.erase_objects(address, prefix);
+        if let Some((disk, identity)) = shared.disk() {
+            dropped.objects += disk.erase_objects(identity, prefix);
             if dropped.objects > 0 && !disk.wait_for_erasures() {
                 tracing::warn!("dropped objects may be on the disk tier again after a crash");
             }

@@ -192,8 +192,8 @@ pub(crate) struct BucketShared {
     pub(crate) warned_entries: WarnedEntries,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
-    /// Address of the origin on the disk tier, if there is one and blocks of this origin are kept there.
-    disk_address: Option<String>,
+    /// Identity of the origin on the disk tier, if there is one and blocks of this origin are kept there.
+    disk_identity: Option<String>,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) versions: Versions,
     /// Requests in flight for the version of an object.
@@ -237,7 +237,7 @@ impl BucketShared {
             .map_or(engine.block_size, |size| size as u64);
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
-        let disk_address = engine.disk.as_ref().and_then(|_| origin.durable_address());
+        let disk_identity = engine.disk.as_ref().and_then(|_| origin.cache_identity());
         // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
         let looks = engine.cluster.is_none() && origin.version_deletes() == VersionDeletes::ByLook;
         let needs_turns = looks && origin.can(Capability::Write);
@@ -250,7 +250,7 @@ impl BucketShared {
             unlistable: options.unlistable,
             warned_entries: WarnedEntries::default(),
             block_size,
-            disk_address,
+            disk_identity,
             counters: CachePadded::default(),
             versions: Versions::new(
                 pool,
@@ -272,15 +272,15 @@ impl BucketShared {
         }
     }
 
-    /// Returns the disk tier and the origin's address there, if blocks of this origin are kept.
+    /// Returns the disk tier and the origin's identity there, if blocks of this origin are kept.
     pub(crate) fn disk(&self) -> Option<(&DiskTier, &str)> {
-        self.engine.disk.as_ref().zip(self.disk_address.as_deref())
+        self.engine.disk.as_ref().zip(self.disk_identity.as_deref())
     }
 
     /// Returns the disk tier and how it names `version`, if it keeps blocks of that.
     pub(crate) fn disk_version(&self, version: &Version) -> Option<(&DiskTier, Arc<DiskVersion>)> {
-        let (disk, address) = self.disk()?;
-        let version = DiskVersion::of(address, version, self.block_size)?;
+        let (disk, identity) = self.disk()?;
+        let version = DiskVersion::of(identity, version, self.block_size)?;
         Some((disk, Arc::new(version)))
     }
 
@@ -295,7 +295,7 @@ impl BucketShared {
     /// Returns whether any version of an object may be on the disk tier.
     pub(crate) fn is_on_disk(&self, path: &Path) -> bool {
         self.disk()
-            .is_some_and(|(disk, address)| disk.has_object(address, path))
+            .is_some_and(|(disk, identity)| disk.has_object(identity, path))
     }
 
     /// Returns the maximum blocks of one ranged GET, at least 1.

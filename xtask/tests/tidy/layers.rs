@@ -274,6 +274,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "http_client",
             "multipart_xml",
             "put_digest",
+            "access",
             "cloud",
             "memory",
             "folder",

@@ -121,9 +121,9 @@ impl ClusterParts {
 
     /// States the settings of a bucket that must be the same at all nodes.
     pub(super) fn describe(&self, bucket: &BucketSettings, origin: &dyn Origin) {
-        let address = origin.durable_address();
+        let identity = origin.cache_identity();
         let shared = SharedSettings {
-            url: address.unwrap_or_else(|| bucket.url.to_string()),
+            url: identity.unwrap_or_else(|| bucket.url.to_string()),
             endpoint: None,
             block_bytes: bucket.block_size.map_or(0, |bytes| bytes as u64),
             consistency: bucket.consistency.to_string(),

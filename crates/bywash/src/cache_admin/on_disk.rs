@@ -23,8 +23,8 @@ pub(super) fn first(
     };
     let mut ranks: HashMap<&str, Vec<usize>> = HashMap::new();
     for (rank, bucket) in buckets.iter().enumerate() {
-        if let Some((_, address)) = bucket.shared().disk() {
-            ranks.entry(address).or_default().push(rank);
+        if let Some((_, identity)) = bucket.shared().disk() {
+            ranks.entry(identity).or_default().push(rank);
         }
     }
     disk.for_each_version(|record, blocks| {

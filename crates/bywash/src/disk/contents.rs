@@ -15,9 +15,9 @@ impl DiskTier {
 
     /// Removes all versions of the objects of a store with keys that begin with `prefix`. Returns how many had blocks on the disk.
     /// Blocks the thread, as [`Self::for_each_version`].
-    pub(crate) fn erase_objects(&self, address: &str, prefix: &str) -> u64 {
+    pub(crate) fn erase_objects(&self, identity: &str, prefix: &str) -> u64 {
         let is_selected =
-            |record: &VersionRecord| record.url == address && record.object.starts_with(prefix);
+            |record: &VersionRecord| record.url == identity && record.object.starts_with(prefix);
         // Those of a batch that is being written are not in a segment yet.
         let queued = self.queue.forget(|queued| is_selected(&queued.record));
         let mut found: HashSet<VersionKey> = queued.into_iter().collect();

@@ -232,8 +232,8 @@ impl DiskTier {
     }
 
     /// Returns whether any version of an object may be on the disk, which is not too slow now.
-    pub(crate) fn has_object(&self, address: &str, path: &Path) -> bool {
-        self.tier.has_object(address, path.as_ref()) && !self.times.is_too_slow()
+    pub(crate) fn has_object(&self, identity: &str, path: &Path) -> bool {
+        self.tier.has_object(identity, path.as_ref()) && !self.times.is_too_slow()
     }
 
     /// Has a block of `bytes` written that was just loaded from the origin and is in memory, if it is worth it.

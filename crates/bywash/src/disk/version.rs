@@ -12,11 +12,11 @@ pub(crate) struct DiskVersion {
 }
 
 impl DiskVersion {
-    /// Returns the name of a version, or `None` if the tier does not keep it. `address`: of the origin, with its
-    /// endpoint.
-    pub(crate) fn of(address: &str, version: &Version, block_size: u64) -> Option<Self> {
+    /// Returns the name of a version, or `None` if the tier does not keep it. `identity`: see
+    /// [`crate::Origin::cache_identity`].
+    pub(crate) fn of(identity: &str, version: &Version, block_size: u64) -> Option<Self> {
         let record = VersionRecord {
-            url: address.to_owned(),
+            url: identity.to_owned(),
             object: version.meta.location.to_string(),
             validator: version.strong_etag()?.to_owned(),
             size: version.meta.size,

@@ -18,6 +18,7 @@ use object_store::{
     PutResult, Result, RetryConfig,
 };
 
+use super::access::Access;
 use super::interface::Origin;
 use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
@@ -37,6 +38,7 @@ pub struct Cloud<C> {
     name: String,
     /// Address of the service, to distinguish two services with a bucket of one name.
     endpoint: String,
+    access: Access,
     pub(super) client: C,
 }
 
@@ -55,6 +57,7 @@ impl<C> Cloud<C> {
             prefix: prefix.clone(),
             name: format!("{address}/{prefix}"),
             endpoint,
+            access: Access::default(),
             client,
         }
     }
@@ -62,6 +65,12 @@ impl<C> Cloud<C> {
     /// Returns the store with a client for objects with odd keys.
     pub(super) fn with_odd(self, odd: Option<Arc<dyn OddObjects>>) -> Self {
         Self { odd, ..self }
+    }
+
+    /// Returns the store with more settings in the identity of its requests.
+    pub(super) fn read_with(mut self, add: impl FnOnce(&mut Access)) -> Self {
+        add(&mut self.access);
+        self
     }
 
     /// See [`Origin::reads_odd_keys`].
@@ -89,6 +98,11 @@ impl<C> Cloud<C> {
     /// See [`super::interface::Origin::durable_address`].
     pub(super) fn address(&self) -> String {
         format!("{} {}", self.endpoint, self.name)
+    }
+
+    /// See [`super::interface::Origin::cache_identity`].
+    pub(super) fn identity(&self) -> String {
+        self.access.identity(&self.address())
     }
 
     /// Returns the key in the bucket.

@@ -155,6 +155,18 @@ pub trait Origin: ObjectStore {
         None
     }
 
+    /// Returns the name under which blocks of this store are kept for other processes: its address, and a digest of the headers,
+    /// credentials and options by which it is read. Another client of the same store may see other bytes, or none.
+    /// `None` as for [`Self::durable_address`].
+    fn cache_identity(&self) -> Option<String> {
+        self.durable_address()
+    }
+
+    /// Returns whether it keeps the metadata of objects behind a network, which loses responses: conditional writes then get a mark.
+    fn keeps_marks(&self) -> bool {
+        false
+    }
+
     /// Returns the address of an object, which no other object has; `None` if the store has no address. Two origins may be parts of
     /// one store.
     fn place_of(&self, path: &Path) -> Option<String> {

@@ -234,6 +234,14 @@ impl Origin for Metered {
         self.origin.durable_address()
     }
 
+    fn cache_identity(&self) -> Option<String> {
+        self.origin.cache_identity()
+    }
+
+    fn keeps_marks(&self) -> bool {
+        self.origin.keeps_marks()
+    }
+
     fn can(&self, capability: Capability) -> bool {
         self.origin.can(capability)
     }

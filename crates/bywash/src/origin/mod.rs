@@ -3,6 +3,7 @@
 //! The engine reads and writes through [`Origin`]: [`object_store::ObjectStore`] plus multipart uploads with parts that arrive in any
 //! order, under numbers chosen by the client, as in the S3 protocol.
 
+mod access;
 pub mod azure;
 pub(crate) mod client_etag;
 mod cloud;

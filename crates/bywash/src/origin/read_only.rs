@@ -34,6 +34,11 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         None
     }
 
+    /// See [`Origin::cache_identity`].
+    fn cache_identity(&self) -> Option<String> {
+        self.durable_address()
+    }
+
     /// Returns why it is read-only, and what to do; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
@@ -108,6 +113,10 @@ impl Readable for Arc<dyn Origin> {
 
     fn durable_address(&self) -> Option<String> {
         (**self).durable_address()
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        (**self).cache_identity()
     }
 
     fn reason(&self) -> &'static str {
@@ -267,6 +276,10 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     fn durable_address(&self) -> Option<String> {
         self.origin.durable_address()
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        self.origin.cache_identity()
     }
 
     fn can(&self, capability: Capability) -> bool {

@@ -7,6 +7,7 @@ mod cached_reads;
 mod cluster;
 mod conditional_deletes;
 mod conformance;
+mod disk_identity;
 mod disk_tier;
 mod far_origin;
 mod file_downloads;

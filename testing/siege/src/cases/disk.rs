@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bywash_sim::server::Server;
-use bywash_sim::server::web::{Web, WebServerOptions};
+use bywash_sim::server::web::{Tag, Web, WebServerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -28,6 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!("disk-tenant", tenant),
     case!("disk-files", files),
     case!("disk-names", names),
+    case!("disk-clients", clients),
 ];
 
 /// Bytes of a disk with room for a window.
@@ -368,6 +369,70 @@ async fn names(context: &mut CaseContext) -> Result<(), CaseError> {
             }
             context.kill_and_restart().await?;
         }
+    }
+    Ok(())
+}
+
+/// Objects of [`clients`].
+const CLIENT_OBJECTS: u64 = 40;
+
+/// Two buckets of one address with other credentials: after a kill neither reads blocks that the other brought.
+async fn clients(context: &mut CaseContext) -> Result<(), CaseError> {
+    let store = Arc::new(Web::new(WebServerOptions {
+        tag: Tag::Strong,
+        ..WebServerOptions::default()
+    }));
+    let seed = context.seed;
+    let content = |number| body(seed, number, 10_000);
+    for number in 0..CLIENT_OBJECTS {
+        store.put(&format!("/dir/{number}"), content(number));
+    }
+    let origin = Server::start(Arc::<Web>::clone(&store)).await?;
+    let bucket = |name: &str| {
+        format!(
+            "[[bucket]]\nname = \"{name}\"\nurl = \"{}/dir\"\nheaders = {{ Authorization = \"Bearer {name}\" }}\n",
+            origin.url()
+        )
+    };
+    let config = bucket("first") + &bucket("second");
+    context.serve(Setup::default().config(config)).await?;
+    let mut client = context.well_behaved();
+    for number in 0..CLIENT_OBJECTS {
+        client
+            .get(&format!("/first/{number}"), &content(number))
+            .await;
+    }
+    let began = Instant::now();
+    while Disk::of(context).await.number("blocks") < CLIENT_OBJECTS {
+        if began.elapsed() > SETTLE {
+            context
+                .record
+                .finding("the objects are not on the disk".to_owned());
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    context.kill_and_restart().await?;
+    let _ = origin.take_log();
+    let mut client = context.well_behaved();
+    for number in 0..CLIENT_OBJECTS {
+        client
+            .get(&format!("/second/{number}"), &content(number))
+            .await;
+    }
+    let log = origin.take_log();
+    let own = log.iter().filter(|request| {
+        let header = request.headers.get("authorization");
+        request.line.starts_with("GET ") && header.is_some_and(|value| value == "Bearer second")
+    });
+    let own = own.count() as u64;
+    context
+        .record
+        .figure("objects requested with the own credentials", own);
+    if own < CLIENT_OBJECTS {
+        let others = CLIENT_OBJECTS - own;
+        let text = format!("{others} objects were read from blocks of other credentials");
+        context.record.finding(text);
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
-use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::azure::{AzureAuthorizer, AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
@@ -30,6 +30,7 @@ use url::Url;
 use self::address::Address;
 use self::put::CheckedPuts;
 use self::upload::{BlockUpload, block_list};
+use super::access::Access;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
@@ -40,6 +41,33 @@ use super::odd_keys::check;
 use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+
+/// Settings that may change what a read returns.
+const READ_SETTINGS: [&str; 17] = [
+    "azure_storage_account_name",
+    "azure_storage_client_id",
+    "azure_storage_tenant_id",
+    "azure_storage_authority_host",
+    "azure_storage_sas_key",
+    "azure_storage_token",
+    "azure_storage_use_emulator",
+    "azure_use_fabric_endpoint",
+    "azure_storage_endpoint",
+    "azure_msi_endpoint",
+    "azure_object_id",
+    "azure_msi_resource_id",
+    "azure_federated_token_file",
+    "azure_use_azure_cli",
+    "azure_skip_signature",
+    "azure_credential_type",
+    "azure_storage_encryption_key",
+];
+/// Settings that only prove the name of the account or of its client.
+const PROOFS: [&str; 3] = [
+    "azure_storage_account_key",
+    "azure_storage_client_secret",
+    "azure_fabric_session_token",
+];
 
 /// A container of Azure Blob Storage, or of a server with its protocol.
 pub type AzureStore = Cloud<AzureClient>;
@@ -71,10 +99,12 @@ impl AzureStore {
             options.split_off(&["connection_string", "azure_storage_connection_string"]);
         let mut builder =
             string.map_or_else(|| Ok(MicrosoftAzureBuilder::new()), |text| connect(&text))?;
-        for (key, value) in options.keys("azure")? {
-            builder = builder.with_config(key, value);
+        let settings = options.keys::<AzureConfigKey>("azure")?;
+        for (key, value) in &settings {
+            builder = builder.with_config(*key, value);
         }
-        Self::from_builder(builder.with_container_name(container), container, prefix)
+        let store = Self::from_builder(builder.with_container_name(container), container, prefix)?;
+        Ok(store.read_with(|access| access.add_all_but(&PROOFS, &settings)))
     }
 
     /// Opens `container` with `builder`'s settings, except retries and time limits, which are the engine's.
@@ -86,6 +116,9 @@ impl AzureStore {
         let http = HttpClient::new(STORE)?;
         let address = Address::of(&builder, container).map_err(|text| http.generic(text));
         let special = put::is_special(&builder);
+        let mut access = Access::default();
+        let value = |key: &AzureConfigKey| builder.get_config_value(key);
+        access.add_named(&READ_SETTINGS, value);
         let objects = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -100,13 +133,9 @@ impl AzureStore {
             address,
         };
         let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client, special));
-        Ok(Self::new(
-            &format!("az://{container}"),
-            endpoint,
-            objects,
-            prefix,
-            client,
-        ))
+        let name = format!("az://{container}");
+        let store = Self::new(&name, endpoint, objects, prefix, client);
+        Ok(store.read_with(|of| *of = access))
     }
 
     /// See [`AzureClient::request`].
@@ -224,6 +253,14 @@ impl Origin for AzureStore {
 
     fn durable_address(&self) -> Option<String> {
         Some(self.address())
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        Some(self.identity())
+    }
+
+    fn keeps_marks(&self) -> bool {
+        true
     }
 
     fn chunk_rule(&self) -> ChunkRule {

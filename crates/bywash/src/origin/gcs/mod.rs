@@ -27,6 +27,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use self::put::CheckedPuts;
+use super::access::Access;
 use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
@@ -49,6 +50,13 @@ pub use sessions::open_signed_session;
 
 /// Endpoint of Google's API.
 const GOOGLE: &str = "https://storage.googleapis.com";
+
+/// Settings that only prove the name of the credentials, see [`account_name`].
+const PROOFS: [&str; 3] = [
+    "google_service_account",
+    "google_service_account_key",
+    "google_application_credentials",
+];
 
 /// A bucket of Google Cloud Storage, or of a server with its protocols.
 pub type GcsStore = Cloud<GcsClient>;
@@ -96,10 +104,13 @@ impl GcsStore {
         }
         let (conditional_delete, options) = options.split_off(&delete::SETTING);
         let mut builder = GoogleCloudStorageBuilder::new();
-        for (key, value) in options.keys("gcs")? {
-            builder = builder.with_config(key, value);
+        let settings = options.keys::<GoogleConfigKey>("gcs")?;
+        for (key, value) in &settings {
+            builder = builder.with_config(*key, value);
         }
-        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?
+        let store = Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?;
+        store
+            .read_with(|access| access.add_all_but(&PROOFS, &settings))
             .with_conditional_delete(conditional_delete.as_deref())
     }
 
@@ -112,6 +123,9 @@ impl GcsStore {
         let endpoint = base_url(&builder).unwrap_or_else(|| GOOGLE.to_owned());
         let anonymous = builder.get_config_value(&GoogleConfigKey::SkipSignature);
         let anonymous = anonymous.as_deref() == Some("true");
+        let mut access = Access::default();
+        access.add("anonymous", anonymous.to_string().as_bytes());
+        access.add("account", account_name(&builder).as_bytes());
         let builder = if anonymous {
             // object_store 0.14.2 requests credentials for puts all the same, so they get an empty one.
             builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential {
@@ -141,7 +155,8 @@ impl GcsStore {
         let address = format!("gs://{bucket}");
         let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
         let odd: Arc<dyn OddObjects> = Arc::new(client.clone());
-        Ok(Self::new(&address, endpoint, objects, prefix, client).with_odd(Some(odd)))
+        let store = Self::new(&address, endpoint, objects, prefix, client);
+        Ok(store.with_odd(Some(odd)).read_with(|of| *of = access))
     }
 
     /// Returns a request of the XML API for an object.
@@ -188,14 +203,40 @@ impl GcsClient {
 
 /// Returns the endpoint of the settings, or of the service account, as object_store finds it.
 fn base_url(builder: &GoogleCloudStorageBuilder) -> Option<String> {
-    let value = |key| builder.get_config_value(&key);
     let account = || {
-        let file = || std::fs::read_to_string(value(GoogleConfigKey::ServiceAccount)?).ok();
-        let account = value(GoogleConfigKey::ServiceAccountKey).or_else(file)?;
-        let account: serde_json::Value = serde_json::from_str(&account).ok()?;
+        let account: serde_json::Value = serde_json::from_str(&service_account(builder)?).ok()?;
         account["gcs_base_url"].as_str().map(str::to_owned)
     };
-    value(GoogleConfigKey::BaseUrl).or_else(account)
+    let set = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+    set.or_else(account)
+}
+
+fn service_account(builder: &GoogleCloudStorageBuilder) -> Option<String> {
+    let set = builder.get_config_value(&GoogleConfigKey::ServiceAccountKey);
+    set.or_else(|| file_of(builder, GoogleConfigKey::ServiceAccount))
+}
+
+fn file_of(builder: &GoogleCloudStorageBuilder, key: GoogleConfigKey) -> Option<String> {
+    std::fs::read_to_string(builder.get_config_value(&key)?).ok()
+}
+
+/// Returns the name of the credentials in the settings: the address of a service account, else the credentials as they are. Empty if
+/// the machine gives them.
+fn account_name(builder: &GoogleCloudStorageBuilder) -> String {
+    if let Some(token) = builder.get_config_value(&GoogleConfigKey::BearerToken) {
+        return token;
+    }
+    let other = || file_of(builder, GoogleConfigKey::ApplicationCredentials);
+    let Some(credentials) = service_account(builder).or_else(other) else {
+        return String::new();
+    };
+    let parsed: serde_json::Value = serde_json::from_str(&credentials).unwrap_or_default();
+    let email = parsed["client_email"].as_str().unwrap_or_default();
+    if email.is_empty() {
+        credentials
+    } else {
+        email.to_owned()
+    }
 }
 
 /// Returns the URL in `STORAGE_EMULATOR_HOST`, which may lack a scheme.
@@ -214,6 +255,14 @@ impl Origin for GcsStore {
 
     fn durable_address(&self) -> Option<String> {
         Some(self.address())
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        Some(self.identity())
+    }
+
+    fn keeps_marks(&self) -> bool {
+        true
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {

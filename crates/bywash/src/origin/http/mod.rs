@@ -31,6 +31,7 @@ use reqwest::redirect::Policy;
 use url::Url;
 
 use self::whole::{Parked, Slice, WholeBody};
+use super::access::Access;
 use super::http_client::HttpClient;
 use super::network::{Redirects, client_builder, is_same_host, redirect_target};
 use super::object_head::{Head, checked, conditions};
@@ -361,6 +362,20 @@ impl Readable for HttpFiles {
 
     fn durable_address(&self) -> Option<String> {
         Some(self.folder.durable_address())
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        let mut access = Access::default();
+        let mut names: Vec<_> = self.headers.keys().collect();
+        names.sort_unstable_by_key(|name| name.as_str());
+        for name in names {
+            for value in self.headers.get_all(name) {
+                access.add(name.as_str(), value.as_bytes());
+            }
+        }
+        // Another host may have other bytes, or refuse.
+        access.add("redirects", format!("{:?}", self.redirects).as_bytes());
+        Some(access.identity(&self.folder.durable_address()))
     }
 
     fn reason(&self) -> &'static str {

@@ -37,6 +37,7 @@ pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{CheckedPuts, Special, is_on, special_of};
 use self::tags::of_client;
+use super::access::Access;
 use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
@@ -59,6 +60,25 @@ use crate::origin::session::{
 
 /// Validity of a presigned request: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
+
+/// Settings of the environment and of profiles that may change what a read returns. Those of a container are other ones at each
+/// start, and its role has no name here.
+const READ_SETTINGS: [&str; 12] = [
+    "aws_access_key_id",
+    "aws_region",
+    "aws_endpoint",
+    "aws_endpoint_url_s3",
+    "aws_virtual_hosted_style_request",
+    "aws_skip_signature",
+    "aws_s3_express",
+    "aws_request_payer",
+    "aws_metadata_endpoint",
+    "aws_role_arn",
+    "aws_web_identity_token_file",
+    "aws_sse_customer_key_base64",
+];
+/// Settings that only prove the access key.
+const PROOFS: [&str; 2] = ["aws_secret_access_key", "aws_session_token"];
 
 /// A bucket of S3, or of a server with its protocol.
 pub type S3Store = Cloud<S3Client>;
@@ -120,13 +140,16 @@ impl S3Store {
         let (profile, options) = options.split_off(&["profile", "aws_profile"]);
         let (conditional_delete, options) = options.split_off(&delete::SETTING);
         let mut builder = AmazonS3Builder::new();
-        for (key, value) in options.keys("s3")? {
-            builder = builder.with_config(key, value);
+        let settings = options.keys::<AmazonS3ConfigKey>("s3")?;
+        for (key, value) in &settings {
+            builder = builder.with_config(*key, value);
         }
         if let Some(name) = profile {
             builder = find_profile(Some(&name))?.fill(builder);
         }
-        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?
+        let store = Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)?;
+        store
+            .read_with(|access| access.add_all_but(&PROOFS, &settings))
             .with_conditional_delete(conditional_delete.as_deref())
     }
 
@@ -141,6 +164,9 @@ impl S3Store {
                 .with_secret_access_key("none"),
             false => builder,
         };
+        let mut access = Access::default();
+        let value = |key: &AmazonS3ConfigKey| builder.get_config_value(key);
+        access.add_named(&READ_SETTINGS, value);
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let special = special_of(&builder);
@@ -176,7 +202,8 @@ impl S3Store {
         let odd = Some(client.clone()).filter(|client| client.reads_odd);
         let odd = odd.map(|client| Arc::new(client) as Arc<dyn OddObjects>);
         let address = format!("s3://{bucket}");
-        Ok(Self::new(&address, endpoint, objects, prefix, client).with_odd(odd))
+        let store = Self::new(&address, endpoint, objects, prefix, client);
+        Ok(store.with_odd(odd).read_with(|of| *of = access))
     }
 
     async fn presign(
@@ -247,6 +274,14 @@ impl Origin for S3Store {
 
     fn durable_address(&self) -> Option<String> {
         Some(self.address())
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        Some(self.identity())
+    }
+
+    fn keeps_marks(&self) -> bool {
+        true
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
