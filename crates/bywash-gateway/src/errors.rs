@@ -197,6 +197,7 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
         EngineError::VersionChanged { .. }
         | EngineError::UploadLost { .. }
         | EngineError::UploadUnproven { .. }
+        | EngineError::WriteUnproven { .. }
         | EngineError::BadResponse { .. } => slow_down(text),
         EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
         EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
@@ -263,6 +264,11 @@ mod tests {
                 object: object(),
                 length: 1,
                 crc32c: 2,
+            }
+            .into(),
+            EngineError::WriteUnproven {
+                object: object(),
+                source: "503".into(),
             }
             .into(),
             EngineError::BadResponse {

@@ -211,6 +211,17 @@ pub enum EngineError {
         /// Their CRC32C.
         crc32c: u32,
     },
+    /// A conditional write had no response, and nothing at the origin shows how it ended.
+    #[error(
+        "write {object}: the origin's response was lost, and nothing there shows whether the write was applied: if it was, a repetition \
+         fails the condition; read the object and compare it before writing again: {source}"
+    )]
+    WriteUnproven {
+        /// The object.
+        object: String,
+        /// The last failure.
+        source: Box<dyn StdError + Send + Sync>,
+    },
     /// The bytes of an upload do not have the checksum that the caller announced. Nothing was completed.
     #[error(
         "upload of {object}: its bytes have CRC32C {got:08x}, but {expected:08x} was announced; nothing was completed; read the \

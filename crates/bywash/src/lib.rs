@@ -14,6 +14,7 @@ mod cache_admin;
 mod cgroup;
 pub mod cluster;
 pub mod cluster_uploads;
+mod conditional_put;
 mod consistency;
 mod content_digest;
 mod copy_memory;

@@ -146,6 +146,9 @@ pub(crate) const MAX_HELD_FILES: usize = 256;
 /// Clients' ETags of files that the process remembers, 64 bytes each: those of the pages of 65 listings. Further ones replace others,
 /// and are read from their files again.
 pub(crate) const MAX_KNOWN_ETAGS: usize = 64 << 10;
+/// Bytes of the metadata of an object, names and values, within which a conditional write gets a mark: the limit of S3, the lowest of
+/// all stores. A longer write is sent without a mark, once.
+pub(crate) const MAX_MARKED_METADATA_BYTES: usize = 2048;
 /// Bytes of one component of a file's path: the limit of Linux file systems.
 pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
 /// Deletes of one stream in progress in a folder: enough to keep a disk busy, few enough to leave blocking threads

@@ -11,6 +11,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
+use crate::conditional_put::ConditionalPut;
 use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
 use crate::origin::ENCRYPTION;
 use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
@@ -168,20 +169,23 @@ impl Bucket {
         let put = self.write(path, move |path| async move {
             let mut retry = shared.retry();
             retry.policy.stall = retry.policy.limit(payload.content_length() as u64);
+            if options.mode != PutMode::Overwrite {
+                let put = ConditionalPut {
+                    shared: &shared,
+                    path: &path,
+                    payload,
+                    options,
+                    retry,
+                };
+                return put.send().await;
+            }
             let attempt = || {
                 shared.origin_request(Capability::Write);
                 shared
                     .origin
                     .put_opts(&path, payload.clone(), options.clone())
             };
-            // A conditional put must not be retried: if the first one succeeded but its response was lost, the second
-            // would be refused.
-            match options.mode {
-                PutMode::Overwrite => with_retries(retry, "write", &path, attempt).await,
-                PutMode::Create | PutMode::Update(_) => {
-                    once(retry.policy.stall, "write", &path, attempt()).await
-                }
-            }
+            with_retries(retry, "write", &path, attempt).await
         });
         let put = put.await?;
         if let Some(payload) = kept {

@@ -259,6 +259,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "page",
             "delete_condition",
             "interface",
+            "write_mark",
             "forward",
             "health",
             "metered",

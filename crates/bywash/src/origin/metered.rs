@@ -22,6 +22,7 @@ use super::interface::{
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{Level, ListPage};
+use super::write_mark::WriteMark;
 use crate::content_digest::ContentDigest;
 use crate::origin::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
@@ -162,6 +163,9 @@ impl ObjectStore for Metered {
         };
         let sent = self.origin.get_opts(path, options);
         let mut response = self.meter.measure(request, sent).await?;
+        if self.origin.keeps_marks() {
+            WriteMark::hide(&mut response);
+        }
         #[allow(
             irrefutable_let_patterns,
             reason = "object_store's feature `fs` adds a variant"

@@ -36,6 +36,7 @@ pub mod signed;
 pub(crate) mod stated_digest;
 mod stated_headers;
 mod url;
+mod write_mark;
 mod write_only;
 
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
@@ -58,4 +59,5 @@ pub use session::{
 };
 pub use stated_headers::{ENCRYPTION, EXPIRES, WANTED_ENCRYPTION};
 pub use url::OriginUrl;
+pub(crate) use write_mark::WriteMark;
 pub use write_only::{Writable, WriteOnly};

@@ -6,6 +6,7 @@ mod cache_contents;
 mod cached_reads;
 mod cluster;
 mod conditional_deletes;
+mod conditional_puts;
 mod conformance;
 mod disk_identity;
 mod disk_tier;

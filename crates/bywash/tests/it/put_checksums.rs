@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash::origin::OriginOptions;
-use bywash::{Bucket, Consistency, Engine, EngineError, OriginUrl, StatusError};
+use bywash::{Bucket, Consistency, Engine, EngineError, OriginUrl, RetryPolicy, StatusError};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
@@ -16,14 +16,23 @@ use object_store::{
 };
 
 /// A kind of store, and the header in which it takes the checksum.
-struct Store {
-    url: &'static str,
+pub(crate) struct Store {
+    pub(crate) url: &'static str,
     header: &'static str,
-    server: Server,
-    bucket: Bucket,
+    pub(crate) server: Server,
+    pub(crate) bucket: Bucket,
 }
 
 async fn store(url: &'static str, header: &'static str, protocol: Arc<dyn Protocol>) -> Store {
+    store_with(url, header, protocol, RetryPolicy::default()).await
+}
+
+pub(crate) async fn store_with(
+    url: &'static str,
+    header: &'static str,
+    protocol: Arc<dyn Protocol>,
+    retry: RetryPolicy,
+) -> Store {
     let server = Server::start(protocol).await.unwrap();
     let options: &[(&str, &str)] = match &url[..2] {
         "s3" => &[
@@ -53,7 +62,8 @@ async fn store(url: &'static str, header: &'static str, protocol: Arc<dyn Protoc
         .unwrap()
         .open_with(&options)
         .unwrap();
-    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    let builder = Engine::builder().memory(64 << 20).retry(retry);
+    let engine = builder.build().unwrap();
     let bucket = engine
         .mount("test", origin, Consistency::default())
         .unwrap();
@@ -65,7 +75,7 @@ async fn store(url: &'static str, header: &'static str, protocol: Arc<dyn Protoc
     }
 }
 
-async fn all() -> Vec<Store> {
+pub(crate) async fn all() -> Vec<Store> {
     vec![
         store("s3://data/p", "x-amz-checksum-crc32c", S3::new()).await,
         store("s3://data/p", "x-amz-checksum-crc32c", S3::plain()).await,
@@ -78,7 +88,7 @@ fn path() -> Path {
     Path::from("dir/a b")
 }
 
-fn options(mode: PutMode) -> PutOptions {
+pub(crate) fn options(mode: PutMode) -> PutOptions {
     PutOptions {
         mode,
         attributes: Attributes::from_iter([
@@ -242,7 +252,13 @@ impl Protocol for Damages {
 #[tokio::test]
 async fn bytes_damaged_on_the_way_make_no_object() {
     let s3 = S3::new();
-    let store = store("s3://data/p", "", Arc::new(Damages(Arc::clone(&s3)))).await;
+    // It damages each attempt.
+    let retry = RetryPolicy {
+        deadline: std::time::Duration::from_millis(200),
+        ..RetryPolicy::default()
+    };
+    let damages = Arc::new(Damages(Arc::clone(&s3)));
+    let store = store_with("s3://data/p", "", damages, retry).await;
     let create = options(PutMode::Create);
     let put = store
         .bucket
