@@ -15,6 +15,7 @@ mod open_uploads;
 mod refuse;
 mod series_bucket;
 mod settings;
+mod stale;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -511,6 +512,7 @@ fn engine(
             consistency: bucket.consistency,
             block_size: bucket.block_size,
             unlistable: bucket.unlistable,
+            stale_if_error: bucket.stale_if_error,
         };
         let origin = origin(bucket)?;
         if let Some(cluster) = cluster {

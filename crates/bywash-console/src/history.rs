@@ -312,6 +312,7 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         hedges_won: join(a.hedges_won, b.hedges_won),
         digest_mismatches: join(a.digest_mismatches, b.digest_mismatches),
         left_out: join(a.left_out, b.left_out),
+        stale_reads: join(a.stale_reads, b.stale_reads),
         peer_hits: join(a.peer_hits, b.peer_hits),
         peer_bytes: join(a.peer_bytes, b.peer_bytes),
         peer_fallbacks: join(a.peer_fallbacks, b.peer_fallbacks),
@@ -346,6 +347,7 @@ fn bucket_metrics(counters: &BucketStats) -> Metrics {
         ("hedges_won", counters.hedges_won),
         ("digest_mismatches", counters.digest_mismatches),
         ("left_out", counters.left_out),
+        ("stale_reads", counters.stale_reads),
     ];
     metrics
         .map(|(metric, value)| (metric.to_owned(), value as f64))

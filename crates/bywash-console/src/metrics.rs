@@ -100,6 +100,11 @@ const BUCKET: [Family<BucketStats>; 17] = [
         |s| s.left_out,
     ),
     (
+        "bywash_stale_reads_total",
+        "Reads of versions that were not confirmed in time because the origin failed.",
+        |s| s.stale_reads,
+    ),
+    (
         "bywash_peer_hits_total",
         "Requests for blocks to other nodes of the cluster that returned them.",
         |s| s.peer_hits,

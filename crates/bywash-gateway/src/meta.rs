@@ -470,6 +470,8 @@ fn user_metadata(attributes: &Attributes, headers: &mut HeaderMap) {
 
 const CACHE_OUTCOME: HeaderName = HeaderName::from_static("x-bywash-cache");
 const VERSION: HeaderName = HeaderName::from_static("x-bywash-version");
+/// The Warning of a version that could not be confirmed (RFC 7234, section 5.5.1).
+const STALE: HeaderValue = HeaderValue::from_static("110 Bywash \"Response is Stale\"");
 
 /// Response headers of an object: content headers, ETag, dates, cache status.
 pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderMap {
@@ -484,9 +486,21 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
         with_checksum,
     );
     if let Some(info) = info {
-        put_cache_outcome(&mut headers, info.outcome);
+        put_read_info(&mut headers, info);
     }
     headers
+}
+
+/// Adds how a read was served: from which memory, and whether its version may be stale.
+pub(crate) fn put_read_info(headers: &mut HeaderMap, info: &ReadInfo) {
+    put_cache_outcome(headers, info.outcome);
+    put_staleness(headers, info);
+}
+
+pub(crate) fn put_staleness(headers: &mut HeaderMap, info: &ReadInfo) {
+    if info.stale {
+        headers.append(header::WARNING, STALE);
+    }
 }
 
 pub(crate) fn put_cache_outcome(headers: &mut HeaderMap, outcome: CacheOutcome) {

@@ -1,5 +1,7 @@
 //! Options of a bucket.
 
+use std::time::Duration;
+
 use crate::consistency::Consistency;
 use crate::left_out::Unlistable;
 
@@ -14,6 +16,9 @@ pub struct BucketOptions {
     pub block_size: Option<usize>,
     /// What its listings do about entries that they cannot list.
     pub unlistable: Unlistable,
+    /// Time after the end of its consistency window for which a version is read as stale while the origin fails, if the bytes of the
+    /// read are in memory or on the disk. `None`: never. For reads with [`crate::MayBeStale`], outside of clusters.
+    pub stale_if_error: Option<Duration>,
 }
 
 impl From<Consistency> for BucketOptions {

@@ -86,8 +86,8 @@ pub use origin::{
 };
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{
-    Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece, ResidentObject,
-    clone_error,
+    Download, DownloadOptions, DownloadedFile, FileDownloadOptions, MayBeStale, PieceByPiece,
+    ResidentObject, clone_error,
 };
 pub use retry::{RetryPolicy, is_transient};
 pub use scratch::{

@@ -41,4 +41,6 @@ pub struct ReadInfo {
     /// Number of tags that the store keeps beside the object, as of the response that described the version; 0 if the
     /// store has none, or does not state their number.
     pub tags: u32,
+    /// Whether the version was not confirmed in time because the origin fails; see [`crate::BucketOptions::stale_if_error`].
+    pub stale: bool,
 }

@@ -189,6 +189,8 @@ pub(crate) struct BucketShared {
     pub(crate) consistency: Consistency,
     /// What its listings do about entries that they cannot list.
     pub(crate) unlistable: Unlistable,
+    /// See [`BucketOptions::stale_if_error`].
+    pub(crate) stale_if_error: Option<Duration>,
     pub(crate) warned_entries: WarnedEntries,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
@@ -248,6 +250,7 @@ impl BucketShared {
             health,
             consistency,
             unlistable: options.unlistable,
+            stale_if_error: options.stale_if_error,
             warned_entries: WarnedEntries::default(),
             block_size,
             disk_identity,

@@ -68,6 +68,8 @@ pub struct BucketStats {
     pub digest_mismatches: u64,
     /// Entries that listings left out.
     pub left_out: u64,
+    /// Reads of versions that were not confirmed in time because the origin failed.
+    pub stale_reads: u64,
     /// Requests for object data that another node of the cluster responded to.
     pub peer_hits: u64,
     /// Bytes of object data received from other nodes.
@@ -271,6 +273,7 @@ pub(crate) struct Counters {
     hedges_won: AtomicU64,
     digest_mismatches: AtomicU64,
     left_out: AtomicU64,
+    stale_reads: AtomicU64,
     peer_hits: AtomicU64,
     peer_bytes: AtomicU64,
     peer_fallbacks: AtomicU64,
@@ -354,6 +357,11 @@ impl Counters {
         self.left_out.fetch_add(entries, Relaxed);
     }
 
+    /// Counts a read of a version that the origin could not confirm.
+    pub(crate) fn stale_read(&self) {
+        self.stale_reads.fetch_add(1, Relaxed);
+    }
+
     /// Counts a response of another node.
     pub(crate) fn peer_hit(&self) {
         self.peer_hits.fetch_add(1, Relaxed);
@@ -394,6 +402,7 @@ impl Counters {
             hedges_won: self.hedges_won.load(Relaxed),
             digest_mismatches: self.digest_mismatches.load(Relaxed),
             left_out: self.left_out.load(Relaxed),
+            stale_reads: self.stale_reads.load(Relaxed),
             peer_hits: self.peer_hits.load(Relaxed),
             peer_bytes: self.peer_bytes.load(Relaxed),
             peer_fallbacks: self.peer_fallbacks.load(Relaxed),

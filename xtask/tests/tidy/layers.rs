@@ -230,6 +230,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "range_fetch",
             "plan",
             "resolve",
+            "stale",
             "serve",
             "written",
             "body",

@@ -12,6 +12,7 @@ use url::Url;
 use super::Args;
 use super::file::FileSettings;
 use super::settings::{Access, BucketSettings, address};
+use super::stale::refuse_stale;
 use crate::failure::Failure;
 
 /// Time for which a stopped node still serves the blocks in its memory to other nodes.
@@ -103,6 +104,7 @@ impl ClusterSettings {
             )));
         }
         refuse_local(access, buckets)?;
+        refuse_stale(buckets)?;
         Ok(Some(Self {
             name,
             endpoints,

@@ -67,6 +67,8 @@ pub(super) struct FileBucket {
     pub(super) url: String,
     pub(super) consistency: Option<String>,
     pub(super) block_size: Option<String>,
+    /// A duration.
+    pub(super) stale_if_error: Option<String>,
     /// `leave-out` or `error`.
     pub(super) unlistable: Option<String>,
     /// `read` or `read-list` for unsigned requests.

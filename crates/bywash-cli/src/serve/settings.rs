@@ -22,6 +22,7 @@ use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use super::gcs_accounts::accounts;
 use super::series_bucket::SeriesBucket;
+use super::stale::stale_if_error_of;
 use crate::failure::Failure;
 use crate::limits::MAX_CONNECTIONS_SET;
 use crate::size::{self, Memory};
@@ -120,6 +121,8 @@ pub(super) struct BucketSettings {
     /// In bytes; `None`: the engine's default.
     pub(super) block_size: Option<usize>,
     pub(super) unlistable: Unlistable,
+    /// Time for which versions are read as stale while the origin fails.
+    pub(super) stale_if_error: Option<Duration>,
     /// Whether all writes are rejected.
     pub(super) read_only: bool,
     /// What unsigned requests may do.
@@ -138,6 +141,7 @@ impl BucketSettings {
             consistency: Consistency::default(),
             block_size: None,
             unlistable: Unlistable::default(),
+            stale_if_error: None,
             read_only: false,
             public: None,
             at_rest: AtRestEncryption::Unknown,
@@ -603,6 +607,8 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
             });
             settings.unlistable = parsed?;
         }
+        let stale = bucket.stale_if_error.as_deref();
+        settings.stale_if_error = stale_if_error_of(&settings, stale)?;
         settings.read_only = bucket.read_only;
         settings.public = match bucket.public.as_deref().map(str::parse).transpose() {
             Ok(public) => public,

@@ -18,7 +18,7 @@ use crate::endpoint::PROFILE_ENDPOINT;
 use crate::failure::{Failure, Kind};
 use crate::size::Memory;
 
-fn merge(args: Args, toml: &str) -> Result<Settings, Failure> {
+pub(super) fn merge(args: Args, toml: &str) -> Result<Settings, Failure> {
     Settings::merge(args, FileSettings::parse(Path::new("test.toml"), toml)?)
 }
 

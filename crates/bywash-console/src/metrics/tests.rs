@@ -71,6 +71,7 @@ fn writes_each_counter_under_its_name() {
         hedges_won: 11,
         digest_mismatches: 13,
         left_out: 19,
+        stale_reads: 20,
         retries: 12,
         ..BucketStats::default()
     };
@@ -96,6 +97,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_hedges_won_total{bucket=\"data\"} 11",
         "bywash_digest_mismatches_total{bucket=\"data\"} 13",
         "bywash_left_out_total{bucket=\"data\"} 19",
+        "bywash_stale_reads_total{bucket=\"data\"} 20",
         "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_idle_evicted_bytes_total 14",

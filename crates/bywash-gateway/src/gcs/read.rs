@@ -1,9 +1,9 @@
 //! Objects: metadata, bytes, deletion.
 
-use bywash::{Bucket, EngineError, PieceByPiece, ReadInfo};
+use bywash::{Bucket, EngineError, MayBeStale, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
-use http::{HeaderValue, Response, StatusCode};
+use http::{Extensions, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use object_store::path::Path;
@@ -22,7 +22,7 @@ use super::resource::{self, ObjectResource, media_headers};
 use crate::copying::is_unmet;
 use crate::documents::Charge;
 use crate::errors::{OperationContext, from_store, invalid_range};
-use crate::meta::bare;
+use crate::meta::{bare, put_staleness};
 use crate::range::{content_range, requested_range};
 
 /// Reads the metadata of an object.
@@ -31,8 +31,18 @@ pub(crate) async fn head(
     path: &Path,
     doing: OperationContext<'_>,
 ) -> GcsResult<GetResult> {
+    head_with(bucket, path, doing, &Extensions::new()).await
+}
+
+async fn head_with(
+    bucket: &Bucket,
+    path: &Path,
+    doing: OperationContext<'_>,
+    extensions: &Extensions,
+) -> GcsResult<GetResult> {
     let options = GetOptions {
         head: true,
+        extensions: extensions.clone(),
         ..GetOptions::default()
     };
     let found = bucket.get_opts(path, options).await;
@@ -76,11 +86,18 @@ pub(crate) async fn metadata(
     let doing = request.doing("head");
     let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
-    let found = head(&bucket, &path, doing).await?;
+    let mut extensions = Extensions::new();
+    extensions.insert(MayBeStale);
+    let found = head_with(&bucket, &path, doing, &extensions).await?;
     request.admission.check(&found.attributes)?;
     conditions.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let url = endpoint.url(&request.parts);
-    resource::document(&ObjectResource::read(&bucket, doing.key, &found, &url))
+    let resource = ObjectResource::read(&bucket, doing.key, &found, &url);
+    let mut response = resource::document(&resource)?;
+    if let Some(info) = found.extensions.get::<ReadInfo>() {
+        put_staleness(response.headers_mut(), info);
+    }
+    Ok(response)
 }
 
 fn get_range(range: &Range) -> GetRange {
@@ -118,6 +135,7 @@ pub(crate) async fn media(
     };
     // The connection drops each piece once the socket has accepted it.
     options.extensions.insert(PieceByPiece);
+    options.extensions.insert(MayBeStale);
     let mut charge = None;
     let read = loop {
         let read = bucket.get_opts(&path, options.clone()).await;
@@ -182,7 +200,7 @@ async fn gunzipped(
     let body = match opened.map_err(|error| from_store(doing, &error))? {
         Ok(decompressed) => {
             headers.remove(CONTENT_ENCODING);
-            headers.insert(WARNING, HeaderValue::from_static("214 Bywash gunzipped"));
+            headers.append(WARNING, HeaderValue::from_static("214 Bywash gunzipped"));
             decompressed
         }
         Err(unchanged) => unchanged,

@@ -20,7 +20,7 @@ use super::generation::generation;
 use crate::digest::{Algorithm, from_hex};
 use crate::encoded_word::decode;
 use crate::meta::{
-    bare, client_e_tag, kept_checksum, kept_metageneration, put_cache_outcome, user_metadata_of,
+    bare, client_e_tag, kept_checksum, kept_metageneration, put_read_info, user_metadata_of,
 };
 
 /// Characters of a name that are written unchanged in a path.
@@ -230,7 +230,7 @@ const CONTENT: [(HeaderName, Attribute); 4] = [
 pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> HeaderMap {
     let mut headers = version_headers(bucket, &found.meta, &found.attributes, whole);
     if let Some(info) = found.extensions.get::<ReadInfo>() {
-        put_cache_outcome(&mut headers, info.outcome);
+        put_read_info(&mut headers, info);
     }
     headers
 }

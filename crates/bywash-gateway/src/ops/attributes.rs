@@ -1,5 +1,6 @@
 //! GetObjectAttributes.
 
+use bywash::ReadInfo;
 use http::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -11,7 +12,7 @@ use super::read::ReadRequest;
 use super::set_checksum;
 use crate::errors::{OperationContext, fault, invalid_argument};
 use crate::gateway::Gateway;
-use crate::meta::{e_tag, joined, kept_checksum, text, timestamp};
+use crate::meta::{e_tag, joined, kept_checksum, put_staleness, text, timestamp};
 use crate::object_parts::{ObjectPart as KeptPart, ObjectParts};
 use crate::routes::Query;
 use crate::values::count;
@@ -66,7 +67,7 @@ pub(crate) async fn get(
         .as_deref()
         .filter(|_| requested(ObjectAttributes::ETAG));
     let size = requested(ObjectAttributes::OBJECT_SIZE).then_some(result.meta.size);
-    Ok(S3Response::new(GetObjectAttributesOutput {
+    let output = GetObjectAttributesOutput {
         checksum,
         e_tag: stored.map(e_tag),
         last_modified: Some(timestamp(result.meta.last_modified)),
@@ -75,7 +76,12 @@ pub(crate) async fn get(
         storage_class: requested(ObjectAttributes::STORAGE_CLASS)
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
         ..Default::default()
-    }))
+    };
+    let mut sent = HeaderMap::new();
+    if let Some(info) = result.extensions.get::<ReadInfo>() {
+        put_staleness(&mut sent, info);
+    }
+    Ok(S3Response::with_headers(output, sent))
 }
 
 /// Returns the attributes that a request names.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bywash::{Bucket, PieceByPiece, ReadInfo};
+use bywash::{Bucket, MayBeStale, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -134,6 +134,7 @@ impl<'a> ReadRequest<'a> {
                 ..GetOptions::default()
             };
             options.extensions.insert(PieceByPiece);
+            options.extensions.insert(MayBeStale);
             match self.bucket.get_opts(&self.path, options).await {
                 Ok(mut result) => {
                     result.range = part.range.clone();
@@ -175,15 +176,18 @@ impl<'a> ReadRequest<'a> {
     async fn get(&self, options: GetOptions) -> S3Result<GetResult> {
         // Conditions are checked here, against unquoted ETags. First against the known version, so that a 304 fetches
         // no data; then against the version read, which may be newer.
-        if !self.conditions.is_empty() {
-            let meta = self
-                .bucket
-                .head(&self.path)
-                .await
-                .map_err(|error| from_store(self.doing, &error))?;
-            self.check(&meta)?;
-        }
         let mut options = options;
+        options.extensions.insert(MayBeStale);
+        if !self.conditions.is_empty() {
+            let head = GetOptions {
+                head: true,
+                extensions: options.extensions.clone(),
+                ..GetOptions::default()
+            };
+            let found = self.bucket.get_opts(&self.path, head).await;
+            let found = found.map_err(|error| from_store(self.doing, &error))?;
+            self.check(&found.meta)?;
+        }
         // The connection drops each piece once the socket has accepted it.
         options.extensions.insert(PieceByPiece);
         let result = self

@@ -53,6 +53,7 @@ mod server;
 mod side_files;
 mod signatures;
 mod signed_chunks;
+mod stale_reads;
 mod tls;
 mod traffic;
 

@@ -154,6 +154,11 @@ impl OriginHealth {
         *self.last.lock() = Some(OriginFailure { kind, text, at });
     }
 
+    /// Returns whether the last request failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.in_a_row.load(Relaxed) > 0
+    }
+
     pub(crate) fn snapshot(&self) -> OriginStats {
         let counts = self.errors.iter().map(|count| count.load(Relaxed));
         let errors = OriginErrorKind::ALL.into_iter().zip(counts);

@@ -17,7 +17,7 @@ use super::copied::CopiedBody;
 use super::digest_check::{compared, is_digest_mismatch, response_digest};
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
-use super::resolve;
+use super::{resolve, stale};
 use crate::copy_memory::CopyReads;
 use crate::error::EngineError;
 use crate::outcome::{CacheOutcome, ReadInfo};
@@ -111,7 +111,13 @@ async fn try_get(
         true => Some(Admission::wait(bucket, path).await?),
         false => None,
     };
-    let resolved = resolve::resolve(bucket, path, options, not_before).await?;
+    let (resolved, stale) = match not_before {
+        None => stale::resolve_or_stale(bucket, path, options).await?,
+        Some(_) => (
+            resolve::resolve(bucket, path, options, not_before).await?,
+            false,
+        ),
+    };
     let version = &resolved.version;
     if !version.cacheable() && !options.head {
         return match resolved.take_body() {
@@ -121,7 +127,9 @@ async fn try_get(
     }
     options.check_preconditions(&version.meta)?;
     if options.head {
-        return Ok(get_result(version, 0..version.meta.size, CacheOutcome::Hit));
+        let mut result = get_result(version, 0..version.meta.size, CacheOutcome::Hit);
+        note_stale(&mut result, stale);
+        return Ok(result);
     }
     let range = checked_range(version, options.range.as_ref())?;
     let whole = range == (0..version.meta.size);
@@ -134,8 +142,13 @@ async fn try_get(
         body.await_first_absent().await?;
     }
     let asked = options.extensions.get().copied();
-    let check = BodyCheck::new(bucket, body.version(), &range, outcome, asked);
+    let known = body.version();
+    // Its origin could not state the digest now.
+    let is_checked = !stale || known.digest().is_some();
+    let check = BodyCheck::new(bucket, known, &range, outcome, asked);
+    let check = async move { if is_checked { check.await } else { None } };
     let mut result = get_result(body.version(), range, outcome);
+    note_stale(&mut result, stale);
     let payload = match admission {
         Some(admission) => begun(Pieces::new(body, admission), check).await?,
         None => begun(body, check).await?,
@@ -172,6 +185,7 @@ fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> Ge
         outcome,
         version: version.display(),
         tags: version.tags.0,
+        stale: false,
     });
     if let Some(digest) = version.digest() {
         extensions.insert(digest);
@@ -182,6 +196,12 @@ fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> Ge
         range,
         attributes: version.attributes.clone(),
         extensions,
+    }
+}
+
+fn note_stale(result: &mut GetResult, stale: bool) {
+    if let Some(info) = result.extensions.get_mut::<ReadInfo>() {
+        info.stale = stale;
     }
 }
 
@@ -295,6 +315,7 @@ fn uncached(
         outcome: CacheOutcome::Miss,
         version,
         tags,
+        stale: false,
     });
     let body = GetResult {
         payload,

@@ -50,6 +50,7 @@ mod sequential;
 mod serve;
 mod shared_error;
 mod single_flight;
+mod stale;
 mod to_file;
 mod written;
 
@@ -70,6 +71,7 @@ pub(crate) use resolve::request_version;
 pub(crate) use sequential::SequentialDetector;
 pub use shared_error::clone_error;
 pub(crate) use single_flight::SingleFlight;
+pub use stale::MayBeStale;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
 pub(crate) use to_file::{FileDownloadQueues, FileDownloads};
 pub(crate) use written::{keep_upload, keep_written};

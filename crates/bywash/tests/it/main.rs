@@ -37,6 +37,7 @@ mod s3_rewrites;
 mod s3_tags;
 mod scratch;
 mod simulation;
+mod stale_reads;
 mod unordered_origin;
 mod upload_load;
 mod upload_parts;

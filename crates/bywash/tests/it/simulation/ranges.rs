@@ -136,7 +136,7 @@ async fn buckets_read_in_blocks_of_their_own_size() {
         let options = BucketOptions {
             consistency: HOUR,
             block_size: Some(block_size),
-            unlistable: bywash::Unlistable::default(),
+            ..BucketOptions::default()
         };
         let origin = Arc::new(world.origin.clone());
         world.engine.mount(name, origin, options)
@@ -257,7 +257,7 @@ async fn readers_of_small_and_large_blocks_share_the_readahead_limit() {
         let options = BucketOptions {
             consistency: HOUR,
             block_size,
-            unlistable: bywash::Unlistable::default(),
+            ..BucketOptions::default()
         };
         let origin = Arc::new(world.origin.clone());
         let bucket = world.engine.mount(&format!("bucket-{n}"), origin, options);
