@@ -47,11 +47,20 @@ fn with_two_digits(text: &str) -> Option<String> {
     is_short.then(|| format!("{before}{filler}{day}"))
 }
 
-/// Formats the date of an HTTP header. Dates before 1970 or after 9999 become the nearest one that has a text.
+/// Returns a time in seconds and nanoseconds since 1970; the nearest one with a year of four digits for others, so that each form of
+/// a date can show it.
+pub(crate) fn date_of(seconds: i64, nanos: u32) -> DateTime<Utc> {
+    // From the year 1 to 9999.
+    const FIRST: i64 = -62_135_596_800;
+    const LAST: i64 = 253_402_300_799;
+    let date = DateTime::from_timestamp(seconds.clamp(FIRST, LAST), nanos);
+    date.unwrap_or(DateTime::UNIX_EPOCH)
+}
+
+/// Formats the date of an HTTP header.
 pub fn http_date(date: DateTime<Utc>) -> String {
-    const END_OF_9999: i64 = 253_402_300_799;
-    let seconds = date.timestamp().clamp(0, END_OF_9999).unsigned_abs();
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    let date = date_of(date.timestamp(), 0);
+    date.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 /// Returns the time in nanoseconds since 1970, but later than every earlier result in this process.
@@ -138,11 +147,20 @@ mod tests {
         ] {
             assert_eq!(parse_http_date(wrong), None, "{wrong}");
         }
+        for (seconds, text) in [
+            (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+            (-149_731_200, "Sat, 03 Apr 1965 00:00:00 GMT"),
+            (10_413_792_000, "Wed, 01 Jan 2300 00:00:00 GMT"),
+        ] {
+            let date = date_of(seconds, 0);
+            assert_eq!((date.timestamp(), &*http_date(date)), (seconds, text));
+            assert_eq!(parse_http_date(text), Some(date), "{text}");
+        }
         let texts = [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC].map(http_date);
         assert_eq!(
             texts,
             [
-                "Thu, 01 Jan 1970 00:00:00 GMT",
+                "Mon, 01 Jan 0001 00:00:00 GMT",
                 "Fri, 31 Dec 9999 23:59:59 GMT"
             ]
         );

@@ -3,10 +3,11 @@
 //! The upper bits are the time of the version: in folders and memory to about a millisecond, elsewhere to the second, because
 //! the listings of stores have other fractions of it than their responses. The lower 20 bits are a digest of its ETag. So
 //! versions of one object have different generations, but for one in a million within that time, and later ones have higher
-//! ones if they differ in it.
+//! ones if they differ in it. A time before 1970 or after 2262 is in no upper bits: there all bits are the digest's.
 
 use bywash::Bucket;
 use object_store::{GetResult, ObjectMeta};
+use sha2::{Digest as _, Sha256};
 
 use super::error::{GcsError, GcsResult};
 use super::query::Query;
@@ -45,8 +46,22 @@ pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     let digest = digest
         .iter()
         .fold(0_i64, |number, byte| number << 8 | i64::from(*byte));
+    let generation = match time.filter(|time| *time > mask) {
+        Some(time) => time & !mask | digest & mask,
+        None => of_odd_time(meta),
+    };
     // Zero stands for an absent object.
-    (time.unwrap_or_default() & !mask | digest & mask).max(1)
+    generation.max(1)
+}
+
+/// Returns the generation of a version with a time that its upper bits cannot have, before 1970 or far ahead: of all of its digest.
+fn of_odd_time(meta: &ObjectMeta) -> i64 {
+    let e_tag = bare(meta.e_tag.as_deref().unwrap_or_default());
+    let digest = Sha256::digest(format!("{} {e_tag}", meta.last_modified.timestamp()));
+    let digest = digest[..8]
+        .iter()
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    i64::try_from(digest >> 1).unwrap_or(i64::MAX)
 }
 
 /// Returns the version that a request names. Google takes 0 for the current one; its Go client sends it where none is given.
@@ -186,6 +201,15 @@ impl Conditions {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use bywash::origin::memory::MemoryStore;
+    use bywash::{Consistency, Engine};
+    use chrono::DateTime;
+
     use super::*;
 
     /// The first metadata of a generation; absent if it is 0.
@@ -193,6 +217,40 @@ mod tests {
         VersionNumbers {
             generation,
             metageneration: generation.min(1),
+        }
+    }
+
+    #[test]
+    fn versions_of_any_time_have_positive_and_different_generations() {
+        let engine = Engine::builder().memory(16 << 20).build().unwrap();
+        let origin = Arc::new(MemoryStore::new());
+        let bucket = engine.mount("b", origin, Consistency::Immutable).unwrap();
+        let version = |seconds: i64, e_tag: &str| ObjectMeta {
+            location: "k".into(),
+            last_modified: DateTime::from_timestamp(seconds, 5).unwrap(),
+            size: 1,
+            e_tag: Some(e_tag.to_owned()),
+            version: None,
+        };
+        let mut seen = HashSet::new();
+        // 1677, 1901, 1965, around 1970, today, 2262, 2300, 9999.
+        for seconds in [
+            -9_223_372_037,
+            -2_147_483_648,
+            -149_731_200,
+            -1,
+            0,
+            1,
+            1_700_000_000,
+            9_223_372_036,
+            10_413_792_000,
+            253_402_300_799,
+        ] {
+            for e_tag in ["\"a\"", "\"b\"", "c"] {
+                let generation = generation(&bucket, &version(seconds, e_tag));
+                assert!(generation > 0, "{seconds}");
+                assert!(seen.insert(generation), "{seconds} {e_tag}");
+            }
         }
     }
 

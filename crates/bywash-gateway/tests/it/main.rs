@@ -42,6 +42,7 @@ mod log;
 mod multipart;
 mod objects;
 mod odd_keys;
+mod odd_times;
 mod operations;
 mod parts;
 mod public;

@@ -10,7 +10,7 @@ use object_store::path::Path;
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
-use crate::time::unique_nanos;
+use crate::time::{date_of, unique_nanos};
 
 /// Identity of one version of a file.
 ///
@@ -204,11 +204,17 @@ impl Identity {
         format!("{:x}-{:x}", self.modified, self.size)
     }
 
+    fn modified_date(&self) -> DateTime<Utc> {
+        let seconds = self.modified.div_euclid(1_000_000_000);
+        let nanos = self.modified.rem_euclid(1_000_000_000);
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        date_of(seconds, u32::try_from(nanos).unwrap_or_default())
+    }
+
     pub(super) fn meta(&self, location: Path) -> ObjectMeta {
         ObjectMeta {
             location,
-            last_modified: i64::try_from(self.modified)
-                .map_or(DateTime::<Utc>::UNIX_EPOCH, DateTime::from_timestamp_nanos),
+            last_modified: self.modified_date(),
             size: self.size,
             e_tag: Some(self.e_tag()),
             version: None,
