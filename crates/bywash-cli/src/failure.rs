@@ -6,8 +6,8 @@ use std::io;
 use std::process::ExitCode;
 
 use bywash::StatusError;
-use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
+use object_store::{Error as StoreError, PutMode};
 use serde::Deserialize;
 
 use crate::escape::{plain_json, plain_message};
@@ -31,6 +31,13 @@ const DENIED_CODES: [&str; 6] = [
     "AuthorizationFailure",
     "AuthenticationFailed",
 ];
+
+fn is_unmet(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }
+    )
+}
 
 /// Kinds of failures that scripts distinguish; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +71,8 @@ impl Kind {
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) message: String,
+    /// Whether a condition of a write does not hold: the same write fails again.
+    pub(crate) is_unmet: bool,
 }
 
 impl Failure {
@@ -71,6 +80,7 @@ impl Failure {
         Self {
             kind,
             message: message.into(),
+            is_unmet: false,
         }
     }
 
@@ -141,7 +151,25 @@ impl Failure {
         };
         let what = what.to_string();
         let hint = hint(kind, &what, &text);
-        Self::new(kind, format!("{what}: {reason}{hint}"))
+        Self {
+            is_unmet: is_unmet(error),
+            ..Self::new(kind, format!("{what}: {reason}{hint}"))
+        }
+    }
+
+    /// An error of a write to `url` with the condition of `mode`. A failed condition that `mode` does not have is of the destination's
+    /// signed address.
+    pub(crate) fn write(url: &str, mode: &PutMode, error: &StoreError) -> Self {
+        let what = format!("cannot write {url}");
+        if !is_unmet(error) || *mode != PutMode::Overwrite {
+            return Self::store(what, error);
+        }
+        let reason = "the condition in its signed address or in --header does not hold: the object is there already, or was changed; \
+                      have an address signed for another key or without the condition";
+        Self {
+            is_unmet: true,
+            ..Self::failed(format!("{what}: {reason}"))
+        }
     }
 
     /// An error response of an S3 endpoint to `what`.

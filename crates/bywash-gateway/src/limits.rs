@@ -109,6 +109,9 @@ pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 pub(crate) const MAX_LIVE_SESSIONS_MEMORY_DIVISOR: u64 = 16;
 /// Bytes of a writer that waits, at most: one chunk of the engine.
 pub(crate) const MAX_LIVE_CHUNK_BYTES: u64 = 8 << 20;
+/// Chunks of a session that has a file are at most the memory limit divided by this, or 5 MiB: between two requests, one may be in memory
+/// as a frame of up to twice its length, in the token, in the file, and as it was read from that.
+pub(crate) const MAX_SESSION_CHUNK_MEMORY_DIVISOR: u64 = 8;
 /// Max writers of sessions that wait in memory, however much memory there is.
 pub(crate) const MAX_LIVE_SESSIONS: u64 = 64;
 

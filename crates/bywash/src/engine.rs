@@ -35,15 +35,12 @@ use crate::shared::{BucketShared, EngineShared};
 use crate::stats::{BucketMemory, BudgetStats, KindStats, MemoryStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
-use checks::{check_block_size, check_memory};
+use checks::{S3_MIN_PART_BYTES, check_block_size, check_memory};
 use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
 pub use byte_limit::{ByteCharge, ByteLimit};
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
-
-/// Minimum length of an S3 part, except the last of an upload.
-const S3_MIN_PART_BYTES: u64 = 5 << 20;
 
 #[derive(Debug, Clone)]
 struct Mounted {
@@ -88,7 +85,7 @@ impl Engine {
         let options = options.into();
         check_bucket_name(name)?;
         options.block_size.map(check_block_size).transpose()?;
-        let chunk_size = self.shared.chunk_size;
+        let chunk_size = self.shared.max_chunk_size;
         if origin.kind() == "s3" && chunk_size < S3_MIN_PART_BYTES {
             let reason = format!(
                 "{chunk_size} bytes are too few for parts of {origin}, which takes none below 5 MiB; \

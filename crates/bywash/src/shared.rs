@@ -45,8 +45,12 @@ pub(crate) struct EngineShared {
     pub(crate) pool: Arc<BlockPool>,
     /// Default bytes of a cached block.
     pub(crate) block_size: u64,
-    /// Bytes of an upload chunk.
-    pub(crate) chunk_size: u64,
+    /// Bytes of an upload chunk at the start, the most that it becomes again.
+    pub(crate) max_chunk_size: u64,
+    /// Bytes of an upload chunk, for uploads that begin now.
+    pub(crate) chunk_size: AtomicU64,
+    /// Whether it was set: then it does not follow the memory limit.
+    pub(crate) chunk_is_set: bool,
     /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
     pub(crate) fetch_size: AtomicU64,
     /// Held while the memory limit changes, so that what follows from it is set in the same order.

@@ -6,6 +6,7 @@ use bywash::EngineError;
 use bywash::upload::journal::SourceIdentity;
 use bywash::upload::{JournalOptions, Upload, UploadOptions, UploadResult};
 use indicatif::ProgressBar;
+use object_store::PutMode;
 
 use crate::endpoint::Target;
 use crate::failure::{Failure, Kind};
@@ -41,11 +42,11 @@ pub(crate) async fn new_object(
     let mut upload = or_interrupt(async {
         begin
             .await
-            .map_err(|error| Failure::store(format!("cannot write {}", target.url), &error))
+            .map_err(|error| Failure::write(&target.url, &target.mode, &error))
     })
     .await?;
     // A source that changes ends its stream with a failure.
-    match rest(source, &mut upload, &target.url, None, bar).await {
+    match rest(source, &mut upload, &target.url, &target.mode, None, bar).await {
         // Of a changed source a later process could not send the rest.
         Err(failure) => Err(leave(failure, upload, &target.url, source.is_unchanged()).await),
         done => done,
@@ -57,10 +58,11 @@ pub(crate) async fn rest(
     source: &mut Source,
     upload: &mut Upload,
     url: &str,
+    mode: &PutMode,
     file: Option<&SourceIdentity>,
     bar: &ProgressBar,
 ) -> Result<UploadResult, Failure> {
-    let failed = |error| Failure::store(format!("cannot write {url}"), &error);
+    let failed = |error| Failure::write(url, mode, &error);
     or_interrupt(async {
         while let Some(part) = source.next().await? {
             let bytes = part.len() as u64;
@@ -85,7 +87,9 @@ pub(crate) async fn rest(
 /// Keeps a resumable upload and explains how to resume it. Aborts any other at the store.
 async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: bool) -> Failure {
     let id = upload.journal_id().map(str::to_owned);
-    if let Some(id) = id.filter(|_| rewindable && failure.kind != Kind::Usage) {
+    // A condition that failed fails again.
+    let can_resume = rewindable && failure.kind != Kind::Usage && !failure.is_unmet;
+    if let Some(id) = id.filter(|_| can_resume) {
         failure.message = format!(
             "{}; to resume it: bywash uploads resume {id}",
             failure.message

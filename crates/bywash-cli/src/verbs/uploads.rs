@@ -288,7 +288,15 @@ async fn resume_one(
         Some(file) => {
             let from = upload.position();
             let mut source = Source::rest_of_file(file.path.clone(), from, header.chunk).await?;
-            upload::rest(&mut source, &mut upload, &header.url, Some(file), &bar).await
+            upload::rest(
+                &mut source,
+                &mut upload,
+                &header.url,
+                &header.options.mode,
+                Some(file),
+                &bar,
+            )
+            .await
         }
         // All of its bytes were at the store.
         None => {

@@ -166,6 +166,27 @@ fn refused_addresses_name_the_reason_and_no_secret() {
 }
 
 #[test]
+fn failed_condition_of_a_signed_address_advises_no_resume_and_leaves_no_entry() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for length in [100, 20 * MIB] {
+        let home = Home::new(length);
+        let url = presign(&server, &["--method", "put", "s3://first/k"]);
+        home.copied(&[&home.source, &url]);
+        let condition = ["--header", "if-none-match:*"];
+        let (exit, message) = home.fails(&[&condition[..], &[&*home.source, &*url]].concat());
+        assert_eq!(exit, 1, "{message}");
+        assert!(message.contains("have an address signed"), "{message}");
+        for wrong in ["--create-only", "uploads resume", "try again"] {
+            assert!(!message.contains(wrong), "{message}");
+        }
+        let entries = std::fs::read_dir(Path::new(&home.data).join("uploads"));
+        let left: Vec<_> = entries.into_iter().flatten().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
 fn presigned_parts_are_written_by_cp_and_continued_by_another_run() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &[]);

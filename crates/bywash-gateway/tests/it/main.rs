@@ -39,6 +39,7 @@ mod keys;
 mod limits;
 mod lists;
 mod log;
+mod memory_limits;
 mod multipart;
 mod objects;
 mod odd_keys;

@@ -154,6 +154,17 @@ impl EvictionPass {
         self.freed >= self.wanted
     }
 
+    /// Why it was slow, by its own figures, and what helps.
+    fn cause(&self) -> &'static str {
+        if self.pinned * 2 > self.examined {
+            "most of the blocks it looked at are pinned by readers; raise the memory limit, or have fewer reads at once"
+        } else if self.examined > self.evicted * LOOKS_PER_VICTIM + self.blocks {
+            "few of the blocks it looked at are pinned, but they were used or changed since; raise the memory limit"
+        } else {
+            "it looked at few blocks, but took long; the machine, or the disk that evicted blocks go to, is too slow for the load"
+        }
+    }
+
     /// Whether it exceeded the time, or looked in vain at each block `rounds` times on average.
     ///
     /// Without pins the first victim is found within one round: all blocks may have been used, and are aged then. Each further
@@ -305,6 +316,7 @@ impl BlockCache {
             return;
         }
         tracing::warn!(
+            blocks = pass.blocks,
             looks = pass.examined,
             blocks_evicted = pass.evicted,
             looks_at_pinned = pass.pinned,
@@ -313,7 +325,8 @@ impl BlockCache {
             used_before = pass.used_before,
             used_after = self.budget().used(),
             elapsed_ms = pass.started.elapsed().as_millis() as u64,
-            "eviction was slow: most blocks are pinned, or the memory limit is too low for the load"
+            "eviction was slow: {}",
+            pass.cause()
         );
     }
 

@@ -69,7 +69,8 @@ fn pass_over_pinned_blocks_is_slow_by_the_default_number_of_rounds() {
     assert!(log.lines().count() < 50, "one a second: {log}");
     for part in [
         "WARN",
-        "eviction was slow",
+        "eviction was slow: most of the blocks it looked at are pinned",
+        "blocks=21",
         "blocks_evicted=1",
         "bytes_wanted=40960",
         "bytes_freed=4096",
@@ -167,4 +168,9 @@ fn pass_is_slow_above_the_limit_of_time() {
         assert_eq!(pool.stats().slow_evictions, 1);
     });
     assert_eq!(log.lines().count(), 1, "{log}");
+    // No block was pinned.
+    for part in ["blocks=1 ", "looks_at_pinned=0", "took long"] {
+        assert!(log.contains(part), "{part} in {log}");
+    }
+    assert!(!log.contains("are pinned"), "{log}");
 }

@@ -10,7 +10,10 @@ use bywash_mem::{BlockPool, PoolConfig};
 use parking_lot::Mutex;
 
 use super::Engine;
-use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
+use super::checks::{
+    CHUNK_MEMORY_DIVISOR, check_block_size, check_memory, chunk_bytes, max_fetch_bytes,
+    readahead_limits,
+};
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cgroup::available_memory;
 use crate::cluster::Cluster;
@@ -248,7 +251,7 @@ impl EngineBuilder {
         check_memory(memory, block_size)?;
         let chunk_size = self
             .chunk_size
-            .unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / 4));
+            .unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / CHUNK_MEMORY_DIVISOR));
         if chunk_size == 0 || chunk_size > memory / 2 {
             return invalid(
                 "chunk_size",
@@ -263,13 +266,16 @@ impl EngineBuilder {
         let damaged = DamagedFiles::default();
         let disk = self.open_disk(&pool, &spill, block_size, &damaged)?;
         let quotas = Quotas::default();
-        let copies = copies_quota(&quotas, memory, chunk_size);
+        let chunk_is_set = self.chunk_size.is_some();
+        let copies = copies_quota(&quotas, memory, chunk_size, chunk_is_set);
         let shared = EngineShared {
             pool,
             quotas,
             copies,
             block_size,
-            chunk_size,
+            max_chunk_size: chunk_size,
+            chunk_size: AtomicU64::new(chunk_size),
+            chunk_is_set,
             fetch_size: AtomicU64::new(max_fetch_bytes(memory)),
             limit_change: Mutex::default(),
             announced_limit: AtomicU64::new(u64::MAX),
@@ -303,8 +309,13 @@ impl EngineBuilder {
 }
 
 /// Returns the quota of copies, which is that of one at least.
-fn copies_quota(quotas: &Quotas, memory: u64, chunk_size: u64) -> Arc<ByteQuota> {
+fn copies_quota(quotas: &Quotas, memory: u64, max_chunk: u64, is_set: bool) -> Arc<ByteQuota> {
     quotas.create(memory, move |limit| {
-        copies_bytes(limit, chunk_size, max_fetch_bytes(limit))
+        let chunk = if is_set {
+            max_chunk
+        } else {
+            chunk_bytes(limit, max_chunk)
+        };
+        copies_bytes(limit, chunk, max_fetch_bytes(limit))
     })
 }

@@ -5,6 +5,8 @@ use bywash_mem::PoolConfig;
 use crate::error::EngineError;
 use crate::read::ReadaheadLimits;
 
+/// Minimum length of an S3 part, except the last of an upload.
+pub(super) const S3_MIN_PART_BYTES: u64 = 5 << 20;
 /// Maximum length of one ranged GET: long enough that the cost of a request is small.
 const FETCH_BYTES: u64 = 8 << 20;
 /// Fraction of the memory for one range fetch, and for one body's read-ahead, so that one reader does not evict what
@@ -42,6 +44,15 @@ pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineErr
             "{memory} bytes are too few: at least {min} are needed, which is {MIN_MEMORY_BLOCKS} blocks of {block_size}"
         ),
     })
+}
+
+/// Fraction of the memory for a chunk of an upload.
+pub(super) const CHUNK_MEMORY_DIVISOR: u64 = 4;
+
+/// Returns the bytes of a chunk at a memory limit, for a chunk of `max` bytes at the start. No store takes shorter parts than
+/// [`S3_MIN_PART_BYTES`].
+pub(super) fn chunk_bytes(memory: u64, max: u64) -> u64 {
+    max.min((memory / CHUNK_MEMORY_DIVISOR).max(S3_MIN_PART_BYTES))
 }
 
 pub(super) fn readahead_limits(memory: u64) -> ReadaheadLimits {

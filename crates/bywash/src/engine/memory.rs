@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::checks::{MIN_MEMORY_BLOCKS, check_memory, max_fetch_bytes, readahead_limits};
+use super::checks::{
+    MIN_MEMORY_BLOCKS, check_memory, chunk_bytes, max_fetch_bytes, readahead_limits,
+};
 use crate::byte_quota::ByteQuota;
 use crate::error::EngineError;
 
@@ -44,7 +46,7 @@ pub struct MemoryLimit {
 
 impl Engine {
     /// Changes the memory limit at run time: upwards at once, within the memory of the machine; downwards by evicting
-    /// blocks. Read-ahead, loans and range fetches follow the limit; the chunk size of uploads does not.
+    /// blocks. Read-ahead, loans, range fetches and the chunks of uploads that begin later follow the limit.
     ///
     /// Blocks the thread: scans the pool and gives pages back. Requests continue meanwhile.
     ///
@@ -71,7 +73,7 @@ impl Engine {
 
     fn change_limit(&self, bytes: u64) -> Result<(), EngineError> {
         let shared = &self.shared;
-        let chunk_size = shared.chunk_size;
+        let chunk_size = shared.max_chunk_size;
         if chunk_size > bytes / 2 {
             return Err(EngineError::InvalidSetting {
                 setting: "memory",
@@ -93,6 +95,11 @@ impl Engine {
         // Relaxed: the size of the next range fetch, which orders nothing.
         let fetch_size = max_fetch_bytes(bytes);
         shared.fetch_size.store(fetch_size, Relaxed);
+        if !shared.chunk_is_set {
+            // Relaxed: as above, of the next upload.
+            let chunk_size = chunk_bytes(bytes, shared.max_chunk_size);
+            shared.chunk_size.store(chunk_size, Relaxed);
+        }
         shared.quotas.set_limit(bytes);
         Ok(())
     }
@@ -127,7 +134,7 @@ impl Engine {
             memory: MemoryLimit {
                 limit: budget.limit(),
                 used: budget.used(),
-                min: (MIN_MEMORY_BLOCKS * largest).max(2 * shared.chunk_size),
+                min: (MIN_MEMORY_BLOCKS * largest).max(2 * shared.max_chunk_size),
                 max: budget.ceiling(),
             },
             disk: shared.disk.as_ref().map(|disk| {
@@ -153,5 +160,23 @@ mod tests {
         assert_eq!(quota.total(), 16 << 20);
         engine.set_memory(32 << 20).unwrap();
         assert_eq!(quota.total(), 8 << 20);
+    }
+
+    #[test]
+    fn chunks_follow_the_memory_limit_unless_they_were_set() {
+        let chunk = |engine: &Engine| engine.shared.chunk_size.load(Relaxed);
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        assert_eq!(chunk(&engine), 16 << 20);
+        for (limit, expected) in [(40_u64, 10), (32, 8), (48, 12), (64, 16), (128, 16)] {
+            engine.set_memory(limit << 20).unwrap();
+            assert_eq!(chunk(&engine), expected << 20, "{limit}");
+            // As at a start with this limit.
+            let started = Engine::builder().memory(limit << 20).build();
+            assert_eq!(chunk(&started.unwrap()).min(16 << 20), expected << 20);
+        }
+        let engine = Engine::builder().memory(64 << 20).chunk_size(16 << 20);
+        let engine = engine.build().unwrap();
+        engine.set_memory(40 << 20).unwrap();
+        assert_eq!(chunk(&engine), 16 << 20);
     }
 }

@@ -7,6 +7,7 @@ mod flow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -99,7 +100,9 @@ impl Bucket {
     /// Returns the plan of an upload with these options.
     fn chunk_plan(&self, options: &UploadOptions) -> Result<ChunkPlan> {
         let rule = self.chunk_rule(options);
-        let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
+        // Relaxed: any recent size is as good.
+        let chunk_size = || self.shared().engine.chunk_size.load(Relaxed);
+        let chunk = options.chunk.unwrap_or_else(chunk_size);
         ChunkPlan::new(&rule, chunk, options.chunk.is_some(), options.length).map_err(wrong_chunk)
     }
 
@@ -369,6 +372,16 @@ impl Upload {
         self.next_chunk = Some(bytes);
         self.change_chunk();
         Ok(())
+    }
+
+    /// Shortens the chunks that follow to `max` bytes, if they are longer. They stay as they are if the store or the journal allows no
+    /// others.
+    pub fn shorten_chunks(&mut self, max: u64) {
+        if self.plan.length_of(self.part.index) > max
+            && let Err(error) = self.set_chunk(max)
+        {
+            tracing::debug!(%error, "chunks of an upload keep their length");
+        }
     }
 
     fn ended_error(&self, how: &'static str) -> Error {

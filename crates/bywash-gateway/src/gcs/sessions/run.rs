@@ -16,11 +16,13 @@ use super::session_locks::SessionLock;
 use super::{OpenSession, SessionState, Sessions, failed, joined, no_memory};
 use crate::digest::{Algorithm, Hasher};
 use crate::errors::OperationContext;
-use crate::limits::MAX_LIVE_CHUNK_BYTES;
+use crate::limits::{MAX_LIVE_CHUNK_BYTES, MAX_SESSION_CHUNK_MEMORY_DIVISOR};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
+/// Min bytes of a part that each store takes.
+const MIN_PART_BYTES: u64 = 5 << 20;
 /// Min bytes of a chunk that the engine is given.
 const MIN_CHUNK_BYTES: u64 = 256 << 10;
 
@@ -113,6 +115,11 @@ impl Sessions {
         let takes_any = bucket.is_some_and(|bucket| bucket.takes_late_attributes());
         if begin == 0 && !missing.is_last && takes_any {
             fit_chunk(&mut session.upload, missing.length);
+        }
+        if begin > 0 || !missing.is_last {
+            let memory = self.engine.budget().limit();
+            let max = memory / MAX_SESSION_CHUNK_MEMORY_DIVISOR;
+            session.upload.shorten_chunks(max.max(MIN_PART_BYTES));
         }
         let mut digest = Algorithm::Crc32c.hasher();
         let end = read(session, request, missing, lock, &mut digest).await;
