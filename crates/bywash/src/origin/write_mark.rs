@@ -73,7 +73,7 @@ mod tests {
         let first = WriteMark::add(&mut attributes);
         let second = WriteMark::add(&mut attributes);
         assert!(first.is_some() && first != second);
-        let kept = attributes.get(&attribute()).map(ToString::to_string);
+        let kept = attributes.get(&attribute()).map(|mark| mark.to_string());
         assert_eq!(kept, second.map(|mark| mark.0));
     }
 }
