@@ -38,7 +38,7 @@ pub struct Cloud<C> {
     name: String,
     /// Address of the service, to distinguish two services with a bucket of one name.
     endpoint: String,
-    access: Access,
+    access: Arc<Access>,
     pub(super) client: C,
 }
 
@@ -57,7 +57,7 @@ impl<C> Cloud<C> {
             prefix: prefix.clone(),
             name: format!("{address}/{prefix}"),
             endpoint,
-            access: Access::default(),
+            access: Arc::default(),
             client,
         }
     }
@@ -69,7 +69,7 @@ impl<C> Cloud<C> {
 
     /// Returns the store with more settings in the identity of its requests.
     pub(super) fn read_with(mut self, add: impl FnOnce(&mut Access)) -> Self {
-        add(&mut self.access);
+        add(Arc::make_mut(&mut self.access));
         self
     }
 
