@@ -158,7 +158,12 @@ async fn damaged_file_of_the_history_hides_no_values() {
     let store = Arc::new(MemoryStore::new());
     let budget = engine.budget().clone();
     let options = bywash_series::SeriesOptions::default();
-    let db = SeriesDb::open(store.clone(), home.path().join("wal"), budget, options);
+    let db = SeriesDb::open(
+        Arc::<MemoryStore>::clone(&store),
+        home.path().join("wal"),
+        budget,
+        options,
+    );
     let db = db.await.unwrap();
     let row = bywash_series::Row {
         source: "bywash",

@@ -15,7 +15,11 @@ async fn engine_of_buckets(count: usize) -> Engine {
     for number in 0..count {
         let name = format!("bucket-{number:05}");
         engine
-            .mount(&name, store.clone(), Consistency::default())
+            .mount(
+                &name,
+                Arc::<MemoryStore>::clone(&store),
+                Consistency::default(),
+            )
             .unwrap();
     }
     let last = engine.bucket(&format!("bucket-{:05}", count - 1)).unwrap();

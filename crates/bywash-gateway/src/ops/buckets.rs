@@ -151,7 +151,7 @@ pub(crate) async fn delete(
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
     gateway.bucket(&name)?;
-    let (uploads, rules) = (gateway.uploads.clone(), gateway.rules.clone());
+    let (uploads, rules) = (Arc::clone(&gateway.uploads), Arc::clone(&gateway.rules));
     delete_bucket(&gateway.engine, Some(uploads), Some(rules), &name).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }

@@ -65,6 +65,10 @@ fn changed(seed: u64, number: u64) -> Vec<u8> {
 }
 
 /// Changes every file but each third once, in turn, by a rename, in place or by further bytes, as long as it is there.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the pace of another program, on a thread of its own"
+)]
 fn change_files(seed: u64, folder: PathBuf, ended: Arc<AtomicBool>) -> JoinHandle<Vec<u64>> {
     tokio::task::spawn_blocking(move || {
         let mut done = Vec::new();
@@ -144,6 +148,25 @@ async fn moves(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
+/// Each copy is there, and that of one version of its file.
+async fn judge_copies(context: &mut CaseContext) {
+    for number in 0..FILES {
+        let there = object(context, &format!("/data/mirror/f-{number}")).await;
+        let first = body(context.seed, number, FILE).to_vec();
+        match there {
+            None => context
+                .record
+                .lost_write(format!("the copy of f-{number} was deleted")),
+            Some(found) if found != first && found != changed(context.seed, number) => {
+                context
+                    .record
+                    .finding(format!("f-{number} was copied as a mixture of two files"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
 /// `sync --delete` of a tree whose files are replaced while it runs: no copy of a file is deleted, nor an object below a link that leads
 /// nowhere, and a run without changes makes the copies equal.
 async fn mirrors(context: &mut CaseContext) -> Result<(), CaseError> {
@@ -183,21 +206,7 @@ async fn mirrors(context: &mut CaseContext) -> Result<(), CaseError> {
     context
         .record
         .figure("exit", second.status.code().unwrap_or(-1));
-    for number in 0..FILES {
-        let there = object(context, &format!("/data/mirror/f-{number}")).await;
-        let first = body(context.seed, number, FILE).to_vec();
-        match there {
-            None => context
-                .record
-                .lost_write(format!("the copy of f-{number} was deleted")),
-            Some(found) if found != first && found != changed(context.seed, number) => {
-                context
-                    .record
-                    .finding(format!("f-{number} was copied as a mixture of two files"));
-            }
-            Some(_) => {}
-        }
-    }
+    judge_copies(context).await;
     if object(context, "/data/mirror/link/below").await.is_none() {
         let text = "an object below a link that leads nowhere was deleted";
         context.record.lost_write(text.to_owned());

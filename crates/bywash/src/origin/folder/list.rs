@@ -350,7 +350,7 @@ impl FolderListing {
         token: Option<&str>,
         limit: usize,
     ) -> Result<(ListResult, Option<String>)> {
-        let omissions = Omissions::default();
+        let (omissions, after_last) = (Omissions::default(), Omissions::default());
         let mut result = ListResult {
             common_prefixes: Vec::new(),
             objects: Vec::new(),
@@ -364,10 +364,9 @@ impl FolderListing {
             }
             let is_full = result.objects.len() + result.common_prefixes.len() >= limit;
             if let ListItem::LeftOut(name, omission) = item {
-                // Those after the last item are noted by the next page.
-                if !is_full {
-                    omissions.note(name, omission);
-                }
+                // Those after the last item are noted by the next page, if there is one.
+                let noted = if is_full { &after_last } else { &omissions };
+                noted.note(name, omission);
                 continue;
             }
             if is_full {
@@ -381,7 +380,10 @@ impl FolderListing {
                 ListItem::LeftOut(..) => {}
             }
         }
-        result.extensions.insert(omissions.left_out());
+        let (mut left, mut rest) = (omissions.left_out(), after_last.left_out());
+        left.count += rest.count;
+        left.named.append(&mut rest.named);
+        result.extensions.insert(left);
         Ok((result, None))
     }
 }
