@@ -42,6 +42,14 @@ pub enum PoolError {
         #[source]
         source: std::io::Error,
     },
+    /// The system has no memory that other processes can map. The pool works without [`crate::PoolConfig::shared`].
+    #[error(
+        "memory pool: cannot share memory with other processes: {source}; memfd_create and its seals need Linux 4.14, and /proc"
+    )]
+    SharedMemory {
+        /// The system's error.
+        source: std::io::Error,
+    },
 }
 
 /// Memory could not be acquired. Nothing was charged.

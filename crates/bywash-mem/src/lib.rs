@@ -54,7 +54,7 @@ pub use cpu_prefetch::{prefetch_line_for_write, prefetch_written_first};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
 pub use frames::{
     Budget, Frame, FrameVec, FrameWait, MAX_FRAME, MIN_FRAME, PoolConfig, Reservation, ReserveWait,
-    Share, SharedFrame,
+    Share, SharedFrame, SharedMemory,
 };
 pub use gate::{Gate, GateGuard, Gated, GatedGuard};
 pub use key::{BlockHandle, BlockKey};

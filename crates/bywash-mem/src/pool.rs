@@ -9,7 +9,9 @@ use crate::block::{
     TagStats,
 };
 use crate::error::PoolError;
-use crate::frames::{Budget, Frame, FrameWait, PoolConfig, Reservation, ReserveWait, Share};
+use crate::frames::{
+    Budget, Frame, FrameWait, PoolConfig, Reservation, ReserveWait, Share, SharedMemory,
+};
 use crate::key::{BlockHandle, BlockKey};
 use crate::load::{Claim, FlightTable, LoadRun, Refused};
 
@@ -218,6 +220,14 @@ impl BlockPool {
     #[must_use]
     pub fn store_stats(&self) -> HashMap<u32, StoreStats> {
         self.cache.evictor.store_stats()
+    }
+
+    // --- for other processes
+
+    /// Memory that other processes can map to read pinned blocks, with [`PoolConfig::shared`].
+    #[must_use]
+    pub fn shared_memory(&self) -> Option<SharedMemory<'_>> {
+        self.cache.allocator().arena().shared_memory()
     }
 
     // --- for the disk tier and for scratch

@@ -117,6 +117,9 @@ pub(crate) enum Step {
     /// Of the model `series_log` only: a name is logged before its series is unlocked.
     #[cfg(all(test, loom))]
     NameFirst,
+    /// Of the model `lease` only: a lease is held until its release was received.
+    #[cfg(all(test, loom))]
+    Lease,
     /// Of the model `copies` only: a copy takes all of its memory at once, in the share of uploads.
     #[cfg(all(test, loom))]
     OneReservation,

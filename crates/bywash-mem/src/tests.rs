@@ -20,6 +20,7 @@ mod model;
 mod options;
 mod readahead;
 mod sharded_pins;
+mod shared_memory;
 mod slow_eviction;
 
 pub(crate) const KIB: usize = 1024;

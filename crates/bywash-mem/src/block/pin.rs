@@ -203,6 +203,14 @@ impl OwnedPin {
         }
     }
 
+    /// Offset of the block's first byte in the memory that other processes can map. `None` if its frame is not in it. The bytes
+    /// there stay unwritten while this pin is held.
+    #[must_use]
+    pub fn shared_offset(&self) -> Option<u64> {
+        let arena = self.scope.cache().allocator().arena();
+        arena.shared_offset(self.as_ptr())
+    }
+
     pub(crate) fn header(&self) -> &BlockHeader {
         self.scope.cache().slab().header(self.slot)
     }

@@ -52,7 +52,7 @@ pub(crate) struct FrameAllocator {
 impl FrameAllocator {
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         config.check()?;
-        let arena = Arena::new(config.ceiling)?;
+        let arena = Arena::new(config.ceiling, config.shared)?;
         Ok(Arc::new(Self {
             config,
             ledger: Mutex::new(Ledger::new(config)),
@@ -131,7 +131,7 @@ impl FrameAllocator {
         &self.wait_queue
     }
 
-    pub(super) fn arena(&self) -> &Arena {
+    pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
 

@@ -1,5 +1,6 @@
 //! The arena: one address range a size class, reserved at start, committed on first touch, never moved.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::error::PoolError;
@@ -51,16 +52,28 @@ pub(crate) use heap::Arena;
 #[cfg(not(any(miri, loom)))]
 pub(crate) use mapped::Arena;
 
-/// Frames as one anonymous mapping. A class has the frames `frame(class, i)` for `i` below `limit / class.bytes()`.
+/// Memory of frames that other processes of the machine can map, to read blocks that are leased to them.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedMemory<'a> {
+    /// Descriptor of the memory, for reading only. Sealed: it neither shrinks nor grows.
+    pub descriptor: BorrowedFd<'a>,
+    /// Length in bytes. Most of it is a hole.
+    pub len: u64,
+}
+
+/// Frames as one mapping: anonymous, or in part the mapping of a memfd. A class has the frames `frame(class, i)` for `i` below
+/// `limit / class.bytes()`.
 #[cfg(not(any(miri, loom)))]
 mod mapped {
     use std::io;
+    use std::ops::Range;
+    use std::os::fd::{AsFd, OwnedFd};
 
     #[cfg(target_os = "linux")]
     use memmap2::Advice;
     use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
-    use super::{CLASSES, MAX_FRAME, MIN_FRAME, NonNull, PoolError, SizeClass};
+    use super::{CLASSES, MAX_FRAME, MIN_FRAME, NonNull, PoolError, SharedMemory, SizeClass};
 
     /// Frame size from which the pages of a new frame are populated by one call. A fault costs more than clearing the page;
     /// for smaller frames the call costs as much as the faults it saves.
@@ -69,19 +82,29 @@ mod mapped {
 
     /// Frame size from which huge pages are requested: copies into them took 0.6 to 1.0 of the time of copies into small pages.
     /// Below it they are refused, because they would commit memory that no frame is charged for.
-    #[cfg(target_os = "linux")]
-    const HUGE_PAGE: u64 = 2 << 20;
+    pub(super) const HUGE_PAGE: u64 = 2 << 20;
 
     #[derive(Debug)]
     pub(crate) struct Arena {
         memory: MmapRaw,
         /// Offset of each class in `memory`, in bytes.
         start: [usize; CLASSES],
+        shared: Option<SharedPart>,
+    }
+
+    /// The classes below [`HUGE_PAGE`], mapped from a memfd. Larger frames stay anonymous: a memfd has no huge pages by default.
+    #[derive(Debug)]
+    struct SharedPart {
+        /// An open file description for reading only.
+        descriptor: OwnedFd,
+        /// Place of the memfd's bytes in the arena's mapping.
+        range: Range<usize>,
     }
 
     impl Arena {
-        /// Reserves `limit` bytes of address space for each class. Commits nothing.
-        pub(crate) fn new(limit: u64) -> Result<Self, PoolError> {
+        /// Reserves `limit` bytes of address space for each class. Commits nothing. With `shared`, frames below [`HUGE_PAGE`] are
+        /// in a memfd.
+        pub(crate) fn new(limit: u64, shared: bool) -> Result<Self, PoolError> {
             let page = rustix::param::page_size();
             if page > MIN_FRAME {
                 // Pages are given back in whole ones, which small frames would share.
@@ -110,9 +133,64 @@ mod mapped {
             for class in SizeClass::all() {
                 start[class.index()] = first + class.index() * span as usize;
             }
-            let arena = Self { memory, start };
+            let mut arena = Self {
+                memory,
+                start,
+                shared: None,
+            };
+            if shared {
+                let classes = SizeClass::all().filter(|class| class.bytes() < HUGE_PAGE);
+                let range = first..first + classes.count() * span as usize;
+                let part = arena.map_memfd(range);
+                arena.shared = Some(part.map_err(|source| PoolError::SharedMemory { source })?);
+            }
             arena.advise_huge_pages(span as usize);
             Ok(arena)
+        }
+
+        /// Maps a new memfd over `range` of the reserved addresses.
+        #[cfg(target_os = "linux")]
+        fn map_memfd(&self, range: Range<usize>) -> io::Result<SharedPart> {
+            use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+            use rustix::mm::{MapFlags, ProtFlags};
+
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memfd = rustix::fs::memfd_create("bywash-frames", flags)?;
+            rustix::fs::ftruncate(&memfd, range.len() as u64)?;
+            // A hole punch needs a file without `FUTURE_WRITE`, so clients get a description for reading instead of that seal.
+            let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW;
+            rustix::fs::fcntl_add_seals(&memfd, seals)?;
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd));
+            let reading = OFlags::RDONLY | OFlags::CLOEXEC;
+            let descriptor = rustix::fs::open(path, reading, Mode::empty())?;
+            let address = self.memory.as_mut_ptr().wrapping_add(range.start).cast();
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+            // SAFETY: the range is inside this arena's own mapping, which nothing refers to yet. Unmapping the arena unmaps it too.
+            unsafe { rustix::mm::mmap(address, range.len(), protection, flags, &memfd, 0) }?;
+            Ok(SharedPart { descriptor, range })
+        }
+
+        #[cfg(not(target_os = "linux"))]
+        fn map_memfd(&self, _: Range<usize>) -> io::Result<SharedPart> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        /// Memory that other processes can map.
+        pub(crate) fn shared_memory(&self) -> Option<SharedMemory<'_>> {
+            self.shared.as_ref().map(|shared| SharedMemory {
+                descriptor: shared.descriptor.as_fd(),
+                len: shared.range.len() as u64,
+            })
+        }
+
+        /// Returns where the byte at `address`, of a frame, is in the shared memory. `None` if the frame is anonymous.
+        pub(crate) fn shared_offset(&self, address: *const u8) -> Option<u64> {
+            let range = &self.shared.as_ref()?.range;
+            let offset = (address as usize).checked_sub(self.memory.as_ptr() as usize)?;
+            range
+                .contains(&offset)
+                .then(|| (offset - range.start) as u64)
         }
 
         #[cfg(target_os = "linux")]
@@ -172,10 +250,17 @@ mod mapped {
         /// The caller owns the frame.
         pub(crate) unsafe fn decommit(&self, class: SizeClass, index: u32) {
             let offset = self.offset(class, index);
+            let is_shared = |shared: &SharedPart| shared.range.contains(&offset);
+            let advice = if self.shared.as_ref().is_some_and(is_shared) {
+                // A hole in the memfd: `DontNeed` would only unmap its pages.
+                UncheckedAdvice::Remove
+            } else {
+                UncheckedAdvice::DontNeed
+            };
             // SAFETY: whole pages of a frame, which the caller owns.
             let result = unsafe {
                 self.memory
-                    .unchecked_advise_range(UncheckedAdvice::DontNeed, offset, class.len())
+                    .unchecked_advise_range(advice, offset, class.len())
             };
             // Fails only for a range outside the mapping or locked in memory.
             if let Err(error) = result {
@@ -191,7 +276,7 @@ mod heap {
     use std::alloc::Layout;
     use std::collections::HashMap;
 
-    use super::{NonNull, PoolError, SizeClass};
+    use super::{NonNull, PoolError, SharedMemory, SizeClass};
 
     #[derive(Debug)]
     pub(crate) struct Arena {
@@ -213,7 +298,7 @@ mod heap {
 
     impl Arena {
         #[expect(clippy::unnecessary_wraps, reason = "the mapped arena can fail")]
-        pub(crate) fn new(_: u64) -> Result<Self, PoolError> {
+        pub(crate) fn new(_: u64, _: bool) -> Result<Self, PoolError> {
             Ok(Self {
                 frames: parking_lot::Mutex::new(HashMap::new()),
                 #[cfg(loom)]
@@ -248,6 +333,17 @@ mod heap {
                 })
         }
 
+        /// Returns `None`: memory of the heap is this process's own.
+        #[expect(clippy::unused_self, reason = "the mapped arena needs `self`")]
+        pub(crate) fn shared_memory(&self) -> Option<SharedMemory<'_>> {
+            None
+        }
+
+        #[expect(clippy::unused_self, reason = "the mapped arena needs `self`")]
+        pub(crate) fn shared_offset(&self, _: *const u8) -> Option<u64> {
+            None
+        }
+
         /// Does nothing: heap memory is always committed.
         #[expect(clippy::unused_self, reason = "the mapped arena needs `self`")]
         pub(crate) fn populate(&self, _: SizeClass, _: u32, _: usize) {}
@@ -255,6 +351,8 @@ mod heap {
         /// # Safety
         /// The caller owns the frame.
         pub(crate) unsafe fn decommit(&self, class: SizeClass, index: u32) {
+            #[cfg(loom)]
+            self.shadow(class, index).write(0..class.len());
             let frame = self.frame(class, index).as_ptr();
             // SAFETY: the frame has this length, and the caller owns it.
             unsafe { frame.write_bytes(0, class.len()) };

@@ -39,6 +39,8 @@ pub struct PoolConfig {
     /// Average number of looks in vain at each block from which on an eviction pass counts as slow too. One round is normal, and no
     /// pass takes more than three unless other threads use what it has looked at.
     pub slow_eviction_rounds: u32,
+    /// Whether frames below 2 MiB are in memory that other processes can map ([`crate::BlockPool::shared_memory`]).
+    pub shared: bool,
 }
 
 impl PoolConfig {
@@ -53,6 +55,7 @@ impl PoolConfig {
             // Readers notice a pause of a second. A pass that finds nothing takes two rounds or more.
             slow_eviction: Duration::from_secs(1),
             slow_eviction_rounds: 2,
+            shared: false,
         }
     }
 

@@ -16,7 +16,7 @@ mod wait_queue;
 mod zeroed;
 
 pub use acquire::{FrameWait, ReserveWait};
-pub use arena::{MAX_FRAME, MIN_FRAME};
+pub use arena::{MAX_FRAME, MIN_FRAME, SharedMemory};
 pub use budget::{Budget, Reservation};
 pub use config::{PoolConfig, Share};
 pub use frame::Frame;

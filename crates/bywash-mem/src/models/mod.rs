@@ -10,6 +10,7 @@ mod evict;
 mod flight;
 mod gate;
 mod gated;
+mod lease;
 mod ledger;
 mod names;
 mod reader;
