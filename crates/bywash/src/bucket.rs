@@ -1,12 +1,14 @@
 //! A bucket: the handle of one origin behind the cache. `store_trait.rs` implements `ObjectStore` for it.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use object_store::path::Path;
+use object_store::{GetOptions, Result};
 
 use crate::consistency::Consistency;
-use crate::read::ResidentObject;
+use crate::read::{Lease, LeasedRead, ResidentObject};
 use crate::shared::BucketShared;
 
 /// One bucket of an [`crate::Engine`]; cheap to clone.
@@ -67,6 +69,29 @@ impl Bucket {
     #[must_use]
     pub fn resident(&self, path: &str) -> Option<ResidentObject> {
         ResidentObject::find(&self.shared, path)
+    }
+
+    /// Reads a range as pinned blocks in memory that other processes can map ([`crate::EngineBuilder::shared_memory`]), or as a body
+    /// where that is not possible: beyond half of the downloads' memory, for objects that are never cached, and for blocks above 1 MiB.
+    /// Waits until all blocks are loaded; drop the future to end the wait.
+    ///
+    /// # Errors
+    /// As [`object_store::ObjectStore::get_opts`].
+    pub async fn lease(&self, path: &Path, options: GetOptions) -> Result<LeasedRead> {
+        crate::read::lease(&self.shared, path, options).await
+    }
+
+    /// Reads many ranges of one version as one lease. Returns `None` if they cannot be leased: read them one by one.
+    ///
+    /// # Errors
+    /// As [`object_store::ObjectStore::get_ranges`].
+    pub async fn lease_ranges(
+        &self,
+        path: &Path,
+        ranges: &[Range<u64>],
+        options: &GetOptions,
+    ) -> Result<Option<Lease>> {
+        crate::read::lease_ranges(&self.shared, path, ranges, options).await
     }
 
     pub(crate) fn shared(&self) -> &Arc<BucketShared> {

@@ -13,10 +13,10 @@ mod scratch;
 
 use std::collections::BTreeMap;
 use std::path::Path as FsPath;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
-use bywash_mem::{Budget, Share, StoreStats};
+use bywash_mem::{Budget, Share, SharedMemory, StoreStats};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -32,7 +32,9 @@ use crate::origin::folder::FolderStore;
 use crate::origin::interface::Origin;
 use crate::origin::{OriginStats, OriginUrl};
 use crate::shared::{BucketShared, EngineShared};
-use crate::stats::{BucketMemory, BudgetStats, KindStats, MemoryStats, PoolStats, Stats};
+use crate::stats::{
+    BucketMemory, BudgetStats, KindStats, LocalStatsSource, MemoryStats, PoolStats, Stats,
+};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use checks::{S3_MIN_PART_BYTES, check_block_size, check_memory};
@@ -249,10 +251,21 @@ impl Engine {
         self.shared.pool.budget()
     }
 
+    /// Returns the memory that other processes can map to read leased blocks, with [`EngineBuilder::shared_memory`].
+    #[must_use]
+    pub fn shared_memory(&self) -> Option<SharedMemory<'_>> {
+        self.shared.pool.shared_memory()
+    }
+
     /// Returns the statistics of the endpoints' requests, which the endpoints record.
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
+    }
+
+    /// Adds the statistics of a local door to [`Self::stats`], while it lives. Only the first call has an effect.
+    pub fn observe_local(&self, door: Weak<dyn LocalStatsSource>) {
+        let _ = self.shared.local.set(door);
     }
 
     /// Returns a snapshot of the counters.
@@ -297,6 +310,12 @@ impl Engine {
             file_downloads: self.shared.file_downloads.snapshot(),
             disk: self.shared.disk.as_ref().map(DiskTier::stats),
             cluster: self.cluster_status(),
+            local: self
+                .shared
+                .local
+                .get()
+                .and_then(Weak::upgrade)
+                .map(|door| door.local_stats()),
             damaged: self.damaged_files(),
         }
     }

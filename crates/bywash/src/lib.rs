@@ -65,7 +65,7 @@ pub use byte_quota::{ByteQuota, QuotaPermit};
 pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]
 pub use bywash_disk::testing;
-pub use bywash_mem::{LimitError, Reservation, Segments, Share};
+pub use bywash_mem::{LimitError, Reservation, Segments, Share, SharedMemory};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use cgroup::available_memory;
 pub use consistency::{Consistency, ParseConsistencyError};
@@ -86,8 +86,8 @@ pub use origin::{
 };
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{
-    Download, DownloadOptions, DownloadedFile, FileDownloadOptions, MayBeStale, PieceByPiece,
-    ResidentObject, clone_error,
+    Download, DownloadOptions, DownloadedFile, FileDownloadOptions, Lease, LeasedRead, MayBeStale,
+    PieceByPiece, ResidentObject, SharedBytes, clone_error,
 };
 pub use retry::{RetryPolicy, is_transient};
 pub use scratch::{
@@ -96,7 +96,7 @@ pub use scratch::{
 };
 pub use stats::{
     BucketMemory, BucketStats, BudgetStats, DiskStats, FileDownloadStats, HEDGED_PERCENT,
-    KindStats, MemoryStats, ObjectStats, PoolStats, Stats,
+    KindStats, LocalStats, LocalStatsSource, MemoryStats, ObjectStats, PoolStats, Stats,
 };
 pub use upload::{
     BlockingUploadWriter, Upload, UploadOptions, UploadResult, UploadToken, UploadWriter,

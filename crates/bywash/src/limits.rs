@@ -83,6 +83,8 @@ pub(crate) const MIN_PIECE_BYTES: u64 = 512;
 /// Merged reads of one `get_ranges` at once: more than the range fetches of a long read, fewer than
 /// [`MAX_RANGED_GETS`].
 pub(crate) const MAX_MERGED_READS: usize = 8;
+/// Maximum blocks of one lease. Longer ranges are read by bodies: pins and parts of more would take megabytes beside the blocks.
+pub(crate) const MAX_LEASE_BLOCKS: u64 = 16_384;
 /// Blocks that a body looks up at a time for the first absent one, some 100 ns each: as many as hide a request.
 pub(crate) const MAX_PROBED_BLOCKS: u32 = 64;
 /// Sequential streams tracked in a bucket, the latest: a scan through all of them takes some 50 ns.

@@ -1,8 +1,8 @@
 //! State that the handles of an engine and of its buckets share.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
@@ -32,7 +32,7 @@ use crate::read::{
 };
 use crate::retry::{BucketRetry, RetryPolicy};
 use crate::spill::SpillRouter;
-use crate::stats::Counters;
+use crate::stats::{Counters, LocalStatsSource};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use crate::verify::Verify;
@@ -100,6 +100,8 @@ pub(crate) struct EngineShared {
     pub(crate) foreign: ForeignBlocks,
     /// Requests of other nodes, in a cluster.
     pub(crate) demand: Option<PeerDemand>,
+    /// The local door, set once. It has a handle of the engine itself.
+    pub(crate) local: OnceLock<Weak<dyn LocalStatsSource>>,
 }
 
 impl EngineShared {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterStatus;
 use crate::damage::DamagedFile;
@@ -37,6 +37,42 @@ pub struct Stats {
     /// Files of the server that cannot be used, and what is served without them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<DamagedFile>,
+    /// The local door, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<LocalStats>,
+}
+
+/// The local door: programs of this machine that read blocks in the engine's memory. Counters are since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalStats {
+    /// Open connections of clients.
+    pub clients: u64,
+    /// Leases held by clients.
+    pub leases: u64,
+    /// Bytes of frames that leases keep in memory. A frame counts for each lease of it.
+    pub leased_bytes: u64,
+    /// Bytes of objects returned by lease.
+    pub shared_bytes: u64,
+    /// Bytes of objects copied into replies.
+    pub copied_bytes: u64,
+    /// Reads that were to be leased and were copied, for lack of loans or memory.
+    pub refused: u64,
+    /// Requests of clients.
+    pub requests: u64,
+    /// Requests that failed.
+    pub failures: u64,
+    /// Connections refused: of another user, of another protocol, beyond their limit.
+    pub rejected: u64,
+    /// Seconds since the oldest lease began.
+    pub oldest_lease_seconds: u64,
+    /// Whether blocks are in memory that clients can map.
+    pub shares_memory: bool,
+}
+
+/// A local door, as the engine's statistics see it.
+pub trait LocalStatsSource: std::fmt::Debug + Send + Sync {
+    /// Returns its state and counters.
+    fn local_stats(&self) -> LocalStats;
 }
 
 /// Counters of one bucket since it was mounted.

@@ -1,12 +1,12 @@
 //! Settings of the engine.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bywash_disk::{DiskError, Tier, TierOptions};
-use bywash_mem::{BlockPool, PoolConfig};
+use bywash_mem::{BlockPool, PoolConfig, PoolError};
 use parking_lot::Mutex;
 
 use super::Engine;
@@ -54,6 +54,7 @@ pub struct EngineBuilder {
     slow_eviction_rounds: Option<u32>,
     disk: Option<DiskOptions>,
     cluster: Option<Cluster>,
+    shared_memory: bool,
     #[cfg(feature = "testing")]
     fake_disk: Option<bywash_disk::testing::FakeDisk>,
 }
@@ -75,6 +76,7 @@ impl EngineBuilder {
             slow_eviction_rounds: None,
             disk: None,
             cluster: None,
+            shared_memory: false,
             #[cfg(feature = "testing")]
             fake_disk: None,
         }
@@ -185,6 +187,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets whether blocks up to 1 MiB are in memory that other processes can map, for [`crate::Bucket::lease`]. Default: no. On a system
+    /// without such memory the engine logs why and has none.
+    #[must_use]
+    pub fn shared_memory(mut self, on: bool) -> Self {
+        self.shared_memory = on;
+        self
+    }
+
     /// For tests: uses a disk in memory for the tier that [`Self::disk`] sets.
     #[cfg(feature = "testing")]
     #[must_use]
@@ -208,12 +218,10 @@ impl EngineBuilder {
             ceiling: memory.max(available_memory()),
             slow_eviction: self.slow_eviction.unwrap_or(defaults.slow_eviction),
             slow_eviction_rounds: rounds.unwrap_or(defaults.slow_eviction_rounds),
+            shared: self.shared_memory,
             ..defaults
         };
-        BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
-            setting: "memory",
-            reason: error.to_string(),
-        })
+        new_pool(config)
     }
 
     fn open_disk(
@@ -300,12 +308,31 @@ impl EngineBuilder {
             foreign: ForeignBlocks::default(),
             demand: self.cluster.as_ref().map(|_| PeerDemand::default()),
             cluster: self.cluster,
+            local: OnceLock::new(),
         };
         Ok(Engine {
             shared: Arc::new(shared),
             buckets: Arc::default(),
         })
     }
+}
+
+/// Creates the pool, without shared memory if the system has none.
+fn new_pool(config: PoolConfig) -> Result<Arc<BlockPool>, EngineError> {
+    let pool = match BlockPool::new(config) {
+        Err(error @ PoolError::SharedMemory { .. }) => {
+            tracing::warn!(%error, "other processes get copies of blocks instead of views");
+            BlockPool::new(PoolConfig {
+                shared: false,
+                ..config
+            })
+        }
+        pool => pool,
+    };
+    pool.map_err(|error| EngineError::InvalidSetting {
+        setting: "memory",
+        reason: error.to_string(),
+    })
 }
 
 /// Returns the quota of copies, which is that of one at least.

@@ -27,6 +27,10 @@ use crate::tag_count::TagCount;
 use crate::verify::Verify;
 use crate::versions::Version;
 
+/// Extension of [`GetOptions`] for a caller that needs the [`Version`] that a cached body is read from, as an extension of the result.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WantsVersion;
+
 /// Reads an object or its metadata through the cache.
 pub(crate) async fn get(
     bucket: &Arc<BucketShared>,
@@ -149,6 +153,9 @@ async fn try_get(
     let check = async move { if is_checked { check.await } else { None } };
     let mut result = get_result(body.version(), range, outcome);
     note_stale(&mut result, stale);
+    if options.extensions.get::<WantsVersion>().is_some() {
+        result.extensions.insert(Arc::clone(body.version()));
+    }
     let payload = match admission {
         Some(admission) => begun(Pieces::new(body, admission), check).await?,
         None => begun(body, check).await?,
@@ -179,7 +186,7 @@ async fn begun(
 }
 
 /// Returns the head of a response, without its body.
-fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> GetResult {
+pub(super) fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> GetResult {
     let mut extensions = object_store::Extensions::new();
     extensions.insert(ReadInfo {
         outcome,

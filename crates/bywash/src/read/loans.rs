@@ -49,8 +49,16 @@ impl Loans {
 
     /// Lends a block of `length` bytes, if that is within the bound.
     pub(super) fn lend(self: &Arc<Self>, length: usize) -> Option<Loan> {
-        let bytes = frame_bytes(length);
-        let limit = self.downloads.load(Relaxed) / LENT_DIVISOR;
+        self.lend_all([length])
+    }
+
+    /// Lends blocks of `lengths` bytes, if all of them are within the bound.
+    pub(super) fn lend_all(
+        self: &Arc<Self>,
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> Option<Loan> {
+        let bytes = lengths.into_iter().map(frame_bytes).sum();
+        let limit = self.max_lent();
         // Relaxed: a counter that publishes nothing.
         let before = self.lent.fetch_add(bytes, Relaxed);
         let loan = Loan {
@@ -58,6 +66,16 @@ impl Loans {
             bytes,
         };
         (before + bytes <= limit).then_some(loan)
+    }
+
+    /// Maximum bytes of frames on loan.
+    fn max_lent(&self) -> u64 {
+        self.downloads.load(Relaxed) / LENT_DIVISOR
+    }
+
+    /// Maximum number of blocks of `block_size` bytes on loan.
+    pub(super) fn max_blocks(&self, block_size: u64) -> u64 {
+        self.max_lent() / block_size
     }
 
     /// Returns the bytes of a body's first piece: [`MAX_COPIED_BODIES`] of them fit the copies' memory.
@@ -91,6 +109,11 @@ pub(super) struct Loan {
 }
 
 impl Loan {
+    /// Bytes of the frames on loan.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Reduces the loan to a block of `length` bytes, if that is shorter.
     pub(super) fn shrink_to(&mut self, length: usize) {
         let bytes = frame_bytes(length).min(self.bytes);

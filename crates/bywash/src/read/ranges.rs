@@ -78,6 +78,14 @@ fn merge(ranges: &[Range<u64>]) -> Vec<Merged> {
     reads
 }
 
+/// Ranges that cover `ranges`, neighbouring ones as one.
+pub(super) fn merged_ranges(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    merge(ranges)
+        .into_iter()
+        .map(|merged| merged.covers)
+        .collect()
+}
+
 /// Copies the ranges out of one read. Releases each block as it passes: a caller that held the blocks of many ranges
 /// could wait for memory that it holds itself.
 async fn read(

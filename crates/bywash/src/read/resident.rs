@@ -98,7 +98,7 @@ impl ResidentObject {
         let block = u32::try_from(range.start / size).ok()?;
         let start = u64::from(block) * size;
         if range.end > start + size
-            || self.is_to_be_compared(&range)
+            || is_to_be_compared(bucket, version, &range)
             || bucket.sequential.continues(version, range.start)
         {
             return None;
@@ -109,7 +109,7 @@ impl ResidentObject {
             pin = ownership::read_again(bucket, version, pin)?;
         }
         // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
-        if self.is_to_be_compared(&range) {
+        if is_to_be_compared(bucket, version, &range) {
             return None;
         }
         bucket.counters.request();
@@ -121,16 +121,19 @@ impl ResidentObject {
             _loan: loan,
         }))
     }
+}
 
-    /// Returns whether a read of `range` compares the object's bytes with its digest, as [`super::body_check`] does.
-    fn is_to_be_compared(&self, range: &Range<u64>) -> bool {
-        let (bucket, version) = (&self.bucket, &self.version);
-        let compared = match bucket.engine.verify {
-            Verify::Off => false,
-            Verify::Whole => *range == (0..version.meta.size),
-            Verify::Always => true,
-        };
-        let has_digest = || version.digest().is_some() || is_requested(bucket, version);
-        compared && !version.is_verified() && has_digest()
-    }
+/// Returns whether a read of `range` compares the object's bytes with its digest, as [`super::body_check`] does.
+pub(super) fn is_to_be_compared(
+    bucket: &BucketShared,
+    version: &Version,
+    range: &Range<u64>,
+) -> bool {
+    let compared = match bucket.engine.verify {
+        Verify::Off => false,
+        Verify::Whole => *range == (0..version.meta.size),
+        Verify::Always => true,
+    };
+    let has_digest = || version.digest().is_some() || is_requested(bucket, version);
+    compared && !version.is_verified() && has_digest()
 }

@@ -55,6 +55,16 @@ impl UploadToken {
         self.acknowledged
     }
 
+    /// Returns the same state without the bytes that the store does not have: the source is read again from
+    /// [`Self::acknowledged`] on.
+    #[must_use]
+    pub fn without_waiting(self) -> Self {
+        Self {
+            waiting: Bytes::new(),
+            ..self
+        }
+    }
+
     /// Returns the offset of the next byte of the source: those before are at the store or in the token.
     #[must_use]
     pub fn position(&self) -> u64 {

@@ -1,0 +1,360 @@
+//! Leases: blocks that a program of this machine reads in shared memory, without a copy.
+//!
+//! A lease pins the blocks of one version. Its frames are a loan ([`super::loans`]) from before the first block is looked up until
+//! the lease is dropped, so all leases together leave memory for loads. What cannot be leased is read by a body, whose reader needs
+//! little memory ([`super::pieces`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bywash_mem::{BlockKey, Claim, OwnedPin};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, Result};
+
+use super::get::{WantsVersion, get, get_result};
+use super::loans::Loan;
+use super::ownership;
+use super::pieces::PieceByPiece;
+use super::ranged::checked_range;
+use super::ranges::merged_ranges;
+use super::resident::is_to_be_compared;
+use crate::limits::{MAX_LEASE_BLOCKS, MAX_MERGED_READS};
+use crate::outcome::{CacheOutcome, ReadInfo};
+use crate::shared::BucketShared;
+use crate::versions::Version;
+
+/// A read as a lease, or as a body if its blocks are not in shared memory or may not be lent.
+#[derive(Debug)]
+pub enum LeasedRead {
+    /// Pinned blocks.
+    Lease(Lease),
+    /// A body for a reader that reads it [`PieceByPiece`].
+    Body(GetResult),
+}
+
+/// Pinned blocks of one version of an object. Their bytes do not change until it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    version: Arc<Version>,
+    outcome: CacheOutcome,
+    ranges: Vec<Range<u64>>,
+    /// By number, without duplicates.
+    blocks: Vec<(u32, OwnedPin)>,
+    /// Bytes of a block.
+    block_size: u64,
+    loan: Loan,
+}
+
+/// Bytes in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedBytes {
+    /// Offset of the first byte in [`crate::Engine::shared_memory`].
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl Lease {
+    /// Size, ETag and date of the object.
+    #[must_use]
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.version.meta
+    }
+
+    /// Content headers and metadata of the object, and how the read was served.
+    #[must_use]
+    pub fn head(&self) -> GetResult {
+        let whole = 0..self.version.meta.size;
+        get_result(&self.version, whole, self.outcome)
+    }
+
+    /// How the read was served.
+    #[must_use]
+    pub fn info(&self) -> ReadInfo {
+        ReadInfo {
+            outcome: self.outcome,
+            version: self.version.display(),
+            tags: self.version.tags.0,
+            stale: false,
+        }
+    }
+
+    /// Ranges of the object, in the order of the request, cut at the object's end.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of memory that it keeps from being evicted.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.loan.bytes()
+    }
+
+    /// Bytes of `range`, one of [`Self::ranges`], in order: one part a block.
+    pub fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = SharedBytes> + '_ {
+        let Range { start, end } = *range;
+        let numbers = block_numbers(range, self.block_size);
+        let first = self
+            .blocks
+            .partition_point(|(block, _)| *block < numbers.start);
+        self.blocks[first..]
+            .iter()
+            .take(numbers.len())
+            .map(move |(block, pin)| {
+                let begin = u64::from(*block) * self.block_size;
+                let from = start.saturating_sub(begin);
+                let to = (end - begin).min(self.block_size);
+                let offset = pin.shared_offset().expect("checked when it was pinned");
+                SharedBytes {
+                    offset: offset + from,
+                    len: to - from,
+                }
+            })
+    }
+}
+
+/// Reads a range as a lease, or as a body.
+pub(crate) async fn lease(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    mut options: GetOptions,
+) -> Result<LeasedRead> {
+    options.extensions.insert(PieceByPiece);
+    if bucket.engine.pool.shared_memory().is_none() || options.version.is_some() {
+        return get(bucket, path, options).await.map(LeasedRead::Body);
+    }
+    let range = [options.range.clone()];
+    if let Some(lease) = resident(bucket, path, &options, &range, true)? {
+        return Ok(LeasedRead::Lease(lease));
+    }
+    options.extensions.insert(WantsVersion);
+    let mut read = get(bucket, path, options.clone()).await?;
+    // None: an object that is never cached.
+    let version = read.extensions.remove::<Arc<Version>>();
+    let blocks =
+        version.and_then(|version| Blocks::lend(bucket, version, vec![read.range.clone()]));
+    let Some(mut blocks) = blocks else {
+        return Ok(LeasedRead::Body(read));
+    };
+    let outcome = read.extensions.get::<ReadInfo>().map(|info| info.outcome);
+    let mut at = read.range.start;
+    let mut body = read.into_stream();
+    while let Some(bytes) = body.try_next().await? {
+        at += bytes.len() as u64;
+        drop(bytes);
+        if !blocks.pin_until(at).await {
+            // A block was evicted at once, or has a frame that is not shared.
+            return get(bucket, path, options).await.map(LeasedRead::Body);
+        }
+    }
+    let outcome = outcome.unwrap_or(CacheOutcome::Miss);
+    Ok(LeasedRead::Lease(blocks.into_lease(outcome)))
+}
+
+/// Reads many ranges of one version as one lease. `None` if they cannot be leased: read them one by one.
+pub(crate) async fn lease_ranges(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    ranges: &[Range<u64>],
+    options: &GetOptions,
+) -> Result<Option<Lease>> {
+    if bucket.engine.pool.shared_memory().is_none() || options.version.is_some() {
+        return Ok(None);
+    }
+    let wanted: Vec<_> = ranges
+        .iter()
+        .cloned()
+        .map(GetRange::Bounded)
+        .map(Some)
+        .collect();
+    if let Some(lease) = resident(bucket, path, options, &wanted, true)? {
+        return Ok(Some(lease));
+    }
+    let loads = merged_ranges(ranges).into_iter().map(|range| {
+        let mut options = options.clone();
+        options.range = Some(GetRange::Bounded(range));
+        options.extensions.insert(PieceByPiece);
+        load(bucket, path, options)
+    });
+    let loads: Vec<()> = stream::iter(loads)
+        .buffered(MAX_MERGED_READS)
+        .try_collect()
+        .await?;
+    drop(loads);
+    let mut lease = resident(bucket, path, options, &wanted, false)?;
+    if let Some(lease) = &mut lease {
+        lease.outcome = CacheOutcome::Miss;
+    }
+    Ok(lease)
+}
+
+/// Loads the blocks of a range, and keeps none.
+async fn load(bucket: &Arc<BucketShared>, path: &Path, options: GetOptions) -> Result<()> {
+    let mut body = get(bucket, path, options).await?.into_stream();
+    while body.try_next().await?.is_some() {}
+    Ok(())
+}
+
+/// Leases ranges whose blocks are all in memory, of a version that is known and fresh. `count` whether the read was not counted yet.
+fn resident(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: &GetOptions,
+    ranges: &[Option<GetRange>],
+    count: bool,
+) -> Result<Option<Lease>> {
+    let version = bucket.fresh(path.as_ref());
+    let Some(version) = version.filter(|version| version.cacheable()) else {
+        return Ok(None);
+    };
+    options.check_preconditions(&version.meta)?;
+    let ranges = ranges
+        .iter()
+        .map(|range| checked_range(&version, range.as_ref()));
+    let ranges: Vec<Range<u64>> = ranges.collect::<Result<_>>()?;
+    let is_compared = |range: &Range<u64>| is_to_be_compared(bucket, &version, range);
+    if ranges.iter().any(is_compared) {
+        return Ok(None);
+    }
+    let Some(mut blocks) = Blocks::lend(bucket, Arc::clone(&version), ranges) else {
+        return Ok(None);
+    };
+    // Again: a block that was compared may have been evicted since, and loaded again.
+    if !blocks.pin_resident() || blocks.ranges.iter().any(is_compared) {
+        return Ok(None);
+    }
+    if count {
+        let bytes = blocks.ranges.iter().map(|range| range.end - range.start);
+        bucket.counters.request();
+        bucket.counters.body(blocks.pins.len() as u64, bytes.sum());
+    }
+    Ok(Some(blocks.into_lease(CacheOutcome::Hit)))
+}
+
+/// Numbers of the blocks that have bytes of `range`.
+fn block_numbers(range: &Range<u64>, block_size: u64) -> Range<u32> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    // Objects have at most `u32::MAX` blocks.
+    (range.start / block_size) as u32..((range.end - 1) / block_size) as u32 + 1
+}
+
+/// Blocks of ranges while they are pinned, in order.
+struct Blocks {
+    bucket: Arc<BucketShared>,
+    version: Arc<Version>,
+    ranges: Vec<Range<u64>>,
+    /// By number, without duplicates.
+    numbers: Vec<u32>,
+    /// Pins of the first of them.
+    pins: Vec<OwnedPin>,
+    loan: Loan,
+}
+
+impl Blocks {
+    /// Takes the loan of all blocks of `ranges`, if that is within the bound of loans.
+    fn lend(
+        bucket: &Arc<BucketShared>,
+        version: Arc<Version>,
+        ranges: Vec<Range<u64>>,
+    ) -> Option<Self> {
+        let size = bucket.block_size;
+        let covered = ranges.iter().map(|range| range.end - range.start);
+        // Before the numbers are listed: a list of blocks that cannot be lent is not worth its memory.
+        let blocks = covered.fold(0, u64::saturating_add) / size;
+        if blocks > bucket.engine.loans.max_blocks(size).min(MAX_LEASE_BLOCKS) {
+            return None;
+        }
+        let numbers = ranges.iter().flat_map(|range| block_numbers(range, size));
+        let mut numbers: Vec<u32> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let lengths = numbers.iter().map(|block| version.block_len(*block, size));
+        let loan = bucket.engine.loans.lend_all(lengths)?;
+        Some(Self {
+            bucket: Arc::clone(bucket),
+            version,
+            ranges,
+            pins: Vec::with_capacity(numbers.len()),
+            numbers,
+            loan,
+        })
+    }
+
+    /// Pins the blocks that have no further byte of the one range from `at` on, a position in the object. Returns whether they are
+    /// in shared memory.
+    async fn pin_until(&mut self, at: u64) -> bool {
+        let size = self.bucket.block_size;
+        let end = self.ranges.first().map_or(0, |range| range.end);
+        while let Some(block) = self.next() {
+            if (u64::from(block + 1) * size).min(end) > at {
+                break;
+            }
+            let pin = self.loaded(self.version.key(block)).await;
+            if !self.keep(pin) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Pins a block that was read. Waits for the rest of it if the range ends inside.
+    async fn loaded(&self, key: BlockKey) -> Option<OwnedPin> {
+        let pool = &self.bucket.engine.pool;
+        if let Some(pin) = pool.peek(key) {
+            return Some(pin.into_owned());
+        }
+        match pool.claim(key) {
+            Claim::Resident(pin) => Some(pin.into_owned()),
+            Claim::Loading(flight) => flight.join().wait().await.ok(),
+            Claim::Vacant(_) => None,
+        }
+    }
+
+    /// Pins all blocks, as a use of each. Returns whether all are resident and in shared memory.
+    fn pin_resident(&mut self) -> bool {
+        let scope = self.bucket.engine.pool.pin_scope();
+        while let Some(block) = self.next() {
+            let pin = self.bucket.engine.pool.get(self.version.key(block));
+            let mut pin = pin.map(|pin| scope.own(pin));
+            if self.bucket.cluster.is_some() {
+                pin = pin.and_then(|pin| ownership::read_again(&self.bucket, &self.version, pin));
+            }
+            if !self.keep(pin) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn next(&self) -> Option<u32> {
+        self.numbers.get(self.pins.len()).copied()
+    }
+
+    fn keep(&mut self, pin: Option<OwnedPin>) -> bool {
+        let shared = pin.filter(|pin| pin.shared_offset().is_some());
+        let kept = shared.is_some();
+        self.pins.extend(shared);
+        kept
+    }
+
+    fn into_lease(self, outcome: CacheOutcome) -> Lease {
+        Lease {
+            version: self.version,
+            outcome,
+            ranges: self.ranges,
+            blocks: self.numbers.into_iter().zip(self.pins).collect(),
+            block_size: self.bucket.block_size,
+            loan: self.loan,
+        }
+    }
+}
