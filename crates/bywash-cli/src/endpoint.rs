@@ -2,6 +2,7 @@
 //! engine's.
 
 mod bucket_request;
+mod own;
 mod plain_names;
 mod remote;
 mod signer;
@@ -26,6 +27,7 @@ use crate::serve::gcs::EMULATOR_HOST;
 use crate::transfer::place::Places;
 use crate::url::Url;
 
+pub(crate) use own::signed_address;
 pub(crate) use remote::{PROFILE_ENDPOINT, Remote, ambient_endpoint};
 
 /// Ceiling of the engine's memory: the parts of all copies in flight, and the share that is kept for uploads. Only what

@@ -8,6 +8,8 @@ pub(crate) const MAX_CONNECTIONS_SET: usize = 100_000;
 pub(crate) const MAX_MESSAGE_CHARS: usize = 8192;
 /// Bytes of a plan in memory; one that is longer, of any number of names, is in a file.
 pub(crate) const MAX_PLAN_BYTES: usize = 1 << 20;
+/// Origins that local clients may attach to one server: each is a bucket with counters and tables of its own.
+pub(crate) const MAX_ATTACHED_BUCKETS: usize = 1000;
 /// Names that the listing of one source may leave out, each kept to keep its copies; past it, `sync --delete` deletes nothing.
 pub(crate) const MAX_LEFT_OUT_NAMES: usize = 65_536;
 /// Names left out that are logged and shown by name; further ones are counted.

@@ -42,8 +42,8 @@ use failure::Failure;
 use transfer::After;
 use verbs::cp::Transfer;
 use verbs::{
-    buckets, cache, cat, cluster, cp, du, env, keys, ls, presign, rm, series, shell, stat, sync,
-    uploads,
+    buckets, cache, cat, cluster, cp, du, env, keys, local, ls, presign, rm, series, shell, stat,
+    sync, uploads,
 };
 
 /// Returns freed memory to the system. The system's allocator keeps it in the arenas of its threads:
@@ -120,6 +120,7 @@ enum Verb {
     Uploads(uploads::Args),
     Cache(cache::Args),
     Cluster(cluster::Args),
+    Local(local::Args),
     Series(series::Args),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
@@ -144,6 +145,7 @@ impl Verb {
             Self::Uploads(args) => args.output.json,
             Self::Cache(args) => args.output.json,
             Self::Cluster(args) => args.output.json,
+            Self::Local(args) => args.output.json,
             Self::Series(args) => args.output.json,
         }
     }
@@ -176,6 +178,7 @@ impl Verb {
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
             Self::Cache(args) => cache::run(args).await,
             Self::Cluster(args) => cluster::run(args).await,
+            Self::Local(args) => local::run(args),
             Self::Series(args) => Box::pin(series::run(args)).await,
             Self::Completions(args) => shell::completions(&args),
             Self::Man(args) => shell::man(&args),

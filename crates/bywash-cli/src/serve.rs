@@ -11,6 +11,7 @@ mod descriptors;
 mod file;
 pub(crate) mod gcs;
 pub(crate) mod gcs_accounts;
+mod local;
 mod open_uploads;
 mod refuse;
 mod series_bucket;
@@ -47,8 +48,9 @@ use cluster::{ClusterParts, RunningNode};
 use data_dir::{Credentials, DataDir, Session};
 use databases::Databases;
 use gcs::{Connections, GcsListener, gcs_config};
+use local::LocalListeners;
 use refuse::{refuse_fetches_to_own_files, refuse_loop, refuse_served_secrets};
-use settings::{Access, BucketSettings, Settings, Transport};
+use settings::{Access, BucketSettings, LocalPlace, Settings, Transport};
 
 /// The region reported to clients. Requests signed for another one are accepted as well.
 const REGION: &str = "us-east-1";
@@ -134,6 +136,10 @@ pub(crate) struct Args {
     /// Address of the endpoint of Google's storage API; port 0 takes a free one, off serves none. Without --anonymous its clients need keys: bywash keys create --gcs [default: 127.0.0.1:8421]
     #[arg(long, value_name = "HOST:PORT|off")]
     gcs_addr: Option<String>,
+    /// Unix socket for programs of this user on this machine, which read blocks in memory without a copy; off serves none [default: one in
+    /// DATA-DIR and one at $XDG_RUNTIME_DIR/bywash/default.sock, or /tmp/bywash-UID without the variable]
+    #[arg(long, value_name = "PATH|off")]
+    local: Option<PathBuf>,
     /// Host name of this server, as s3.example.com: BUCKET.NAME addresses a bucket, NAME itself is path-style; may be repeated. `localhost` is always included
     #[arg(long, value_name = "NAME")]
     domain: Vec<String>,
@@ -238,18 +244,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let tls = tls(&settings.transport)?;
     refuse_served_secrets(&settings)?;
     refuse_fetches_to_own_files(&settings)?;
-    let (data, first_start) = DataDir::open(&settings.data_dir)?;
-    if first_start {
-        tracing::debug!(folder = %settings.data_dir.display(), "created the data folder");
-    }
+    let data = open_data(&settings)?;
     let connections = max_connections(&settings);
-    let s3 = bind("--s3-addr", settings.s3_addr).await?;
-    let gcs = GcsListener::bind(&settings).await?;
-    let admin = AdminListeners::bind(&settings).await?;
-    let s3_addr = local_addr(&s3)?;
-    refuse_loop(&settings, s3_addr, ambient_endpoint())?;
-    gcs.refuse_loop(&settings)?;
-
+    let Listeners {
+        s3,
+        gcs,
+        admin,
+        local,
+    } = Listeners::bind(&settings).await?;
     let (engine, node) = engine_and_node(&settings, &data).await?;
     log_max_memory(&settings, engine.budget().limit(), connections);
     let (credentials, made) = credentials(&settings.access, &data)?;
@@ -258,13 +260,13 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     // Last: it takes series in a bucket from the server that writes them.
     let mut databases = Databases::open(&data, &engine, &settings).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = format!("{scheme}://{}", reachable(s3_addr));
+    let endpoint = format!("{scheme}://{}", reachable(local_addr(&s3)?));
     let admin_addr = local_addr(&admin.admin)?;
     let metrics_addr = admin.metrics.as_ref().map(local_addr).transpose()?;
     let session = Session::new(&endpoint, REGION, credentials.clone());
     let gcs_url = gcs.url(scheme);
     let session = session.with_admin(admin_addr).with_gcs(gcs_url.clone());
-    data.record(&session.with_folders(settings.folders()))?;
+    data.record(&session.clone().with_folders(settings.folders()))?;
 
     let (stop, stopped) = watch::channel(false);
     let config = S3Config {
@@ -274,6 +276,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         ..s3_config(&data, &settings, credentials.as_ref(), connections.s3)
     };
     let clients = config.open_uploads.clone();
+    let local_paths = local.paths();
+    let serve_local = local.serve(&engine, &settings, &session, &config, stopped.clone());
     let of_gcs = gcs_config(&config, &settings, &data, connections.gcs, node.as_ref());
     // Before anything is served: a server that is ready has all that it needs.
     let s3_endpoint = S3Endpoint::open(engine.clone(), config).await;
@@ -288,12 +292,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         s3: tokio::spawn(async { Ok(serve_s3.await.cut) }),
         gcs: tokio::spawn(serve_gcs),
         console: tokio::spawn(async { Ok(serve_admin.await) }),
+        local: tokio::spawn(serve_local),
     };
     let banner = Banner {
         settings: &settings,
         engine: &engine,
         endpoint: &endpoint,
         gcs: gcs_url.as_deref(),
+        local: &local_paths,
         admin_addr,
         metrics: metrics_addr.map(|address| format!("{scheme}://{}", reachable(address))),
         credentials: credentials.as_ref(),
@@ -305,6 +311,37 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         .await?;
     close(&engine, databases, access_log).await;
     RunningNode::drain(node, &mut signals).await
+}
+
+fn open_data(settings: &Settings) -> Result<DataDir, Failure> {
+    let (data, first_start) = DataDir::open(&settings.data_dir)?;
+    if first_start {
+        tracing::debug!(folder = %settings.data_dir.display(), "created the data folder");
+    }
+    Ok(data)
+}
+
+/// What a server listens on.
+struct Listeners {
+    s3: TcpListener,
+    gcs: GcsListener,
+    admin: AdminListeners,
+    local: LocalListeners,
+}
+
+impl Listeners {
+    /// Listens, and refuses origins that are this server itself.
+    async fn bind(settings: &Settings) -> Result<Self, Failure> {
+        let listeners = Self {
+            s3: bind("--s3-addr", settings.s3_addr).await?,
+            gcs: GcsListener::bind(settings).await?,
+            admin: AdminListeners::bind(settings).await?,
+            local: LocalListeners::bind(&settings.local, &settings.data_dir)?,
+        };
+        refuse_loop(settings, local_addr(&listeners.s3)?, ambient_endpoint())?;
+        listeners.gcs.refuse_loop(settings)?;
+        Ok(listeners)
+    }
 }
 
 /// Opens the engine, and joins the cluster with `--cluster`.
@@ -485,7 +522,8 @@ fn engine(
         .memory(settings.memory.bytes(available_memory()))
         .hedge(settings.hedge)
         .verify(settings.verify)
-        .write_cache(settings.write_cache);
+        .write_cache(settings.write_cache)
+        .shared_memory(settings.local != LocalPlace::Off);
     if let Some(time) = settings.slow_eviction {
         builder = builder.slow_eviction(time);
     }
@@ -594,6 +632,7 @@ struct Servers {
     s3: JoinHandle<Ended>,
     gcs: JoinHandle<Ended>,
     console: JoinHandle<Ended>,
+    local: JoinHandle<()>,
 }
 
 impl Servers {
@@ -618,7 +657,11 @@ impl Servers {
         }
         tracing::info!("{name}: draining, at most {} s", DRAIN_DEADLINE.as_secs());
         stop.send_replace(true);
-        let drained = async { tokio::join!(self.s3, self.gcs, self.console) };
+        // Its clients have no request to lose that they do not send again.
+        let drained = async {
+            let _ = self.local.await;
+            tokio::join!(self.s3, self.gcs, self.console)
+        };
         tokio::select! {
             (s3, gcs, console) = drained => match (s3, gcs, console) {
                 (Ok(Ok(0)), Ok(Ok(0)), Ok(Ok(_))) => tracing::info!("all requests ended"),

@@ -8,6 +8,7 @@ pub(crate) mod cp;
 pub(crate) mod du;
 pub(crate) mod env;
 pub(crate) mod keys;
+pub(crate) mod local;
 pub(crate) mod ls;
 pub(crate) mod presign;
 pub(crate) mod rm;

@@ -6,6 +6,7 @@
 mod cluster;
 mod disk;
 mod histogram;
+mod local;
 mod process;
 mod series;
 
@@ -33,7 +34,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// Counters of each bucket. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 17] = [
+const BUCKET: [Family<BucketStats>; 18] = [
     (
         "bywash_requests_total",
         "Operations on the bucket, of all kinds.",
@@ -451,6 +452,9 @@ pub(crate) fn render(text: &mut String, sources: &Sources<'_>) {
     }
     if let Some(status) = &stats.cluster {
         cluster::write(text, status);
+    }
+    if let Some(stats) = &stats.local {
+        local::write(text, stats);
     }
     if let Some(process) = Process::read() {
         process.render(text);

@@ -79,6 +79,11 @@ pub(crate) fn path(sent: &str) -> String {
     percent_encode(&decoded, PLAIN_PATH).to_string()
 }
 
+/// Encodes a path.
+pub(crate) fn encoded(path: &str) -> String {
+    utf8_percent_encode(path, PLAIN_PATH).to_string()
+}
+
 /// Returns the lines of the headers that a signature covers.
 ///
 /// `host`: the value of the header Host, in place of the one that was sent.

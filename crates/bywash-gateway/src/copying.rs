@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
+use bywash::origin::{CLIENT_ETAG, kept_client_etag};
 use bywash::{Bucket, EngineError, PartBody};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectMeta, PutMode, UpdateVersion};
+use object_store::{
+    Attributes, Error as StoreError, GetResult, ObjectMeta, PutMode, UpdateVersion,
+};
+
+use crate::meta::keep_e_tag;
 
 /// Result of one attempt at a copy.
 #[derive(Debug)]
@@ -112,4 +117,17 @@ pub(crate) fn lacks_conditions(error: &StoreError) -> bool {
         error,
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }
     )
+}
+
+/// Returns the attributes of an object for a write of the same bytes: also those that the endpoints keep, and the ETag that clients
+/// compute.
+pub(crate) fn carried_attributes(bucket: &Bucket, read: &GetResult) -> Attributes {
+    let mut attributes = read.attributes.clone();
+    // In a store that keeps no ETags of clients, the name is user metadata.
+    attributes.remove(&CLIENT_ETAG);
+    let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
+    if let Some(known) = known.filter(|_| bucket.takes_late_attributes()) {
+        keep_e_tag(&mut attributes, known.to_owned());
+    }
+    attributes
 }

@@ -42,12 +42,14 @@ mod memory_ceiling;
 mod meta;
 mod middleware;
 mod object_parts;
+pub mod objects;
 mod ops;
 mod other_sites;
 mod passing;
 mod public_access;
 mod range;
 mod record;
+mod recorder;
 mod request_xml;
 mod resident;
 mod response;
@@ -75,6 +77,7 @@ pub use gcs::{
 pub use host::is_domain;
 pub use http_server::{Drained, RequestBody, serve_http};
 pub use memory_ceiling::{max_resident_bytes, max_socket_bytes};
+pub use recorder::{RequestRecord, RequestRecorder};
 pub use serve::{S3Endpoint, ServeError, serve_s3};
 pub use shared_state::SharedState;
 pub use uploads::{

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 use crate::bucket_rules::AllRules;
 use crate::documents::Documents;
 use crate::errors::{OperationContext, fault, from_engine};
+use crate::objects::ObjectError;
 use crate::uploads::{ClusterUploads, Uploads};
 
 /// What the endpoints of one engine share. A cheap handle; the configurations of all of them have the same.
@@ -75,6 +76,15 @@ impl SharedState {
     pub(crate) async fn delete_bucket(&self, engine: &Engine, bucket: &str) -> S3Result<()> {
         let uploads = self.0.uploads.get().cloned();
         delete_bucket(engine, uploads, self.rules(), bucket).await
+    }
+
+    /// Deletes a bucket with what the endpoints keep of it, for other endpoints.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `BucketNotEmpty`, and those of files that cannot be removed.
+    pub async fn remove_bucket(&self, engine: &Engine, bucket: &str) -> Result<(), ObjectError> {
+        let deleted = self.delete_bucket(engine, bucket).await;
+        deleted.map_err(ObjectError::from)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use bywash::Engine;
 use indicatif::BinaryBytes;
@@ -18,6 +19,8 @@ pub(super) struct Banner<'a> {
     pub(super) endpoint: &'a str,
     /// URL of the GCS endpoint.
     pub(super) gcs: Option<&'a str>,
+    /// Sockets of the local door.
+    pub(super) local: &'a [PathBuf],
     pub(super) admin_addr: SocketAddr,
     /// URL of the metrics for others.
     pub(super) metrics: Option<String>,
@@ -57,6 +60,9 @@ impl Banner<'_> {
         }
         if let Some(metrics) = &self.metrics {
             lines.push(format!("  metrics  {metrics}/metrics  (with a key)"));
+        }
+        if let Some(path) = self.local.last() {
+            lines.push(format!("  local    {}", path.display()));
         }
         self.buckets(&mut lines);
         lines.push(format!(

@@ -85,7 +85,7 @@ impl Credentials {
 const BUCKETS: &str = "buckets";
 
 /// How clients reach a server, as `bywash env` prints it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) endpoint: String,
     pub(crate) region: String,

@@ -31,6 +31,7 @@ pub(super) struct FileSettings {
     pub(super) at_rest_encryption: Option<String>,
     pub(super) s3_addr: Option<String>,
     pub(super) gcs_addr: Option<String>,
+    pub(super) local: Option<PathBuf>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,
     pub(super) metrics_addr: Option<String>,
@@ -83,6 +84,44 @@ pub(super) struct FileBucket {
     options: BTreeMap<String, Value>,
     #[serde(default)]
     headers: BTreeMap<String, Value>,
+}
+
+impl FileBucket {
+    /// A bucket that a local client attaches: its settings and the options of its origin by name and value.
+    pub(super) fn attached(url: &str, settings: &[(String, String)]) -> Self {
+        let text = |wanted: &str| {
+            let found = settings.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.clone())
+        };
+        let own = [
+            "name",
+            "consistency",
+            "block-size",
+            "unlistable",
+            "stale-if-error",
+            "read-only",
+            "redirects",
+        ];
+        let options = settings
+            .iter()
+            .filter(|(name, _)| !own.contains(&name.as_str()));
+        Self {
+            name: text("name"),
+            url: url.to_owned(),
+            consistency: text("consistency"),
+            block_size: text("block-size"),
+            unlistable: text("unlistable"),
+            stale_if_error: text("stale-if-error"),
+            at_rest_encryption: None,
+            public: None,
+            read_only: text("read-only").is_some_and(|value| value == "true"),
+            redirects: text("redirects"),
+            options: options
+                .map(|(name, value)| (name.clone(), Value::Text(value.clone())))
+                .collect(),
+            headers: BTreeMap::new(),
+        }
+    }
 }
 
 /// A key besides the server's own, which is unrestricted.

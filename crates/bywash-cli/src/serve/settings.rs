@@ -60,6 +60,8 @@ pub(super) struct Settings {
     pub(super) s3_addr: SocketAddr,
     /// Address of the endpoint of Google's storage API; `None`: it is off.
     pub(super) gcs_addr: Option<SocketAddr>,
+    /// Whether and where processes of this user are served.
+    pub(super) local: LocalPlace,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
     pub(super) admin_addr: SocketAddr,
@@ -87,6 +89,17 @@ pub(super) struct Settings {
     pub(super) cluster: Option<ClusterSettings>,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
+}
+
+/// Where processes of this user are served, beside the socket in the data folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LocalPlace {
+    /// They are not served.
+    Off,
+    /// At the user's well-known place, unless another server has it.
+    User,
+    /// At this path.
+    At(PathBuf),
 }
 
 /// Authentication of the S3 endpoint.
@@ -150,6 +163,13 @@ impl BucketSettings {
     }
 }
 
+impl BucketSettings {
+    /// Whether both are the same origin, reached in the same way.
+    pub(super) fn same_origin(&self, other: &Self) -> bool {
+        self.url == other.url && self.options == other.options && self.read_only == other.read_only
+    }
+}
+
 impl Settings {
     /// Reads the TOML file, if there is one, and overrides it with `args`.
     pub(super) fn load(args: Args) -> Result<Self, Failure> {
@@ -207,6 +227,7 @@ impl Settings {
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
             )?,
             gcs_addr: gcs_address(args.gcs_addr.or(file.gcs_addr))?,
+            local: local_place(args.local.or(file.local)),
             domains: domains(args.domain, file.domain)?,
             admin_addr: address(
                 "--admin-addr",
@@ -564,6 +585,14 @@ fn metrics_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> 
         .transpose()
 }
 
+fn local_place(path: Option<PathBuf>) -> LocalPlace {
+    match path {
+        None => LocalPlace::User,
+        Some(path) if path.as_os_str() == OFF => LocalPlace::Off,
+        Some(path) => LocalPlace::At(path),
+    }
+}
+
 fn gcs_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> {
     match text.as_deref().unwrap_or(DEFAULT_GCS_ADDR) {
         OFF => Ok(None),
@@ -583,46 +612,41 @@ pub(super) fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
+/// Checks a bucket of the file.
+pub(super) fn file_bucket(bucket: FileBucket) -> Result<BucketSettings, Failure> {
+    let options = bucket.origin_options()?;
+    let mut settings = bucket_settings(bucket.name, &bucket.url)?;
+    if let Some(text) = bucket.consistency {
+        let parsed = text.parse();
+        settings.consistency = parsed
+            .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", settings.url)))?;
+    }
+    let block_size = bucket.block_size.as_deref();
+    settings.block_size = block_size
+        .map(|text| block_size_of(&settings.name, text))
+        .transpose()?;
+    let name = settings.name.clone();
+    let wrong =
+        |what: &str, error: String| Failure::usage(format!("{what} of [[bucket]] {name}: {error}"));
+    if let Some(text) = bucket.unlistable {
+        settings.unlistable = text.parse().map_err(|error| wrong("unlistable", error))?;
+    }
+    let stale = bucket.stale_if_error.as_deref();
+    settings.stale_if_error = stale_if_error_of(&settings, stale)?;
+    settings.read_only = bucket.read_only;
+    let public = bucket.public.as_deref().map(str::parse).transpose();
+    settings.public = public.map_err(|error| wrong("public", error))?;
+    let at_rest = bucket.at_rest_encryption.as_deref();
+    settings.at_rest = AtRestEncryption::of_bucket(at_rest, &settings)?;
+    settings.options = options;
+    Ok(settings)
+}
+
 /// The buckets of the file, overridden by those of the command line.
 fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettings>, Failure> {
     let mut from_file = BTreeMap::new();
     for bucket in file {
-        let options = bucket.origin_options()?;
-        let mut settings = bucket_settings(bucket.name, &bucket.url)?;
-        if let Some(text) = bucket.consistency {
-            let parsed = text.parse();
-            settings.consistency = parsed
-                .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", settings.url)))?;
-        }
-        let block_size = bucket.block_size.as_deref();
-        settings.block_size = block_size
-            .map(|text| block_size_of(&settings.name, text))
-            .transpose()?;
-        if let Some(text) = bucket.unlistable {
-            let parsed = text.parse().map_err(|error| {
-                Failure::usage(format!(
-                    "unlistable of [[bucket]] {}: {error}",
-                    settings.name
-                ))
-            });
-            settings.unlistable = parsed?;
-        }
-        let stale = bucket.stale_if_error.as_deref();
-        settings.stale_if_error = stale_if_error_of(&settings, stale)?;
-        settings.read_only = bucket.read_only;
-        settings.public = match bucket.public.as_deref().map(str::parse).transpose() {
-            Ok(public) => public,
-            Err(error) => {
-                let name = &settings.name;
-                return Err(Failure::usage(format!(
-                    "public of [[bucket]] {name}: {error}"
-                )));
-            }
-        };
-        let at_rest = bucket.at_rest_encryption.as_deref();
-        settings.at_rest = AtRestEncryption::of_bucket(at_rest, &settings)?;
-        settings.options = options;
-        add(&mut from_file, settings)?;
+        add(&mut from_file, file_bucket(bucket)?)?;
     }
     let mut named = BTreeMap::new();
     for origin in origins {

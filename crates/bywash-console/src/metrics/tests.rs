@@ -55,10 +55,8 @@ fn rendered(stats: &Stats) -> String {
     text
 }
 
-#[test]
-fn writes_each_counter_under_its_name() {
-    let mut stats = Stats::default();
-    let counters = BucketStats {
+fn bucket_counters() -> BucketStats {
+    BucketStats {
         requests: 1,
         bytes: 2,
         hits: 3,
@@ -74,8 +72,13 @@ fn writes_each_counter_under_its_name() {
         stale_reads: 20,
         retries: 12,
         ..BucketStats::default()
-    };
-    stats.buckets.insert("data".to_owned(), counters);
+    }
+}
+
+#[test]
+fn writes_each_counter_under_its_name() {
+    let mut stats = Stats::default();
+    stats.buckets.insert("data".to_owned(), bucket_counters());
     stats.pool.evictions = 8;
     stats.pool.idle_evicted_bytes = 14;
     stats.pool.slow_evictions = 15;

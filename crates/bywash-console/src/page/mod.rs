@@ -7,6 +7,7 @@ mod cluster;
 mod disk;
 mod format;
 mod health;
+mod local;
 mod range;
 mod render;
 mod tables;

@@ -9,7 +9,7 @@ use super::format::{NONE, Unit, bytes, count, encoded, lasted, latency, time_lab
 use super::range::{Preset, Range, input};
 use super::tables;
 use super::view::{View, hit_ratio, saved};
-use super::{OpenUpload, actions, cluster, disk};
+use super::{OpenUpload, actions, cluster, disk, local};
 
 /// Max rows of the table under a chart, newest points first.
 const POINTS: usize = 24;
@@ -128,6 +128,7 @@ fn overview(view: &View) -> Markup {
             (tables::memory(view))
             (disk::section(view))
             (cluster::section(view))
+            (local::section(view))
             (uploads(view))
             (series(view))
         }

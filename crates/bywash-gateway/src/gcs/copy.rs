@@ -1,6 +1,6 @@
 //! Copies: copyTo, and rewriteTo, which is done by its first call.
 
-use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
+use bywash::origin::{AttributeRewrite, kept_client_etag};
 use bywash::{Bucket, PutStreamOptions};
 use http::Response;
 use object_store::path::Path;
@@ -256,17 +256,4 @@ impl Copying<'_> {
         }
         (attributes, known.is_some())
     }
-}
-
-/// Returns the attributes of an object for a write of the same bytes: also those that the endpoints keep, and the ETag that clients
-/// compute.
-pub(super) fn carried_attributes(bucket: &Bucket, read: &GetResult) -> Attributes {
-    let mut attributes = read.attributes.clone();
-    // In a store that keeps no ETags of clients, the name is user metadata.
-    attributes.remove(&CLIENT_ETAG);
-    let known = read.meta.e_tag.as_deref().and_then(kept_client_etag);
-    if let Some(known) = known.filter(|_| bucket.takes_late_attributes()) {
-        keep_e_tag(&mut attributes, known.to_owned());
-    }
-    attributes
 }

@@ -14,13 +14,12 @@ use object_store::{
 use s3s::Body;
 
 use super::condition::{WriteCondition, named, refuse_unbound_deletes};
-use super::copy::carried_attributes;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
-use crate::copying::{Replaced, is_replaced, version_of};
+use crate::copying::{Replaced, carried_attributes, is_replaced, version_of};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;

@@ -10,7 +10,6 @@ use s3s::Body;
 
 use super::body::document;
 use super::condition::named;
-use super::copy::carried_attributes;
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
 use super::generation::{Conditions, VersionNumbers};
@@ -18,7 +17,7 @@ use super::insert::body_of;
 use super::metadata::{CONTENT, GivenMetadata};
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
-use crate::copying::{is_replaced, is_unmet, version_of};
+use crate::copying::{carried_attributes, is_replaced, is_unmet, version_of};
 use crate::digest::Checksum;
 use crate::errors::{OperationContext, from_store};
 use crate::limits::{MAX_COPY_ATTEMPTS, MAX_JSON_BYTES, MAX_METADATA_BYTES};

@@ -435,7 +435,7 @@ impl Copying<'_> {
 }
 
 /// Returns the attributes of a copy that are known when its bytes have passed.
-fn late(passed: PassedDigests) -> Attributes {
+pub(crate) fn late(passed: PassedDigests) -> Attributes {
     let mut attributes = Attributes::new();
     if let Some(md5) = passed.md5 {
         keep_e_tag(&mut attributes, md5);

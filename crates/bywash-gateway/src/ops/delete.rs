@@ -124,7 +124,10 @@ fn check_keys(objects: &[ObjectIdentifier]) -> S3Result<()> {
 }
 
 /// Deleting an absent key succeeds.
-fn deleted<T>(result: Result<T, StoreError>, doing: OperationContext<'_>) -> S3Result<()> {
+pub(crate) fn deleted<T>(
+    result: Result<T, StoreError>,
+    doing: OperationContext<'_>,
+) -> S3Result<()> {
     match result {
         Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => Err(from_store(doing, &error)),
@@ -231,7 +234,7 @@ fn target_of(bucket: &Bucket, object: &ObjectIdentifier) -> S3Result<Target> {
     Target::new(bucket, &object.key, object.version_id.as_deref(), condition)
 }
 
-fn missing_result() -> StoreError {
+pub(crate) fn missing_result() -> StoreError {
     StoreError::Generic {
         store: "Bywash",
         source: "the result of the deletion is unknown; delete it again".into(),

@@ -15,6 +15,10 @@ pub(crate) mod tagging;
 pub(crate) mod upload_lists;
 pub(crate) mod write;
 
+pub(crate) use copy::late;
+pub(crate) use delete::{deleted, missing_result};
+pub(crate) use write::WriteCondition;
+
 use std::sync::Arc;
 
 use s3s::{S3Error, S3ErrorCode, S3Request};

@@ -27,14 +27,14 @@ use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
 
 /// The conditions of a write, as a mode of the origin, which evaluates it when the object becomes visible.
-pub(super) struct WriteCondition {
-    pub(super) mode: PutMode,
+pub(crate) struct WriteCondition {
+    pub(crate) mode: PutMode,
     /// Whether the mode only binds the write to the version for which the conditions held: a failure is a conflict with another write.
     bound: bool,
 }
 
 impl WriteCondition {
-    pub(super) async fn find(
+    pub(crate) async fn find(
         bucket: &Bucket,
         path: &Path,
         headers: &HeaderMap,
@@ -81,7 +81,7 @@ impl WriteCondition {
     }
 
     /// Converts an error of the origin.
-    pub(super) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> S3Error {
+    pub(crate) fn error(&self, doing: OperationContext<'_>, error: &StoreError) -> S3Error {
         match error {
             StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } if self.bound => {
                 conflict(doing)

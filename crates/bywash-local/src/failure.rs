@@ -1,0 +1,35 @@
+//! Errors as clients get them.
+
+use bywash_client::message::{ErrorCode, Failure};
+use bywash_gateway::objects::ObjectError;
+
+/// Creates a failure.
+pub(crate) fn failure(code: ErrorCode, message: impl Into<String>) -> Failure {
+    Failure {
+        code,
+        message: message.into(),
+    }
+}
+
+/// Converts the error of an operation: what the caller can do follows from its S3 code.
+pub(crate) fn from_object(error: ObjectError) -> Failure {
+    let code = match error.code.as_str() {
+        "NoSuchKey" | "NoSuchVersion" => ErrorCode::NotFound,
+        "NoSuchBucket" => ErrorCode::NoSuchBucket,
+        "PreconditionFailed" | "ConditionalRequestConflict" | "BucketNotEmpty" => {
+            ErrorCode::Precondition
+        }
+        "NotModified" => ErrorCode::NotModified,
+        "InvalidRange" => ErrorCode::InvalidRange,
+        "AccessDenied" | "MethodNotAllowed" => ErrorCode::PermissionDenied,
+        "NotImplemented" => ErrorCode::Unsupported,
+        "SlowDown" => ErrorCode::SlowDown,
+        "NoSuchUpload" => ErrorCode::UploadLost,
+        "BadDigest" | "IncompleteBody" => ErrorCode::Damaged,
+        "InvalidArgument" | "InvalidRequest" | "KeyTooLongError" | "MetadataTooLarge"
+        | "InvalidBucketName" | "EntityTooLarge" | "InvalidPart" => ErrorCode::InvalidArgument,
+        // InternalError, ServiceUnavailable, and what an origin adds.
+        _ => ErrorCode::Unavailable,
+    };
+    failure(code, error.message)
+}
