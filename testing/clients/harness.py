@@ -270,7 +270,8 @@ class Bywash:
             self.arguments += ["--memory", "512MiB"]
         if credentials:
             self.arguments += ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
-        self.env = clean_environment() | (env or {})
+        # The user's well-known socket is that of this folder's servers.
+        self.env = clean_environment() | {"XDG_RUNTIME_DIR": str(self.folder)} | (env or {})
         self.start()
 
     def start(self):

@@ -293,6 +293,8 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
     counts.left_out.extend(tools.left_out());
     let binary = siege::released_binary()?;
+    Step::cargo(["build", "--quiet", "--release", "-p", "bywash-c"]).run()?;
+    let c_library = target().join("release").join("libbywash_c.so");
     // Each environment runs the files whose client it has.
     for python in [&tools.python, &tools.s3fs, &tools.old] {
         let mut tests = Step::new(python);
@@ -319,6 +321,7 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
             .args(pytest)
             .folder(&root().join("testing/clients"))
             .env("BYWASH_BIN", &binary)
+            .env("BYWASH_C", &c_library)
             .env("BYWASH_AWS", &tools.aws)
             .env("BYWASH_AZURITE", &tools.azurite)
             .env("BYWASH_FLIGHTS", &tools.flights)

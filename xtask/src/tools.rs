@@ -168,6 +168,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     };
     need("nginx", nginx_works, &["nginx-light"])?;
     faketime();
+    valgrind();
     Ok(Tools {
         python,
         s3fs,
@@ -262,6 +263,14 @@ fn faketime() {
     };
     if let Err(failure) = need("libfaketime", there, &["libfaketime"]) {
         println!("no steps of the clock in the siege: {failure}");
+    }
+}
+
+/// Checks the memory of C programs over the local door. Without it they run by themselves.
+fn valgrind() {
+    let works = || Step::new("valgrind").args(["--version"]).succeeds();
+    if let Err(failure) = need("valgrind", works, &["valgrind"]) {
+        println!("no check of the memory of C programs: {failure}");
     }
 }
 

@@ -241,6 +241,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "resident",
             "get",
             "ranges",
+            "lease",
             "download",
             "to_file",
             // Only declares and exports the others.

@@ -9,6 +9,7 @@ mod hold;
 mod hostile;
 mod lies;
 mod load;
+pub mod local;
 mod mount;
 mod moves;
 mod origins;
@@ -65,6 +66,7 @@ pub fn all() -> Vec<Case> {
         disk::CASES,
         chaos::CASES,
         cluster::CASES,
+        local::CASES,
         hostile::CASES,
     ]
     .concat()
