@@ -339,6 +339,8 @@ def test_call_to_a_stopped_server_ends_at_its_deadline(served):
     client = Client(served.socket, deadline_ms=700)
     view = client.get("data", "object")
     served.process.child.send_signal(signal.SIGSTOP)
+    # The signal may be on its way still.
+    os.waitpid(served.process.child.pid, os.WUNTRACED)
     try:
         begun = time.monotonic()
         with pytest.raises(Failed, match="did not reply") as failed:
