@@ -56,8 +56,10 @@ def test_keys_that_cannot_be_stored_unchanged_are_rejected(served, key):
         url = presigned(served, operation, key)
         path = f"{served.server.url}/{served.bucket}/{urllib.parse.quote(key, safe='/')}"
         response = served.server.raw(method, f"{path}?{urllib.parse.urlsplit(url).query}", b"x" if method == "PUT" else None)
-        assert response.status in (400, 404) if method == "GET" else response.status == 400, response
-        assert response.code in ("InvalidArgument", "InvalidURI", "InvalidRequest", "NoSuchKey"), response
+        # Other programs may have written such keys to an S3 origin: they are read if its client reaches them, and else refused by name.
+        read = (400, 404) if served.origin == "folder" else (400, 404, 501)
+        assert response.status in read if method == "GET" else response.status == 400, response
+        assert response.code in ("InvalidArgument", "InvalidURI", "InvalidRequest", "NoSuchKey", "NotImplemented"), response
     assert keys(served.s3, served.bucket) == before
     assert (set(served.server.folder.iterdir()), set(served.server.data_dir.iterdir())) == outside
 
