@@ -164,7 +164,8 @@ impl<C> Cloud<C> {
     }
 }
 
-/// Lists by pages, which note what a server has left out.
+/// Lists by pages, which note what a server has left out. A store that does not list in the order of keys has no pages: all of it is
+/// listed by one request after the other, as the store continues them.
 pub(super) fn by_pages<C>(
     store: Cloud<C>,
     prefix: Option<&Path>,
@@ -175,27 +176,49 @@ where
     C: Clone + Send + Sync + 'static,
     Cloud<C>: Origin,
 {
+    let begun = (prefix.cloned(), after.cloned());
     let folder = prefix.filter(|prefix| !prefix.is_root());
     let folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
     let after = after.map(|after| key_of(after).into_owned());
     let state = Some((store, after, omissions.clone()));
-    let pages = try_unfold(state, move |state| {
+    let pages = try_unfold((state, Some(begun)), move |(state, begun)| {
         let folder = folder.clone();
         async move {
             let Some((store, after, omissions)) = state else {
                 return Ok(None);
             };
             let page = store.list_page(&folder, after.as_deref(), PAGE_KEYS);
-            let page = page.await?;
+            let page = match (page.await, begun) {
+                (Err(Error::NotSupported { .. }), Some((prefix, after))) => {
+                    let all = unordered(&store, prefix.as_ref(), after.as_ref());
+                    return Ok(Some((all, (None, None))));
+                }
+                (page, _) => page?,
+            };
             omissions.note_unnamed(page.left_out.count);
             let last = page.objects.last().filter(|_| page.more);
             let last = last.map(|last| key_of(&last.location).into_owned());
             let next = last.map(|last| (store, Some(last), omissions));
-            let objects = stream::iter(page.objects.into_iter().map(Ok));
-            Ok::<_, Error>(Some((objects, next)))
+            let objects = stream::iter(page.objects.into_iter().map(Ok)).boxed();
+            Ok::<_, Error>(Some((objects, (next, None))))
         }
     });
     pages.try_flatten().boxed()
+}
+
+/// Lists a store whose first page was not in the order of keys.
+fn unordered<C>(
+    store: &Cloud<C>,
+    prefix: Option<&Path>,
+    after: Option<&Path>,
+) -> BoxStream<'static, Result<ObjectMeta>>
+where
+    Cloud<C>: ObjectStore,
+{
+    match after {
+        None => store.list(prefix),
+        Some(after) => store.list_with_offset(prefix, after),
+    }
 }
 
 impl<C> fmt::Display for Cloud<C> {
