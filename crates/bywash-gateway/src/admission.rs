@@ -49,7 +49,11 @@ impl Admission {
             check_path(parts)?;
             refuse_nul(parts, &query)?;
             let verified = match keys {
-                Some(keys) => signature::verify(parts, &query, &target, keys)?,
+                Some(keys) => {
+                    signature::verify(parts, &query, &target, keys).inspect_err(|error| {
+                        tracing::debug!(code = error.code().as_str(), "a signature is refused");
+                    })?
+                }
                 None => None,
             };
             let operation = named?;
