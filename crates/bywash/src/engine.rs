@@ -76,7 +76,7 @@ impl Engine {
         EngineBuilder::new()
     }
 
-    /// Mounts `origin` as the bucket `name`. A [`Consistency`] can be given instead of options; the others are then
+    /// Mounts `origin` as the bucket `name`. A [`crate::Consistency`] can be given instead of options; the others are then
     /// the defaults.
     pub fn mount(
         &self,

@@ -40,7 +40,7 @@ const OBJECT_BYTES: usize = 8 << 20;
 const BUCKET: &str = "local";
 const KEY: &str = "object";
 
-/// First argument of this program when it is a client that [`killed_clients`] kills.
+/// First argument of this program when it is a client that the case `local-kills` kills.
 pub const CLIENT_ARGUMENT: &str = "--local-client";
 
 fn socket(context: &CaseContext) -> PathBuf {
