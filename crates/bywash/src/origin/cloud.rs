@@ -19,7 +19,6 @@ use object_store::{
 };
 
 use super::access::Access;
-use super::interface::Origin;
 use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
 use super::omissions::Omissions;
@@ -110,6 +109,14 @@ impl<C> Cloud<C> {
         self.prefix.parts().chain(path.parts()).collect()
     }
 
+    /// Begins all keys of this origin.
+    fn own_prefix(&self) -> String {
+        match self.prefix.as_ref() {
+            "" => String::new(),
+            ours => format!("{ours}/"),
+        }
+    }
+
     /// Returns one page of `store`, which does not know this origin's prefix.
     pub(super) async fn page_of(
         &self,
@@ -118,10 +125,7 @@ impl<C> Cloud<C> {
         after: Option<&str>,
         max: usize,
     ) -> Result<ListPage> {
-        let ours = match self.prefix.as_ref() {
-            "" => String::new(),
-            ours => format!("{ours}/"),
-        };
+        let ours = self.own_prefix();
         let prefix = format!("{ours}{prefix}");
         let (mut page_token, mut order) = (None, Order::default());
         let omissions = Omissions::default();
@@ -141,16 +145,7 @@ impl<C> Cloud<C> {
                 order.check(&meta.location)?;
                 check_prefix(&meta.location, &prefix)?;
             }
-            objects.retain_mut(|meta| {
-                let key = key_of(&meta.location);
-                let Some(key) = key.strip_prefix(&*ours) else {
-                    return false;
-                };
-                // The marker of our folder is not an object in it, and some stores ignore the offset.
-                let is_listed = !key.is_empty() && after.is_none_or(|after| key > after);
-                meta.location = path_of_key(key);
-                is_listed
-            });
+            objects.retain_mut(|meta| is_listed(meta, &ours, after));
             // A store may send an empty page with more after it.
             if objects.is_empty() && page_token.is_some() {
                 continue;
@@ -164,61 +159,60 @@ impl<C> Cloud<C> {
     }
 }
 
-/// Lists by pages, which note what a server has left out. A store that does not list in the order of keys has no pages: all of it is
-/// listed by one request after the other, as the store continues them.
-pub(super) fn by_pages<C>(
-    store: Cloud<C>,
-    prefix: Option<&Path>,
-    after: Option<&Path>,
+/// Lists by pages, which note what a server has left out, as the store continues them: in any order.
+pub(super) fn by_pages<C, L>(
+    store: &Cloud<C>,
+    lister: &L,
+    (prefix, after): (Option<&Path>, Option<&Path>),
     omissions: &Omissions,
 ) -> BoxStream<'static, Result<ObjectMeta>>
 where
-    C: Clone + Send + Sync + 'static,
-    Cloud<C>: Origin,
+    L: PaginatedListStore + Clone + 'static,
 {
-    let begun = (prefix.cloned(), after.cloned());
     let folder = prefix.filter(|prefix| !prefix.is_root());
     let folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
+    let ours = store.own_prefix();
     let after = after.map(|after| key_of(after).into_owned());
-    let state = Some((store, after, omissions.clone()));
-    let pages = try_unfold((state, Some(begun)), move |(state, begun)| {
-        let folder = folder.clone();
+    let (lister, omissions) = (lister.clone(), omissions.clone());
+    let pages = try_unfold(Some(None), move |token| {
+        let (lister, omissions) = (lister.clone(), omissions.clone());
+        let (ours, folder, after) = (ours.clone(), folder.clone(), after.clone());
         async move {
-            let Some((store, after, omissions)) = state else {
+            let Some(page_token) = token else {
                 return Ok(None);
             };
-            let page = store.list_page(&folder, after.as_deref(), PAGE_KEYS);
-            let page = match (page.await, begun) {
-                (Err(Error::NotSupported { .. }), Some((prefix, after))) => {
-                    let all = unordered(&store, prefix.as_ref(), after.as_ref());
-                    return Ok(Some((all, (None, None))));
-                }
-                (page, _) => page?,
+            let options = PaginatedListOptions {
+                offset: after.as_ref().map(|after| format!("{ours}{after}")),
+                max_keys: Some(PAGE_KEYS),
+                page_token,
+                ..PaginatedListOptions::default()
             };
-            omissions.note_unnamed(page.left_out.count);
-            let last = page.objects.last().filter(|_| page.more);
-            let last = last.map(|last| key_of(&last.location).into_owned());
-            let next = last.map(|last| (store, Some(last), omissions));
-            let objects = stream::iter(page.objects.into_iter().map(Ok)).boxed();
-            Ok::<_, Error>(Some((objects, (next, None))))
+            let prefix = format!("{ours}{folder}");
+            let page = lister.list_paginated(Some(&prefix), options).await?;
+            let left_out = page.result.extensions.get::<LeftOutByServer>();
+            omissions.note_unnamed(left_out.map_or(0, |left_out| left_out.0));
+            let mut objects = page.result.objects;
+            for meta in &objects {
+                check_prefix(&meta.location, &prefix)?;
+            }
+            objects.retain_mut(|meta| is_listed(meta, &ours, after.as_deref()));
+            let objects = stream::iter(objects.into_iter().map(Ok));
+            Ok::<_, Error>(Some((objects, page.page_token.map(Some))))
         }
     });
     pages.try_flatten().boxed()
 }
 
-/// Lists a store whose first page was not in the order of keys.
-fn unordered<C>(
-    store: &Cloud<C>,
-    prefix: Option<&Path>,
-    after: Option<&Path>,
-) -> BoxStream<'static, Result<ObjectMeta>>
-where
-    Cloud<C>: ObjectStore,
-{
-    match after {
-        None => store.list(prefix),
-        Some(after) => store.list_with_offset(prefix, after),
-    }
+/// Takes the origin's prefix from the key of a listed object. Returns whether it is one: the marker of our folder is not an object in
+/// it, and some stores ignore the offset.
+fn is_listed(meta: &mut ObjectMeta, ours: &str, after: Option<&str>) -> bool {
+    let key = key_of(&meta.location);
+    let Some(key) = key.strip_prefix(ours) else {
+        return false;
+    };
+    let is_listed = !key.is_empty() && after.is_none_or(|after| key > after);
+    meta.location = path_of_key(key);
+    is_listed
 }
 
 impl<C> fmt::Display for Cloud<C> {

@@ -111,10 +111,18 @@ fn ended_by_itself(child: Child) -> CaseError {
     ))
 }
 
+/// Writes an object through the S3 endpoint, which serves as before.
+async fn endpoint_serves(context: &CaseContext) {
+    let object = body(context.seed, 3, 100);
+    let path = format!("/{BUCKET}/other");
+    context.well_behaved().put(&path, &object).await;
+}
+
 /// Kills processes at random moments. No frame stays held, and none of them ever sees a wrong byte.
 async fn killed_clients(context: &mut CaseContext) -> Result<(), CaseError> {
     object(context)?;
     context.serve_filled(Setup::default()).await?;
+    endpoint_serves(context).await;
     let kills = if context.campaign.is_full() {
         KILLS.1
     } else {
@@ -195,6 +203,7 @@ async fn released(context: &CaseContext, socket: &Path) -> Result<(), CaseError>
 async fn leases_beyond_the_loans(context: &mut CaseContext) -> Result<(), CaseError> {
     object(context)?;
     context.serve_filled(Setup::default()).await?;
+    endpoint_serves(context).await;
     let holders = if context.campaign.is_full() {
         HOLDERS.1
     } else {
@@ -229,6 +238,7 @@ async fn leases_beyond_the_loans(context: &mut CaseContext) -> Result<(), CaseEr
 async fn garbage_on_the_socket(context: &mut CaseContext) -> Result<(), CaseError> {
     object(context)?;
     context.serve_filled(Setup::default()).await?;
+    endpoint_serves(context).await;
     let count = if context.campaign.is_full() {
         GARBAGE.1
     } else {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bywash_support::sign::{KEY, SECRET};
 use tokio::process::Command;
@@ -212,6 +212,13 @@ async fn mirrors(context: &mut CaseContext) -> Result<(), CaseError> {
         context.record.lost_write(text.to_owned());
     }
     std::fs::remove_file(folder.join("link"))?;
+    // sync compares times: a file that was renamed into place during the upload of the one before may be older than the copy.
+    let later = SystemTime::now() + Duration::from_secs(2);
+    for number in 0..FILES {
+        let path = folder.join(format!("f-{number}"));
+        let file = std::fs::File::options().write(true).open(path)?;
+        file.set_modified(later)?;
+    }
     let last = bywash(context, &sync).await?;
     if !last.status.success() {
         let text = String::from_utf8_lossy(&last.stderr).into_owned();

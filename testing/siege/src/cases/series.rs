@@ -20,7 +20,6 @@ pub(super) const CASES: &[Case] = &[
     case!("series-names", series_names),
     case!("series-queries", series_queries),
     case!("series-apart", series_apart),
-    case!("report-readers", report_readers),
     case!("restored-copy", restored_copy),
 ];
 
@@ -138,43 +137,6 @@ async fn series_apart(context: &mut CaseContext) -> Result<(), CaseError> {
     if response.is_none_or(|response| !response.text().contains("n7")) {
         context.record.lost_write("the row of n7".to_owned());
     }
-    Ok(())
-}
-
-/// Readers of `/metrics` and `/stats` that read slowly, at a server with many buckets.
-async fn report_readers(context: &mut CaseContext) -> Result<(), CaseError> {
-    const BUCKETS: usize = 2_000;
-    const READERS: u64 = 110;
-    context.serve_filled(Setup::default()).await?;
-    for number in 0..BUCKETS {
-        context.create_bucket(&format!("many-{number}")).await?;
-    }
-    let address = context.admin();
-    let hold = Hold::new(READERS);
-    let attack = context.run_concurrently(READERS, |number| {
-        let target = if number % 2 == 0 {
-            "/metrics"
-        } else {
-            "/stats"
-        };
-        let (request, hold) = (http::head("GET", target, &[]), Arc::clone(&hold));
-        async move {
-            let Ok(mut socket) = super::raw::open(address, [127, 0, 0, 1]).await else {
-                return hold.during(async {}).await;
-            };
-            super::raw::send_available(&mut socket, request.as_bytes()).await;
-            hold.during(super::raw::read_slowly(&mut socket)).await;
-        }
-    });
-    tokio::join!(attack, hold.end(context));
-    admin(
-        context,
-        Class::WellBehaved,
-        ("GET", "/metrics"),
-        b"",
-        &[200],
-    )
-    .await;
     Ok(())
 }
 

@@ -275,7 +275,7 @@ impl Origin for GcsStore {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        by_pages(self.clone(), prefix, after, omissions)
+        by_pages(self, &self.client.objects, (prefix, after), omissions)
     }
 
     fn reads_odd_keys(&self) -> bool {

@@ -294,7 +294,7 @@ impl Origin for S3Store {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        by_pages(self.clone(), prefix, after, omissions)
+        by_pages(self, &*self.client.client, (prefix, after), omissions)
     }
 
     fn reads_odd_keys(&self) -> bool {
