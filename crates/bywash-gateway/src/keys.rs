@@ -105,7 +105,8 @@ pub(crate) fn late_folders(path: &Path) -> Vec<String> {
     let name = odd_keys::key_of(path);
     name.match_indices('/')
         .map(|(at, _)| name.split_at(at + 1))
-        .filter(|(_, rest)| *rest < FOLDER)
+        // The key of the folder itself is the object of other programs.
+        .filter(|(_, rest)| !rest.is_empty() && *rest < FOLDER)
         .map(|(folder, _)| folder.to_owned())
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bywash::origin::odd_keys::is_odd;
 use bywash::origin::{AttributeRewrite, CLIENT_ETAG, kept_client_etag};
 use bywash::{Bucket, CopyMemory, PutStreamOptions, ReadInfo};
 use chrono::Utc;
@@ -395,7 +396,9 @@ impl Copying<'_> {
             keeps_tags,
             ..
         } = copied;
-        if keeps_tags && source.bucket.has_tags() {
+        // The client of the origin reaches no tags of an odd key, and the origin states their number.
+        let has_tags = source.tags > 0 || !is_odd(&source.path);
+        if keeps_tags && source.bucket.has_tags() && has_tags {
             tags = source.tags_beside().await?.keep(bucket, &mut attributes)?;
         }
         let memory = bucket.copy_memory(path, source.meta.size, &tags).await;
