@@ -224,7 +224,7 @@ mod tests {
     fn versions_of_any_time_have_positive_and_different_generations() {
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
         let origin = Arc::new(MemoryStore::new());
-        let bucket = engine.mount("b", origin, Consistency::Immutable).unwrap();
+        let bucket = engine.mount("buc", origin, Consistency::Immutable).unwrap();
         let version = |seconds: i64, e_tag: &str| ObjectMeta {
             location: "k".into(),
             last_modified: DateTime::from_timestamp(seconds, 5).unwrap(),
