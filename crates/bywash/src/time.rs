@@ -150,7 +150,7 @@ mod tests {
         for (seconds, text) in [
             (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
             (-149_731_200, "Sun, 04 Apr 1965 00:00:00 GMT"),
-            (10_413_792_000, "Wed, 01 Jan 2300 00:00:00 GMT"),
+            (10_413_792_000, "Mon, 01 Jan 2300 00:00:00 GMT"),
         ] {
             let date = date_of(seconds, 0);
             assert_eq!((date.timestamp(), &*http_date(date)), (seconds, text));
