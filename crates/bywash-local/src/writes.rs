@@ -164,7 +164,8 @@ impl Write {
             attributes,
             length: put.length,
             chunk: Some(put.chunk).filter(|chunk| *chunk > 0),
-            transient: true,
+            // One in pieces may be captured, and continued at another start of the server.
+            transient: put.length.is_some(),
             ..UploadOptions::default()
         };
         let upload = bucket.upload(&path, options).await;

@@ -142,6 +142,28 @@ fn aborted_and_dropped_writes_leave_nothing() {
 }
 
 #[test]
+fn captured_write_is_continued_by_another_client() {
+    let door = Door::new(64 << 20);
+    let bytes = pattern("k", 12 * MIB);
+    let options = PutOptions {
+        chunk: Some(5 * MIB as u64),
+        ..PutOptions::default()
+    };
+    let mut writer = door.bucket().writer("k", &options).unwrap();
+    writer.write_all(&bytes).unwrap();
+    let captured = writer.capture().unwrap();
+    assert!(captured.position > 0);
+    drop(writer);
+    let bucket = door.bucket();
+    let mut resumed = bucket.resume(&captured.token).unwrap();
+    assert_eq!(resumed.position(), captured.position);
+    let rest = &bytes[captured.position as usize..];
+    resumed.write_all(rest).unwrap();
+    resumed.finish().unwrap();
+    assert!(bucket.get("k").unwrap().bytes.into_vec() == bytes);
+}
+
+#[test]
 fn copies_have_the_bytes_and_the_metadata_of_their_source() {
     let door = Door::new(64 << 20);
     let client = door.client();
