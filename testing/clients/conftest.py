@@ -8,7 +8,7 @@ import pytest
 from harness import S3_ORIGINS, Bywash, Moto, Versitygw
 
 os.environ.pop("AWS_CA_BUNDLE", None)
-REQUIRED = ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS", "BYWASH_WIDE")
+REQUIRED = ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS", "BYWASH_SERIES_FILES", "BYWASH_WIDE")
 for missing in [name for name in REQUIRED if name not in os.environ]:
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 

@@ -1,6 +1,6 @@
 """Data files of series, read in place by DuckDB, Polars and pyarrow: every row, bit by bit, in both profiles."""
 
-import pathlib
+import os
 import struct
 import subprocess
 
@@ -11,7 +11,6 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS, ROWS, STEP = 20, 5000, 10_000_000_000
 ODD = [
     0x7FF8_0000_0000_0000,
@@ -33,8 +32,7 @@ def bits(host, n):
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("series")
-    program = ["cargo", "run", "--quiet", "-p", "bywash-series-proofs", "--bin", "series-files", "--", str(folder)]
-    subprocess.run(program, check=True, cwd=ROOT)
+    subprocess.run([os.environ["BYWASH_SERIES_FILES"], str(folder)], check=True)
     return folder
 
 

@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 from harness import MIB, payload, until
 
-SIZE = 256 * MIB
+SIZE = 64 * MIB
 READERS = 32
 
 

@@ -12,21 +12,20 @@ use crate::tools;
 const MIB: u64 = 1 << 20;
 
 /// Folders of the gate with the stages that fill them, and what each stage adds to them from a fresh clone, MiB: by `du -m`,
-/// with a tenth more; estimates for `shuttle` and for the release, by what it has of each crate.
+/// with a tenth more; an estimate for `shuttle`, by what it has of each crate.
 const COLD_RUN_MIB: [(&str, &[(Stage, u64)]); 5] = [
     ("xtask-cache", &[(Stage::Tools, 2900)]),
     (
         "debug",
         &[
             (Stage::Clippy, 550),
-            (Stage::Doc, 150),
             (Stage::Unit, 2600),
             (Stage::Siege, 100),
         ],
     ),
+    ("doc", &[(Stage::Doc, 700)]),
     ("loom", &[(Stage::Loom, 350)]),
     ("shuttle", &[(Stage::Shuttle, 350)]),
-    ("release", &[(Stage::Clients, 1300)]),
 ];
 /// What tests and clients have in the temporary folder at a time, MiB: bodies of 200 MiB with their copies, folders of servers, and the
 /// images of file systems that are filled.

@@ -1,7 +1,7 @@
 //! The gate: its stages, in order, each timed; it stops at the first that fails.
 
 use std::fs;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ use crate::counts::Counts;
 use crate::disk;
 use crate::load::Load;
 use crate::proofs;
-use crate::run::{Failure, Step, root, target};
+use crate::run::{Failure, Step, doing, root, target};
 use crate::siege;
 use crate::tools;
 use crate::wide;
@@ -24,7 +24,7 @@ pub(crate) enum Stage {
     Fmt,
     /// House rules: arrows between crates, file sizes, banned words, claims that name their tests.
     Tidy,
-    /// Clippy over every target, warnings denied.
+    /// Builds every target but those of xtask, which tidy builds; clippy lints them in the same pass, warnings denied.
     Clippy,
     /// The documentation builds, warnings denied.
     Doc,
@@ -37,9 +37,9 @@ pub(crate) enum Stage {
     /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
     /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, gcsfs, s3cmd, minio-py, delta-rs, PyIceberg,
-    /// Lance, and Google's storage libraries for Python, Go and Java against the released binary.
+    /// Lance, and Google's storage libraries for Python, Go and Java against the server of the stage before.
     Clients,
-    /// Every case of the siege once, against the released binary in a control group.
+    /// Every case of the siege once, against the same server in a control group.
     Siege,
 }
 
@@ -65,12 +65,14 @@ impl Stage {
         match self {
             Self::Tools => 300,
             Self::Fmt => 10,
-            Self::Tidy | Self::Doc | Self::Deny | Self::Shuttle => 60,
-            Self::Clippy => 240,
-            Self::Unit => 600,
-            Self::Loom => 150,
-            Self::Clients => 720,
-            Self::Siege => 420,
+            Self::Tidy => 60,
+            Self::Clippy => 720,
+            Self::Unit => 540,
+            // At the lowest priority.
+            Self::Doc | Self::Loom => 480,
+            Self::Deny => 120,
+            Self::Shuttle => 240,
+            Self::Clients | Self::Siege => 420,
         }
     }
 
@@ -79,9 +81,15 @@ impl Stage {
         matches!(self, Self::Unit | Self::Clients | Self::Siege)
     }
 
+    /// Whether the stage only computes: it takes what `unit` and `clients` leave of the processor while they wait, with a target folder of its own, and
+    /// has ended before the siege, which measures times.
+    fn runs_in_background(self) -> bool {
+        matches!(self, Self::Doc | Self::Deny | Self::Loom | Self::Shuttle)
+    }
+
     /// Removes what the stage has built for itself alone.
     fn remove_target(self) {
-        if matches!(self, Self::Loom | Self::Shuttle) {
+        if matches!(self, Self::Doc | Self::Loom | Self::Shuttle) {
             // What cannot be removed only takes space.
             let _ = fs::remove_dir_all(target().join(self.name()));
         }
@@ -96,36 +104,31 @@ impl Stage {
         match self {
             Self::Tools => tools::ensure().map(|_| tools::remove_go_caches()),
             Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
-            Self::Tidy => Step::cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts),
+            Self::Tidy => {
+                Step::linting_cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts)
+            }
             Self::Deny => deny(),
-            Self::Clippy => Step::cargo([
-                "clippy",
-                "--quiet",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ])
-            .run(),
+            Self::Clippy => tests().args(["--no-run"]).run(),
             Self::Doc => Step::cargo(["doc", "--quiet", "--workspace", "--no-deps"])
+                .target("doc")
                 .env("RUSTDOCFLAGS", "-D warnings")
                 .run(),
-            Self::Unit => Step::cargo([
-                "test",
-                "--quiet",
-                "--workspace",
-                "--exclude",
-                "xtask",
-                "--no-fail-fast",
-            ])
-            .run_counted(counts),
+            // Tests wait for servers and disks: one more than processors.
+            Self::Unit => tests()
+                .args(["--no-fail-fast"])
+                .env("RUST_TEST_THREADS", "3")
+                .run_counted(counts),
             Self::Loom => loom(counts),
             Self::Shuttle => proofs::shuttle(None).run_counted(counts),
             Self::Clients => clients(counts, pytest),
             Self::Siege => siege::gate(counts),
         }
     }
+}
+
+/// All tests of the product, and the lints of what they build.
+fn tests() -> Step {
+    Step::linting_cargo(["test", "--quiet", "--workspace", "--exclude", "xtask"])
 }
 
 /// Checks licences, bans and sources, and advisories where their database can be fetched.
@@ -167,6 +170,14 @@ impl Ended {
             outcome,
         }
     }
+
+    /// Removes what a stage that passed has built for itself, in a run of a fresh clone.
+    fn removed_if(self, complete: bool) -> Self {
+        if complete && self.outcome.is_ok() {
+            self.stage.remove_target();
+        }
+        self
+    }
 }
 
 /// Which stages are run, and how.
@@ -202,7 +213,7 @@ impl Run {
     }
 }
 
-/// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, the counts of all, and
+/// Runs the chosen stages, the tools beside those that need none, and those that only compute beside the tests. Prints the time of each with its budget, the counts of all, and
 /// what this machine could not run, which fails a run that must be `complete`. Such a run is of a fresh clone: what a stage has built for itself is
 /// removed after it.
 pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
@@ -215,22 +226,64 @@ pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
         chosen.retain(|stage| *stage != Stage::Tools);
         tools = Some(thread::spawn(|| Ended::of(Stage::Tools, &[])));
     }
+    // Without the tests there is nothing to run beside.
+    let has_tests = chosen.contains(&Stage::Unit);
+    let (aside, chosen): (Vec<Stage>, Vec<Stage>) = chosen
+        .into_iter()
+        .partition(|stage| has_tests && stage.runs_in_background());
+    let mut background = None;
     let mut ended = Vec::new();
     for stage in chosen {
         if stage.needs_tools() {
             ended.extend(tools.take().and_then(|tools| tools.join().ok()));
         }
+        if stage == Stage::Siege {
+            ended.extend(background.take().into_iter().flat_map(join));
+        }
         if ended.iter().any(|ended| ended.outcome.is_err()) {
             break;
         }
-        let stage = Ended::of(stage, pytest);
-        if run.complete && stage.outcome.is_ok() {
-            stage.stage.remove_target();
+        if stage == Stage::Unit {
+            background = Some(start_background(aside.clone(), run.complete));
         }
-        ended.push(stage);
+        ended.push(Ended::of(stage, pytest).removed_if(run.complete));
     }
     ended.extend(tools.and_then(|tools| tools.join().ok()));
+    ended.extend(background.into_iter().flat_map(join));
     report(ended, start.elapsed(), run.complete)
+}
+
+/// Runs these stages one after the other at the lowest priority, until the first fails.
+fn start_background(stages: Vec<Stage>, complete: bool) -> JoinHandle<Vec<Ended>> {
+    thread::spawn(move || {
+        if let Err(error) = lower_priority() {
+            println!("stages in the background run at the priority of the others: {error}");
+        }
+        let mut ended = Vec::new();
+        for stage in stages {
+            let stage = Ended::of(stage, &[]).removed_if(complete);
+            let failed = stage.outcome.is_err();
+            ended.push(stage);
+            if failed {
+                break;
+            }
+        }
+        ended
+    })
+}
+
+fn join(background: JoinHandle<Vec<Ended>>) -> Vec<Ended> {
+    background.join().unwrap_or_default()
+}
+
+/// Gives this thread, and the processes that it will start, the lowest priority.
+fn lower_priority() -> Result<(), Failure> {
+    let own = fs::read_link("/proc/thread-self").map_err(doing("read the number of a thread"))?;
+    let number = own.file_name().unwrap_or_default();
+    Step::new("renice")
+        .args(["-n", "19", "-p"])
+        .args([number])
+        .run()
 }
 
 fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Failure> {
@@ -288,13 +341,13 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
     models("bywash-disk").args(["models"]).run_counted(counts)
 }
 
-/// Runs real clients against the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
+/// Runs real clients against the server that the stage `unit` has built, or the one that `BYWASH_BIN` names.
 fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
     counts.left_out.extend(tools.left_out());
-    let binary = siege::released_binary()?;
-    Step::cargo(["build", "--quiet", "--release", "-p", "bywash-c"]).run()?;
-    let c_library = target().join("release").join("libbywash_c.so");
+    let binary = siege::tested_binary()?;
+    let series_files = siege::program("series-files")?;
+    let c_library = target().join("debug").join("libbywash_c.so");
     // Each environment runs the files whose client it has.
     for python in [&tools.python, &tools.s3fs, &tools.old] {
         let mut tests = Step::new(python);
@@ -317,7 +370,7 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
                 "-q",
             ])
             // Some files mostly wait for a server's time limits; the others use the cores meanwhile.
-            .args(["-n", "3", "--dist", "loadfile"])
+            .args(["-n", "4", "--dist", "loadfile"])
             .args(pytest)
             .folder(&root().join("testing/clients"))
             .env("BYWASH_BIN", &binary)
@@ -325,6 +378,7 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
             .env("BYWASH_AWS", &tools.aws)
             .env("BYWASH_AZURITE", &tools.azurite)
             .env("BYWASH_FLIGHTS", &tools.flights)
+            .env("BYWASH_SERIES_FILES", &series_files)
             .env("BYWASH_WIDE", &tools.wide)
             .env("BYWASH_WIDE_CLIENTS", wide::in_gate(&tools.missing_clients))
             .env("PYTHONDONTWRITEBYTECODE", "1")

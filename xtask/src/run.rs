@@ -89,6 +89,26 @@ impl Step {
         step.args(args).env("CARGO_INCREMENTAL", "0")
     }
 
+    /// A cargo that compiles the packages of the workspace by clippy's compiler, which lints what it builds, warnings denied: one pass instead of a check
+    /// and a build of each crate.
+    pub(crate) fn linting_cargo<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let name = "clippy-driver";
+        let cargo = std::env::var_os("CARGO").map(PathBuf::from);
+        // Cargo's own folder: what rustup puts on the path only finds the toolchain by its name.
+        let driver = cargo.map(|cargo| cargo.with_file_name(name));
+        let driver = driver.filter(|driver| driver.is_file());
+        Self::cargo(args)
+            .env(
+                "RUSTC_WORKSPACE_WRAPPER",
+                driver.unwrap_or_else(|| name.into()),
+            )
+            // The arguments after `--` of `cargo clippy`, in the form in which it hands them over.
+            .env(
+                "CLIPPY_ARGS",
+                "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+            )
+    }
+
     pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         for arg in args {
             self.line.push(' ');

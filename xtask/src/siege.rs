@@ -6,8 +6,10 @@ use crate::cluster;
 use crate::counts::Counts;
 use crate::run::{Failure, Step, target};
 
-/// Distinct objects of the gate's siege; the verb's own default is ten times as many.
-const GATE_KEYS: u64 = 100_000;
+/// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
+const GATE_KEYS: u64 = 20_000;
+/// Cases of the gate's siege that attack at a time: most wait for limits of time.
+const GATE_LANES: usize = 3;
 
 /// Arguments of `cargo xtask siege`.
 #[derive(Debug, Default, clap::Args)]
@@ -38,12 +40,18 @@ pub(crate) fn released_binary() -> Result<PathBuf, Failure> {
     Ok(target().join("release").join("bywash"))
 }
 
-/// Builds a program of the siege, and returns its path. Its libraries are those of the stage `unit`: cargo gives a library the features that
-/// all chosen packages need, and what a test of theirs needs if a test or an example is chosen. With its own package alone the program would
-/// have each library built once more, in 290 s and a gigabyte.
+/// Returns the server that the stage `unit` has built, or the one that `BYWASH_BIN` names. It has the checks of a debug build: freed frames are
+/// overwritten under each client.
+pub(crate) fn tested_binary() -> Result<PathBuf, Failure> {
+    std::env::var_os("BYWASH_BIN").map_or_else(|| program("bywash"), |given| Ok(given.into()))
+}
+
+/// Builds a program of the workspace with the gate's profile, beside all libraries, and returns its path. The libraries are those of the stage
+/// `unit`: cargo gives a library the features that all chosen packages need, and what a test of theirs needs if a test or an example is chosen.
+/// With its own package alone the program would have each library built once more, in 290 s and a gigabyte.
 pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
-    Step::cargo(["build", "--quiet", "--workspace", "--exclude", "xtask"])
-        .args(["--bin", name, "--example", "blocking_writer"])
+    Step::linting_cargo(["build", "--quiet", "--workspace", "--exclude", "xtask"])
+        .args(["--lib", "--bin", name, "--example", "blocking_writer"])
         .run()?;
     Ok(target().join("debug").join(name))
 }
@@ -55,17 +63,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let keys = args.keys.map(|keys| format!("--keys={keys}"));
     words.extend(minutes.into_iter().chain(keys));
     words.extend(args.case.iter().map(|name| format!("--case={name}")));
-    attack(args.binary.clone(), &words, &mut Counts::default())
+    let binary = args.binary.clone().map_or_else(released_binary, Ok)?;
+    attack(binary, &words, &mut Counts::default())
 }
 
 /// Runs the siege of the gate: every case once, small, from the same seed each time.
 pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
-    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
-    attack(None, &words, counts)
+    let words = [
+        "--seed=1".to_owned(),
+        format!("--keys={GATE_KEYS}"),
+        format!("--lanes={GATE_LANES}"),
+    ];
+    attack(tested_binary()?, &words, counts)
 }
 
-fn attack(binary: Option<PathBuf>, words: &[String], counts: &mut Counts) -> Result<(), Failure> {
-    let binary = binary.map_or_else(released_binary, Ok)?;
+fn attack(binary: PathBuf, words: &[String], counts: &mut Counts) -> Result<(), Failure> {
     let mut siege = Step::new(program("bywash-siege")?);
     if let Some(etcd) = cluster::etcd()? {
         siege = siege.env("BYWASH_ETCD", etcd);

@@ -25,7 +25,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Number of kills with each store; overridden by `BYWASH_KILLS`. `BYWASH_SEED` sets the seed.
-const KILLS: u64 = 10;
+const KILLS: u64 = 5;
 const LENGTH: usize = (80 << 20) + 777;
 /// Number of chunks of 8 MiB in `LENGTH` bytes, without the last short one.
 const CHUNKS: u64 = 10;

@@ -332,7 +332,7 @@ const SMALL_MEMORY: u64 = 32 << 20;
 
 /// More objects, each a block and a version, than the index has room for.
 async fn names(context: &mut CaseContext) -> Result<(), CaseError> {
-    let count = (context.campaign.keys / 7).clamp(1000, 40_000);
+    let count = (context.campaign.keys / 7).clamp(14_000, 40_000);
     let store = Arc::new(Web::new(WebServerOptions::default()));
     let server = Server::start(Arc::<Web>::clone(&store)).await?;
     let seed = context.seed;

@@ -12,7 +12,7 @@ use super::*;
 use crate::health::TierState;
 use crate::memory_storage::{Fault, Operation};
 
-const SEEDS: Range<u64> = 0..1000;
+const SEEDS: Range<u64> = 0..400;
 
 /// What is known of the blocks of one tier, across its restarts.
 struct World {

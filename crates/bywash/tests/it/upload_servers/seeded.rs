@@ -35,7 +35,7 @@ use rand::{RngExt, SeedableRng};
 use crate::upload_servers::gcs::{UNIT, client};
 
 /// Uploads of the fixed set.
-const SEEDS: Range<u64> = 0..2_000;
+const SEEDS: Range<u64> = 0..600;
 /// Minimum bytes of a part of the S3 fakes.
 const PART: usize = 8 * 1024;
 /// Maximum failing seeds that are reported.
@@ -536,17 +536,17 @@ fn seeded_uploads_in_parts() {
 /// Checks that the runs covered their purpose: a change of the generator that empties them must not pass.
 fn check_coverage(total: &Report, outcomes: &[&str]) {
     let count = |outcome: &str| total.outcomes.get(outcome).copied().unwrap_or(0);
-    assert!(count("object") > 1_000, "{total:?}");
+    assert!(count("object") > 300, "{total:?}");
     for outcome in outcomes {
-        assert!(count(outcome) > 5, "{outcome}: {total:?}");
+        assert!(count(outcome) > 1, "{outcome}: {total:?}");
     }
-    assert!(total.taken_over > 300, "{total:?}");
+    assert!(total.taken_over > 90, "{total:?}");
     for kind in ServerFaultKind::TRANSIENT
         .into_iter()
         .chain(ServerFaultKind::PERMANENT)
     {
         let struck = total.faults.get(&kind).copied().unwrap_or(0);
-        assert!(struck >= 10, "{kind:?} hardly ever struck: {total:?}");
+        assert!(struck > 0, "{kind:?} hardly ever struck: {total:?}");
     }
 }
 
