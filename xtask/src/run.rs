@@ -177,13 +177,14 @@ impl Step {
             .spawn()
             .map_err(doing(format!("start `{}`", self.line)))?;
         if let Some(output) = child.stdout.take() {
-            let mut shown = io::stdout().lock();
             for line in BufReader::new(output).split(b'\n') {
-                let line = line.map_err(doing(format!("read the output of `{}`", self.line)))?;
+                let mut line =
+                    line.map_err(doing(format!("read the output of `{}`", self.line)))?;
                 counts.add_line(&String::from_utf8_lossy(&line));
-                shown
+                line.push(b'\n');
+                // One call a line, without a lock between: a stage in the background prints too.
+                io::stdout()
                     .write_all(&line)
-                    .and_then(|()| shown.write_all(b"\n"))
                     .map_err(doing("write to standard output"))?;
             }
         }
