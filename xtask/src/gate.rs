@@ -369,8 +369,8 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
                 "--durations=10",
                 "-q",
             ])
-            // Some files mostly wait for a server's time limits; the others use the cores meanwhile.
-            .args(["-n", "4", "--dist", "loadfile"])
+            // Most files wait for time limits of servers.
+            .args(["-n", "5", "--dist", "loadfile"])
             .args(pytest)
             .folder(&root().join("testing/clients"))
             .env("BYWASH_BIN", &binary)
