@@ -26,7 +26,7 @@ pub(crate) enum Stage {
     Tidy,
     /// Builds every target but those of xtask, which tidy builds; clippy lints them in the same pass, warnings denied.
     Clippy,
-    /// The documentation builds, warnings denied.
+    /// The documentation builds, warnings denied. Only by name.
     Doc,
     /// Licences, bans and sources of all dependencies.
     Deny,
@@ -201,11 +201,16 @@ impl Run {
         }
     }
 
-    /// Returns the chosen stages in the gate's order.
+    /// Returns the chosen stages in the gate's order. `doc` is run by name only: it checks every dependency once more.
     fn stages(&self) -> Vec<Stage> {
-        let is_chosen = |stage: &Stage| match self.only.is_empty() {
-            true => !self.under_load || stage.runs_tests(),
-            false => self.only.contains(stage),
+        let is_chosen = |stage: &Stage| {
+            if !self.only.is_empty() {
+                self.only.contains(stage)
+            } else if self.under_load {
+                stage.runs_tests()
+            } else {
+                *stage != Stage::Doc
+            }
         };
         let all = Stage::value_variants().iter().copied();
         all.filter(|stage| is_chosen(stage) && !self.skip.contains(stage))
@@ -402,7 +407,10 @@ mod tests {
         let stages = under_load(&[], &[Stage::Siege]).stages();
         assert_eq!(stages, [Stage::Unit, Stage::Clients]);
         assert_eq!(under_load(&[Stage::Loom], &[]).stages(), [Stage::Loom]);
-        assert_eq!(Run::default().stages(), Stage::value_variants());
+        assert_eq!(Run::only(Stage::Doc).stages(), [Stage::Doc]);
+        let mut all = Stage::value_variants().to_vec();
+        all.retain(|stage| *stage != Stage::Doc);
+        assert_eq!(Run::default().stages(), all);
     }
 
     fn ended(outcome: Result<(), Failure>, left_out: &[&str]) -> Vec<Ended> {
