@@ -8,8 +8,6 @@ use crate::run::{Failure, Step, target};
 
 /// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
 const GATE_KEYS: u64 = 20_000;
-/// Cases of the gate's siege that attack at a time. With three, a debug server on two cores answered SlowDown to well-behaved clients.
-const GATE_LANES: usize = 1;
 
 /// Arguments of `cargo xtask siege`.
 #[derive(Debug, Default, clap::Args)]
@@ -69,11 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Runs the siege of the gate: every case once, small, from the same seed each time.
 pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
-    let words = [
-        "--seed=1".to_owned(),
-        format!("--keys={GATE_KEYS}"),
-        format!("--lanes={GATE_LANES}"),
-    ];
+    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
     attack(tested_binary()?, &words, counts)
 }
 

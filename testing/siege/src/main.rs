@@ -1,6 +1,7 @@
 //! Runs the cases of the siege: `bywash-siege --binary PATH [--seed N] [--minutes M] [--keys N] [--case NAME]`.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,9 +13,7 @@ use bywash_siege::judge::judge;
 use bywash_siege::record::Record;
 use bywash_siege::report::{CaseResult, summary};
 use clap::Parser;
-use futures::future::ready;
-use futures::{FutureExt, StreamExt, stream};
-use tokio::sync::Semaphore;
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 /// Attacks a real server and judges its behaviour
@@ -35,15 +34,12 @@ struct Args {
     /// Run only these cases
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
-    /// Cases that attack at a time, each a server of its own
-    #[arg(long, default_value_t = 1)]
-    lanes: usize,
     /// List the cases and exit
     #[arg(long)]
     list: bool,
 }
 
-/// Maximum number of servers that recover while the next cases run.
+/// Maximum number of servers that recover while the next case runs.
 const RECOVERING: usize = 2;
 /// Default number of distinct objects.
 const KEYS: u64 = 1_000_000;
@@ -120,7 +116,7 @@ async fn run(args: &Args, chosen: &[Case]) -> bool {
             seed,
             keys,
         };
-        results.extend(round(&campaign, chosen, args.lanes, over).await);
+        results.extend(round(&campaign, chosen, over).await);
         seed += 1;
         if until.is_none() || over() {
             break;
@@ -130,25 +126,22 @@ async fn run(args: &Args, chosen: &[Case]) -> bool {
     results.iter().all(|result| result.findings.is_empty())
 }
 
-/// Runs each case once, `lanes` at a time, until the time is `over`. Then repeats, one after another, the cases whose only findings are of timing.
-async fn round(
-    campaign: &Campaign,
-    chosen: &[Case],
-    lanes: usize,
-    over: impl Fn() -> bool,
-) -> Vec<CaseResult> {
-    let lanes = Semaphore::new(lanes);
-    let results = stream::iter(chosen)
-        .take_while(|_| ready(!over()))
-        .map(async |case| {
-            let lane = lanes.acquire().await;
-            let recovers = start_case(campaign, case).await;
-            drop(lane);
-            wait_for(recovers).await
-        })
-        .buffered(lanes.available_permits() + RECOVERING)
-        .inspect(|result| print!("{}", result.lines(&repeat_command(campaign, result.name))));
-    let mut results: Vec<CaseResult> = results.collect().await;
+/// Runs each case once until the time is `over`. Then repeats, one after another, the cases whose only findings are of timing.
+async fn round(campaign: &Campaign, chosen: &[Case], over: impl Fn() -> bool) -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    let mut pending = VecDeque::new();
+    for case in chosen {
+        pending.push_back(start_case(campaign, case).await);
+        while pending.len() > RECOVERING {
+            results.extend(print_oldest(campaign, &mut pending).await);
+        }
+        if over() {
+            break;
+        }
+    }
+    while !pending.is_empty() {
+        results.extend(print_oldest(campaign, &mut pending).await);
+    }
     for result in &mut results {
         let case = chosen.iter().find(|case| case.name == result.name);
         let Some(case) = case.filter(|_| result.runs_again()) else {
@@ -160,6 +153,16 @@ async fn round(
         *result = second;
     }
     results
+}
+
+/// Waits for the oldest running case and prints its result.
+async fn print_oldest(
+    campaign: &Campaign,
+    pending: &mut VecDeque<JoinHandle<CaseResult>>,
+) -> Option<CaseResult> {
+    let result = wait_for(pending.pop_front()?).await;
+    print!("{}", result.lines(&repeat_command(campaign, result.name)));
+    Some(result)
 }
 
 async fn wait_for(case: JoinHandle<CaseResult>) -> CaseResult {
