@@ -84,11 +84,12 @@ impl HeadBytes {
 /// accesses are relaxed: nothing else is published through it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Phase, and its start in milliseconds from `origin`.
+    /// Phase, and its start in microseconds from `origin`.
     state: AtomicU64,
     origin: Instant,
-    /// The last response's body was dropped. The connection becomes idle once the buffered rest is flushed.
-    response_over: AtomicBool,
+    /// The idle phase as it began when the last response's body was dropped, or 0. The connection enters it once the buffered rest is flushed. Its start
+    /// is before the client can have read the response, so that of two idle connections the one whose response ended first is idle longest.
+    response_over: AtomicU64,
     /// Wakes the connection's task to close it.
     waker: AtomicWaker,
 }
@@ -99,7 +100,7 @@ impl Connection {
         let connection = Self {
             state: AtomicU64::new(0),
             origin,
-            response_over: AtomicBool::new(false),
+            response_over: AtomicU64::new(0),
             waker: AtomicWaker::new(),
         };
         connection.enter(Phase::Fresh);
@@ -107,8 +108,8 @@ impl Connection {
     }
 
     fn pack(&self, phase: Phase) -> u64 {
-        let millis = self.origin.elapsed().as_millis() as u64;
-        millis << PHASE_BITS | phase as u64
+        let micros = self.origin.elapsed().as_micros() as u64;
+        micros << PHASE_BITS | phase as u64
     }
 
     fn phase(&self) -> (Phase, Instant) {
@@ -122,13 +123,16 @@ impl Connection {
         };
         (
             phase,
-            self.origin + Duration::from_millis(state >> PHASE_BITS),
+            self.origin + Duration::from_micros(state >> PHASE_BITS),
         )
     }
 
     /// Begins a phase, unless the connection was selected to be closed.
     fn enter(&self, phase: Phase) -> bool {
-        let next = self.pack(phase);
+        self.enter_packed(self.pack(phase))
+    }
+
+    fn enter_packed(&self, next: u64) -> bool {
         let update = self.state.fetch_update(Relaxed, Relaxed, |state| {
             (state & ((1 << PHASE_BITS) - 1) != Phase::Closing as u64).then_some(next)
         });
@@ -142,18 +146,19 @@ impl Connection {
 
     /// A request's head is complete.
     pub(crate) fn request_begins(&self) {
-        self.response_over.store(false, Relaxed);
+        self.response_over.store(0, Relaxed);
         self.enter(Phase::Busy);
     }
 
     /// A response's body was dropped: all of it is buffered, or it was cancelled.
     pub(crate) fn response_ends(&self) {
-        self.response_over.store(true, Relaxed);
+        self.response_over.store(self.pack(Phase::Idle), Relaxed);
     }
 
     fn flushed(&self) {
-        if self.response_over.swap(false, Relaxed) {
-            self.enter(Phase::Idle);
+        let idle = self.response_over.swap(0, Relaxed);
+        if idle != 0 {
+            self.enter_packed(idle);
         }
     }
 
@@ -431,5 +436,28 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeadGuard<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_whose_response_ended_first_is_idle_longest() {
+        let origin = Instant::now();
+        let (first, second) = (Connection::new(origin), Connection::new(origin));
+        for connection in [&first, &second] {
+            connection.request_begins();
+            advance(Duration::from_micros(10)).await;
+            connection.response_ends();
+        }
+        // Their tasks learn that the bytes are sent in the other order.
+        second.flushed();
+        first.flushed();
+        advance(MIN_RECLAIM_IDLE).await;
+        assert!(first.reclaimable().unwrap() < second.reclaimable().unwrap());
     }
 }
