@@ -17,6 +17,7 @@ mod refuse;
 mod series_bucket;
 mod settings;
 mod stale;
+mod unused;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -106,6 +107,9 @@ pub(crate) struct Args {
     /// Release the memory of objects that were not read for this long, as 30m or 12h; at least 1s [default: never]
     #[arg(long, value_name = "SPAN")]
     idle_age: Option<String>,
+    /// End when no client was connected and no request arrived for this long, as 10m; at least 100ms [default: never]
+    #[arg(long, value_name = "SPAN")]
+    idle_exit: Option<String>,
     /// Log and count a pass of eviction that takes longer than this [default: 1s]
     #[arg(long, value_name = "SPAN")]
     slow_eviction: Option<String>,
@@ -306,8 +310,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         made,
     };
     banner.print();
+    let unused = unused::unused(&engine, settings.idle_exit);
     servers
-        .until_stopped(&mut signals, &stop, node.as_ref())
+        .until_stopped(&mut signals, &stop, node.as_ref(), unused)
         .await?;
     close(&engine, databases, access_log).await;
     RunningNode::drain(node, &mut signals).await
@@ -636,16 +641,18 @@ struct Servers {
 }
 
 impl Servers {
-    /// Serves until a signal, then lets requests in progress end within [`DRAIN_DEADLINE`]. A
+    /// Serves until a signal, or until `unused` completes, then lets requests in progress end within [`DRAIN_DEADLINE`]. A
     /// second signal ends them at once.
     async fn until_stopped(
         mut self,
         signals: &mut Signals,
         stop: &watch::Sender<bool>,
         node: Option<&RunningNode>,
+        unused: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let name = tokio::select! {
             name = signals.next() => name,
+            () = unused => "no client for the time of --idle-exit",
             ended = &mut self.s3 => return Err(gone("S3", ended)),
             ended = &mut self.gcs => return Err(gone("GCS", ended)),
             ended = &mut self.console => return Err(gone("admin", ended)),

@@ -33,7 +33,8 @@ use crate::origin::interface::Origin;
 use crate::origin::{OriginStats, OriginUrl};
 use crate::shared::{BucketShared, EngineShared};
 use crate::stats::{
-    BucketMemory, BudgetStats, KindStats, LocalStatsSource, MemoryStats, PoolStats, Stats,
+    BucketMemory, BudgetStats, KindStats, LocalStats, LocalStatsSource, MemoryStats, PoolStats,
+    Stats,
 };
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
@@ -268,6 +269,13 @@ impl Engine {
         let _ = self.shared.local.set(door);
     }
 
+    /// Returns the state and counters of the local door, if there is one.
+    #[must_use]
+    pub fn local_stats(&self) -> Option<LocalStats> {
+        let door = self.shared.local.get().and_then(Weak::upgrade)?;
+        Some(door.local_stats())
+    }
+
     /// Returns a snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -310,12 +318,7 @@ impl Engine {
             file_downloads: self.shared.file_downloads.snapshot(),
             disk: self.shared.disk.as_ref().map(DiskTier::stats),
             cluster: self.cluster_status(),
-            local: self
-                .shared
-                .local
-                .get()
-                .and_then(Weak::upgrade)
-                .map(|door| door.local_stats()),
+            local: self.local_stats(),
             damaged: self.damaged_files(),
         }
     }

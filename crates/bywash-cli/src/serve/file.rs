@@ -22,6 +22,7 @@ pub(super) struct FileSettings {
     pub(super) disk_daily_writes: Option<String>,
     pub(super) hedge: bool,
     pub(super) idle_age: Option<String>,
+    pub(super) idle_exit: Option<String>,
     pub(super) slow_eviction: Option<String>,
     pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) verify: Option<String>,

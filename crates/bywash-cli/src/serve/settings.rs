@@ -45,6 +45,8 @@ pub(super) struct Settings {
     pub(super) hedge: bool,
     /// Age at which unused blocks are evicted; `None`: never.
     pub(super) idle_age: Option<Duration>,
+    /// Time without clients after which the server ends; `None`: never.
+    pub(super) idle_exit: Option<Duration>,
     /// Time above which a pass of eviction is slow; `None`: the engine's default.
     pub(super) slow_eviction: Option<Duration>,
     /// Rounds over all blocks at which it is slow; `None`: the engine's default.
@@ -161,9 +163,7 @@ impl BucketSettings {
             options: OriginOptions::default(),
         }
     }
-}
 
-impl BucketSettings {
     /// Whether both are the same origin, reached in the same way.
     pub(super) fn same_origin(&self, other: &Self) -> bool {
         self.url == other.url && self.options == other.options && self.read_only == other.read_only
@@ -215,6 +215,7 @@ impl Settings {
             disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
+            idle_exit: super::unused::idle_exit(args.idle_exit.or(file.idle_exit))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
             slow_eviction_rounds: positive("--slow-eviction-rounds", rounds)?,
             fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
@@ -350,7 +351,7 @@ fn connections(count: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Failure> {
+pub(super) fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Failure> {
     let parsed = text.as_deref().map(parse_duration).transpose();
     parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }

@@ -44,6 +44,22 @@ fn defaults_are_loopback_and_require_credentials() {
 }
 
 #[test]
+fn idle_exit_comes_from_the_option_or_the_file() {
+    let file = "idle-exit = '10m'";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.idle_exit, Some(Duration::from_secs(600)));
+    let args = Args {
+        idle_exit: text("90s"),
+        ..Args::default()
+    };
+    let settings = merge(args, file).unwrap();
+    assert_eq!(settings.idle_exit, Some(Duration::from_secs(90)));
+    assert_eq!(merge(Args::default(), "").unwrap().idle_exit, None);
+    let failure = merge(Args::default(), "idle-exit = '1ms'").unwrap_err();
+    assert!(failure.message.contains("100ms"), "{}", failure.message);
+}
+
+#[test]
 fn idle_age_comes_from_the_option_or_the_file() {
     let file = "idle-age = '12h'";
     let settings = merge(Args::default(), file).unwrap();

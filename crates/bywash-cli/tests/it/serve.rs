@@ -628,3 +628,12 @@ fn gcs_endpoint_is_named_by_env_unless_it_is_off() {
         stderr(&refused)
     );
 }
+
+#[test]
+fn server_that_nobody_uses_ends_by_itself_with_idle_exit() {
+    let (_home, data) = data_dir(&["data"]);
+    let server = Server::start(&data, &["--idle-exit", "200ms"]);
+    assert!(server.wait().success());
+    // Its folder is free for the next one.
+    Server::start(&data, &[]);
+}
