@@ -13,13 +13,15 @@ for missing in [name for name in REQUIRED if name not in os.environ]:
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 
-# s3fs with gcsfs, the old clients and the others need separate environments; each runs the files of its clients.
-if importlib.util.find_spec("s3fs"):
+# Bywash's own package, s3fs with gcsfs, the old clients and the others need separate environments; each runs the files of its clients.
+if importlib.util.find_spec("bywash"):
+    collect_ignore_glob = ["test_[!p]*.py", "test_p[!y]*.py", "test_py[!t]*.py", "wide"]
+elif importlib.util.find_spec("s3fs"):
     collect_ignore_glob = ["test_[!gs]*.py", "test_s[!3]*.py", "test_g[!c]*.py", "test_gcs_*.py", "wide"]
 elif importlib.util.find_spec("awscli"):
     collect_ignore_glob = ["test_[!o]*.py", "test_o[!l]*.py", "wide"]
 else:
-    collect_ignore_glob = ["test_s3fs.py", "test_gcsfs.py", "test_old_clients.py"]
+    collect_ignore_glob = ["test_s3fs.py", "test_gcsfs.py", "test_old_clients.py", "test_python*.py"]
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use crate::counts::Counts;
 use crate::disk;
 use crate::load::Load;
+use crate::package;
 use crate::proofs;
 use crate::run::{Failure, Step, doing, root, target};
 use crate::siege;
@@ -37,7 +38,7 @@ pub(crate) enum Stage {
     /// Stress tests of the memory core, on random schedules of shuttle.
     Shuttle,
     /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, gcsfs, s3cmd, minio-py, delta-rs, PyIceberg,
-    /// Lance, and Google's storage libraries for Python, Go and Java against the server of the stage before.
+    /// Lance, Google's storage libraries for Python, Go and Java, and Bywash's own Python package against the server of the stage before.
     Clients,
     /// Every case of the siege once, against the same server in a control group.
     Siege,
@@ -353,8 +354,9 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let binary = siege::tested_binary()?;
     let series_files = siege::program("series-files")?;
     let c_library = target().join("debug").join("libbywash_c.so");
+    let package = package::installed(&tools.pandas)?;
     // Each environment runs the files whose client it has.
-    for python in [&tools.python, &tools.s3fs, &tools.old] {
+    for python in [&tools.python, &tools.s3fs, &tools.old, &package] {
         let mut tests = Step::new(python);
         if let Some(versitygw) = &tools.versitygw {
             tests = tests.env("BYWASH_VERSITYGW", versitygw);

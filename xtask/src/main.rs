@@ -9,6 +9,7 @@ mod fuzz;
 mod gate;
 mod install;
 mod load;
+mod package;
 mod proofs;
 mod run;
 mod siege;

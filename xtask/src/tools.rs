@@ -1,4 +1,4 @@
-//! What the real-client stage and the siege need, fetched once into a cache folder: five Python environments, rclone, a server of
+//! What the real-client stage and the siege need, fetched once into a cache folder: six Python environments, rclone, a server of
 //! Azure's protocol, one of S3's that Go builds, one data file, and a library that steps a program's clock.
 
 use std::fs;
@@ -29,6 +29,8 @@ pub(crate) struct Tools {
     pub(crate) s3fs: PathBuf,
     /// Python with boto3 and the AWS command line of 2023, and pytest.
     pub(crate) old: PathBuf,
+    /// Python with pandas, pyarrow, fsspec and pytest, for Bywash's own package.
+    pub(crate) pandas: PathBuf,
     /// The AWS command line.
     pub(crate) aws: PathBuf,
     /// The blob server of Azurite.
@@ -153,6 +155,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     let python = clients_python(cache)?;
     let s3fs = s3fs(cache)?;
     let old = venv(&cache.join("old"), "requirements-old.txt")?;
+    let pandas = venv(&cache.join("python"), "requirements-python.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
     need(
         "rclone",
@@ -173,6 +176,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         python,
         s3fs,
         old: old.join("bin/python"),
+        pandas: pandas.join("bin/python"),
         aws: awscli.join("bin/aws"),
         azurite: azurite(cache)?,
         versitygw: None,

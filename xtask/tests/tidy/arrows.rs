@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Normal dependencies between our own crates that the design allows, and no others.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     (
         "bywash-cli",
         &[
@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ),
     ("bywash-client", &[]),
     ("bywash-c", &["bywash-client"]),
+    ("bywash-python", &["bywash-client"]),
     ("bywash-cluster", &["bywash"]),
     ("bywash-series", &["bywash-mem"]),
     ("bywash", &["bywash-mem", "bywash-disk"]),

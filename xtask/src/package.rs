@@ -1,0 +1,36 @@
+//! Bywash's Python package, installed as its users install it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::run::{Failure, Step, doing, root, target};
+
+/// Profile of the program that the gate installs: what [`crate::siege::released_binary`] has built.
+const PROFILE: &str = "release";
+
+/// Installs the package by `pip install .` into a fresh environment that sees the packages of `python`. Returns its Python.
+pub(crate) fn installed(python: &Path) -> Result<PathBuf, Failure> {
+    let folder = target().join("python");
+    Step::new(python)
+        .args(["-m", "venv", "--clear", "--without-pip"])
+        .args([&folder])
+        .run()?;
+    let fresh = folder.join("bin/python");
+    let script = "import site; print(site.getsitepackages()[0])";
+    let packages = Step::new(python).args(["-c", script]).output()?;
+    let own = Step::new(&fresh).args(["-c", script]).output()?;
+    let link = Path::new(own.trim()).join("others.pth");
+    fs::write(&link, packages).map_err(doing(format!("write {}", link.display())))?;
+    let profile = std::env::var("BYWASH_BUILD_PROFILE");
+    Step::new(&fresh)
+        .args(["-m", "pip", "install", "--quiet", "--no-index"])
+        .args(["--disable-pip-version-check", "--no-deps"])
+        .args(["--no-build-isolation"])
+        .args([root()])
+        .env(
+            "BYWASH_BUILD_PROFILE",
+            profile.unwrap_or_else(|_| PROFILE.to_owned()),
+        )
+        .run()?;
+    Ok(fresh)
+}
