@@ -78,14 +78,13 @@ def test_acknowledged_objects_survive_a_kill(killable, tmp_path):
 
 def test_open_upload_continues_after_kills(killable, tmp_path, request):
     server, bucket = killable
-    is_folder = "[folder]" in request.node.name
     rng = random.Random(4)
     bodies = {number: payload(5 * MIB + number, number) for number in range(1, 7)}
     bodies[7] = b"the end"
     where = {"Bucket": bucket, "Key": "deep/parts"}
     where["UploadId"] = server.s3.create_multipart_upload(Metadata={"a": "b"}, **where)["UploadId"]
     stored = {}
-    for _ in range(10):
+    for _ in range(int(os.environ.get("BYWASH_KILLS", 5))):
         number = rng.choice(list(bodies.keys() - stored.keys()) or list(bodies))
         body = bodies[number]
         how = "sending" if number in stored else rng.choice(["sending", "sent", "responded"])
@@ -119,12 +118,15 @@ def test_open_upload_continues_after_kills(killable, tmp_path, request):
     assert again["ETag"] == completed["ETag"]
     got = server.s3.get_object(Bucket=bucket, Key=where["Key"])
     assert (got["Body"].read(), got["Metadata"]) == (b"".join(bodies[number] for number in sorted(bodies)), {"a": "b"})
-    if is_folder:
-        # Repeated, it answers as the first time.
+    if "[azure]" in request.node.name:
+        # Its ETags do not tell which parts an object has.
+        assert error(server.s3.complete_multipart_upload, MultipartUpload=parts, **where) == ("NoSuchUpload", 404)
+    else:
+        # Repeated, it answers as the first time; with other parts it does not.
         repeated = server.s3.complete_multipart_upload(MultipartUpload=parts, **where)
         assert repeated["ETag"] == completed["ETag"]
-    else:
-        assert error(server.s3.complete_multipart_upload, MultipartUpload=parts, **where) == ("NoSuchUpload", 404)
+        fewer = {"Parts": parts["Parts"][:-1]}
+        assert error(server.s3.complete_multipart_upload, MultipartUpload=fewer, **where) == ("NoSuchUpload", 404)
     assert not list((server.data_dir / "multipart").iterdir())
 
 

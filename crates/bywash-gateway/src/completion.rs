@@ -90,7 +90,8 @@ fn parts_of(e_tag: &str) -> Option<usize> {
 }
 
 /// Returns the stored ETag and the checksum of the object that the upload `id` became, if an earlier completion from the same parts
-/// succeeded: its client may have missed the response.
+/// succeeded: its client may have missed the response. Where the origin keeps no attributes that are known only at the end, the proof is
+/// an ETag that S3 computes from those of the named parts: the object has their bytes, and an upload made it.
 pub(crate) async fn earlier_result(
     bucket: &Bucket,
     path: &Path,
@@ -102,20 +103,26 @@ pub(crate) async fn earlier_result(
         ..GetOptions::default()
     };
     let found = bucket.get_opts(path, head).await.ok()?;
-    if kept_upload_id(&found.attributes) != Some(id) {
-        return None;
-    }
-    let parts = ObjectParts::kept(&found.attributes, found.meta.size)?;
-    let numbers = parts.0.iter().map(|part| i32::from(part.number));
-    let named = requested.iter().filter_map(|part| part.part_number);
     let stored = found.meta.e_tag?;
-    let kept = kept_client_etag(&stored);
     let of_named = e_tag_of_parts(
         requested
             .iter()
             .map(|part| part.e_tag.as_ref().map(|e_tag| e_tag.value())),
     );
-    let same = numbers.eq(named) && kept.is_none_or(|kept| of_named.as_deref() == Some(kept));
+    let same = match kept_upload_id(&found.attributes) {
+        Some(kept) if kept != id => false,
+        Some(_) => {
+            let parts = ObjectParts::kept(&found.attributes, found.meta.size)?;
+            let numbers = parts.0.iter().map(|part| i32::from(part.number));
+            let named = requested.iter().filter_map(|part| part.part_number);
+            let kept = kept_client_etag(&stored);
+            numbers.eq(named) && kept.is_none_or(|kept| of_named.as_deref() == Some(kept))
+        }
+        None => {
+            upload_mark(&found.attributes).is_some()
+                && of_named.is_some_and(|named| named == bare(client_e_tag(&stored)))
+        }
+    };
     same.then(|| (stored.clone(), kept_checksum(&found.attributes)))
 }
 
