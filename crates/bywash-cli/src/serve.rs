@@ -1,6 +1,7 @@
 //! `bywash serve`: the S3 endpoint, the GCS endpoint and the admin endpoints over one engine.
 
 mod admin;
+mod args;
 mod at_rest;
 mod banner;
 mod cluster;
@@ -20,7 +21,6 @@ mod stale;
 mod unused;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ use tokio::task::JoinHandle;
 use crate::endpoint::ambient_endpoint;
 use crate::failure::Failure;
 use admin::{AdminListeners, admin_services};
+pub(crate) use args::Args;
 use at_rest::encrypted_disks;
 use banner::Banner;
 use cluster::{ClusterParts, RunningNode};
@@ -63,184 +64,6 @@ const OTHER_THREADS: usize = 8;
 const DISK_DEADLINE: Duration = Duration::from_millis(500);
 /// Max time beyond [`DRAIN_DEADLINE`] for the servers to close the connections that they cut.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
-
-/// Serve buckets over the protocols of S3 and of Google's storage, cached in memory
-///
-/// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
-/// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
-/// take credentials, region and endpoint from the AWS_* variables or a profile of ~/.aws (AWS_PROFILE), gs:// origins from GOOGLE_*
-/// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are read-only and
-/// cannot be listed.
-///
-/// When ready, a line `ready s3=URL admin=URL` is written to standard output, with `metrics=URL` if there is --metrics-addr, and
-/// `gcs=URL` unless --gcs-addr is off.
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct Args {
-    /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix], https://host[/folder] or memory://
-    #[arg(value_name = "URL|NAME=URL")]
-    origins: Vec<String>,
-    /// Folder of credentials, lock and buckets; created if missing [default: ./bywash-data]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Memory ceiling, as 4GiB or 25% of the limit of the machine or its control group [default: 25%]
-    ///
-    /// It covers objects in memory, uploads, listings and request XML. The process takes at most this, 64 MiB, 512 KiB a thread
-    /// and 128 KiB a connection; a control group also counts up to 512 KiB of socket buffers a connection. The sums for this
-    /// machine are logged at start.
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    memory: Option<String>,
-    /// Keep blocks of s3://, gs://, az:// and http:// origins on a disk below memory, as /var/cache/bywash:100GiB [default: none]
-    ///
-    /// DIR is created if missing and used by this server alone; SIZE is its max size on the disk. Its blocks survive a restart, also
-    /// after a crash. Its index takes about 1 MiB of --memory for 10 GiB.
-    #[arg(long, value_name = "DIR:SIZE")]
-    disk: Option<String>,
-    /// Max bytes that the disk tier writes a day, as 200GiB, for the endurance of an SSD [default: no limit]
-    ///
-    /// The writes are spread over the day; a 24th may be written at once. Blocks above the limit are not written, and are counted
-    /// as declined_rate.
-    #[arg(long, value_name = "SIZE")]
-    disk_daily_writes: Option<String>,
-    /// Send a request to an origin a second time when it takes longer than 95 of 100 others: at most one in 20, each of which the origin bills
-    #[arg(long)]
-    hedge: bool,
-    /// Release the memory of objects that were not read for this long, as 30m or 12h; at least 1s [default: never]
-    #[arg(long, value_name = "SPAN")]
-    idle_age: Option<String>,
-    /// End when no client was connected and no request arrived for this long, as 10m; at least 100ms [default: never]
-    #[arg(long, value_name = "SPAN")]
-    idle_exit: Option<String>,
-    /// Log and count a pass of eviction that takes longer than this [default: 1s]
-    #[arg(long, value_name = "SPAN")]
-    slow_eviction: Option<String>,
-    /// Log and count a pass of eviction that scans all blocks in memory this often without a victim [default: 2]
-    #[arg(long, value_name = "N")]
-    slow_eviction_rounds: Option<u32>,
-    /// Which reads are compared with the digest that the store states of the whole object: off, whole, or always [default: whole]
-    ///
-    /// With always, a ranged read first reads and compares the whole object, unless its blocks in memory were compared: for
-    /// objects that fit in memory.
-    #[arg(long, value_name = "READS")]
-    verify: Option<String>,
-    /// Let `bywash cache fetch` write files below DIR, which must exist and not overlap the data folder or that of --disk [default: none]
-    #[arg(long, value_name = "DIR")]
-    fetch_folder: Option<PathBuf>,
-    /// When the bytes of a write are loaded into memory: on-read; or on-write, for objects of at most one chunk, with a HEAD request each [default: on-read]
-    #[arg(long, value_name = "WHEN")]
-    write_cache: Option<String>,
-    /// ETags of objects written to folders and memory: md5, as S3's; or fast, without a digest [default: md5]
-    #[arg(long, value_name = "STYLE")]
-    etag: Option<String>,
-    /// What encrypts the objects of buckets in folders and in memory at rest: disk. Their clients may then ask for it by x-amz-server-side-encryption [default: nothing]
-    #[arg(long, value_name = "WHAT")]
-    at_rest_encryption: Option<String>,
-    /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
-    #[arg(long, value_name = "HOST:PORT")]
-    s3_addr: Option<String>,
-    /// Address of the endpoint of Google's storage API; port 0 takes a free one, off serves none. Without --anonymous its clients need keys: bywash keys create --gcs [default: 127.0.0.1:8421]
-    #[arg(long, value_name = "HOST:PORT|off")]
-    gcs_addr: Option<String>,
-    /// Unix socket for programs of this user on this machine, which read blocks in memory without a copy; off serves none [default: one in
-    /// DATA-DIR and one at $XDG_RUNTIME_DIR/bywash/default.sock, or /tmp/bywash-UID without the variable]
-    #[arg(long, value_name = "PATH|off")]
-    local: Option<PathBuf>,
-    /// Host name of this server, as s3.example.com: BUCKET.NAME addresses a bucket, NAME itself is path-style; may be repeated. `localhost` is always included
-    #[arg(long, value_name = "NAME")]
-    domain: Vec<String>,
-    /// Address of the page, /metrics, /stats and series; loopback only [default: 127.0.0.1:8422]
-    #[arg(long, value_name = "HOST:PORT")]
-    admin_addr: Option<String>,
-    /// Address of a second /metrics, which may be beyond loopback: it requires a key by HTTP Basic, and TLS or --insecure-http [default: none]
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "anonymous")]
-    metrics_addr: Option<String>,
-    /// Accept only requests signed with this key [default: one generated at first start]
-    #[arg(
-        long,
-        value_name = "KEY",
-        requires = "secret_key",
-        conflicts_with = "anonymous"
-    )]
-    access_key: Option<String>,
-    /// Secret of --access-key. Other users see options in the process list; a --config file can be private
-    #[arg(long, value_name = "SECRET", requires = "access_key")]
-    secret_key: Option<String>,
-    /// Keep no history of the server's own counters
-    #[arg(long)]
-    no_history: bool,
-    /// Max size of the history on disk; the oldest values are dropped first [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
-    history_size: Option<String>,
-    /// Drop received values older than this, as 30d [default: never]
-    #[arg(long, value_name = "SPAN")]
-    series_age: Option<String>,
-    /// Max size of received values on disk; the oldest are dropped first [default: no limit]
-    #[arg(long, value_name = "SIZE")]
-    series_size: Option<String>,
-    /// Keep the files of received values and of the history in a bucket of this server, below NAME[/PREFIX], where a server on another
-    /// machine finds them; their logs stay in the data folder [default: the data folder]
-    ///
-    /// One server writes there at a time, the one that started last. With the store down, values are kept in memory and logs up to
-    /// their limits; then writes are refused.
-    #[arg(long, value_name = "NAME[/PREFIX]")]
-    series_bucket: Option<String>,
-    /// Accept unsigned requests and any signature; loopback only
-    #[arg(long)]
-    anonymous: bool,
-    /// Certificate chain of the S3 endpoint, PEM
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_key",
-        conflicts_with = "insecure_http"
-    )]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Serve addresses beyond loopback without TLS
-    #[arg(long)]
-    insecure_http: bool,
-    /// Max open connections of clients, up to 100000; each needs three file descriptors and counts in the max memory [default: 1024]
-    #[arg(long, value_name = "N")]
-    max_connections: Option<usize>,
-    /// Max open connections of one client address; 127.0.0.1 and ::1 are exempt [default: half of all, 512]
-    #[arg(long, value_name = "N")]
-    max_connections_per_address: Option<usize>,
-    /// Address, or a network as 10.0.0.0/8, of proxies, which are exempt from --max-connections-per-address; may be repeated
-    #[arg(long, value_name = "ADDR[/PREFIX]")]
-    trusted_proxy: Vec<String>,
-    /// Write a line for each request to FILE, or to standard output by `-`; SIGHUP reopens FILE [default: none]
-    #[arg(long, value_name = "FILE|-")]
-    access_log: Option<String>,
-    /// Format of --access-log: json, or the combined format of Apache [default: json]
-    #[arg(long, value_name = "json|combined")]
-    access_log_format: Option<String>,
-    /// Be a node of a cluster, whose nodes serve the same buckets as one: etcd://HOST:PORT/NAME, or several HOST:PORT with commas between [default: none]
-    ///
-    /// Each node has a data folder of its own. An object is requested from its origin once for all nodes, and a write through one
-    /// is seen through each at once. Buckets are s3://, gs://, az:// or http://, with the same settings on all nodes.
-    #[arg(long, value_name = "URL")]
-    cluster: Option<String>,
-    /// File of the key that all nodes of the cluster have; further lines are keys that are accepted too. `bywash cluster key` makes one
-    #[arg(long, value_name = "FILE")]
-    cluster_key_file: Option<PathBuf>,
-    /// Address by which other nodes reach this one
-    #[arg(long, value_name = "HOST:PORT")]
-    advertise: Option<String>,
-    /// Address of the listener for other nodes [default: that of --advertise]
-    #[arg(long, value_name = "HOST:PORT")]
-    peer_addr: Option<String>,
-    /// Time after a stop for which other nodes still get the blocks in memory [default: 30s]
-    #[arg(long, value_name = "SPAN")]
-    drain: Option<String>,
-    /// Settings in TOML, by the names of these options, and tables of buckets, keys and accounts. Options override them
-    ///
-    /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
-    /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
-    /// read-only; `[[gcs-account]]` is what `bywash keys ls --toml` prints. A value "env:NAME" is that of the variable NAME; a file that other users can read must not contain secrets.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
@@ -311,9 +134,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     banner.print();
     let unused = unused::unused(&engine, settings.idle_exit);
-    servers
-        .until_stopped(&mut signals, &stop, node.as_ref(), unused)
-        .await?;
+    let stopping = servers.until_stopped(&mut signals, &stop, node.as_ref(), unused);
+    stopping.await?;
     close(&engine, databases, access_log).await;
     RunningNode::drain(node, &mut signals).await
 }
@@ -572,6 +394,12 @@ fn engine(
                 }
                 other => Failure::failed(other.to_string()),
             })?;
+    }
+    for name in &settings.made_buckets {
+        match engine.create_bucket(name) {
+            Ok(_) | Err(EngineError::BucketExists { .. }) => {}
+            Err(error) => return Err(Failure::usage(format!("--bucket {name}: {error}"))),
+        }
     }
     Ok(engine)
 }

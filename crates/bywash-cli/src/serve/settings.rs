@@ -15,9 +15,10 @@ use bywash_gateway::{
 };
 
 use super::Args;
+use super::args::{data_dir, made_buckets};
 use super::at_rest::AtRestEncryption;
 use super::cluster_settings::{ClusterOptions, ClusterSettings};
-use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
+use super::data_dir::Credentials;
 use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use super::gcs_accounts::accounts;
@@ -91,6 +92,8 @@ pub(super) struct Settings {
     pub(super) cluster: Option<ClusterSettings>,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
+    /// Folders that are made at start.
+    pub(super) made_buckets: Vec<String>,
 }
 
 /// Where processes of this user are served, beside the socket in the data folder.
@@ -246,6 +249,7 @@ impl Settings {
                 args.series_size.or(file.series_size),
             )?,
             series_bucket: series_bucket.transpose()?,
+            made_buckets: made_buckets(args.bucket, &buckets)?,
             buckets,
         };
         settings.refuse_exposure()?;
@@ -326,10 +330,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-fn data_dir(given: Option<PathBuf>) -> PathBuf {
-    given.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR))
 }
 
 /// Refuses 0 as the value of an option.

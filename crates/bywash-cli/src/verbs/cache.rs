@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
     /// The server's data folder
-    #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, global = true, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     /// Address of the server's admin endpoints [default: that in the data folder]
     #[arg(long, global = true, value_name = "HOST:PORT")]

@@ -42,7 +42,7 @@ enum Verb {
     /// The node is found by its data folder, or named by --admin-addr. Exits with 1 while the node is not ready.
     Status {
         /// The node's data folder
-        #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+        #[arg(long, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
         data_dir: PathBuf,
         /// Address of the node's admin endpoints [default: that in the data folder]
         #[arg(long, value_name = "HOST:PORT")]

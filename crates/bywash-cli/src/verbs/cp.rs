@@ -62,7 +62,7 @@ pub(crate) struct Transfer {
     #[arg(long, value_name = "HEX", value_parser = ContentDigest::parse_sha256, conflicts_with = "recursive")]
     sha256: Option<ContentDigest>,
     /// Data folder, which records open uploads for `bywash uploads resume`
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     #[command(flatten)]
     remote: Remote,

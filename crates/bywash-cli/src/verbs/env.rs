@@ -24,7 +24,7 @@ const GCSFS_WITHOUT_GRPC: (&str, &str) = ("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The server's data folder
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     /// Print the lines for clients of Google's storage: eval "$(bywash env --gcs)"
     #[arg(long)]

@@ -59,7 +59,7 @@ enum Verb {
 #[derive(Debug, clap::Args)]
 struct FolderArgs {
     /// The server's data folder
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     jobs: Jobs,
     /// Data folder, which records open uploads for `bywash uploads resume`
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     #[command(flatten)]
     remote: Remote,

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
     /// The data folder of the copies
-    #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, global = true, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     #[command(flatten)]
     remote: Remote,

@@ -509,6 +509,41 @@ fn idle_connection_beyond_the_set_limit_gives_way_to_a_new_one() {
 }
 
 #[test]
+fn buckets_are_made_at_start_and_settings_are_variables_too() {
+    let (_home, data) = data_dir(&["old"]);
+    let named = |server: &Server| {
+        let stats = server.stats();
+        let buckets = stats["buckets"].as_object().unwrap();
+        ["old", "first", "second"].map(|name| buckets.contains_key(name))
+    };
+    let server = Server::start(&data, &["--bucket", "old", "--bucket", "first"]);
+    assert!(data.join("buckets/first").is_dir());
+    assert_eq!(named(&server)[1..], [true, false]);
+    drop(server);
+    let mut command = bywash(&["serve", "--data-dir"]);
+    command.arg(&data).args(["--memory", "48MiB"]);
+    command.env("BYWASH_BUCKET", "first,second");
+    command.env("BYWASH_MEMORY", "32MiB");
+    for name in ["BYWASH_S3_ADDR", "BYWASH_ADMIN_ADDR"] {
+        command.env(name, "127.0.0.1:0");
+    }
+    command.env("BYWASH_GCS_ADDR", "off");
+    let server = Server::spawn(command, &data);
+    assert!(data.join("buckets/second").is_dir());
+    // Options override variables.
+    assert_eq!(server.stats()["budget"]["limit"], 48 << 20);
+    drop(server);
+    for (arguments, text) in [
+        (["serve", "--bucket", "No", "--data-dir"], "--bucket No"),
+        (["serve", "--bucket", "b", "memory://"], "--bucket"),
+    ] {
+        let refused = bywash(&arguments).arg(&data).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains(text), "{}", stderr(&refused));
+    }
+}
+
+#[test]
 fn env_of_an_unused_folder_names_the_next_step() {
     let (home, _) = data_dir(&[]);
     let folder = home.path().join("nothing");

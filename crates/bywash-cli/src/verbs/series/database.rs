@@ -26,7 +26,7 @@ const FOLDER_MEMORY: u64 = 1 << 30;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArgs {
     /// The server's data folder, which has its address and key
-    #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    #[arg(long, global = true, value_name = "DIR", env = "BYWASH_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
     /// Not a server but a database's own folder, as DATA-DIR/series or DATA-DIR/history; no server may use it
     #[arg(long, global = true, value_name = "DIR")]
