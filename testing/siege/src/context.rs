@@ -260,6 +260,13 @@ impl CaseContext {
         self.server.as_ref().map_or(none, |server| server.s3)
     }
 
+    /// Returns the S3 endpoint without a tunnel: that of TLS, if the server speaks it.
+    #[must_use]
+    pub fn bare_address(&self) -> SocketAddr {
+        let none = SocketAddr::from(([127, 0, 0, 1], 9));
+        self.server.as_ref().map_or(none, |server| server.bare_s3)
+    }
+
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
         let none = SocketAddr::from(([127, 0, 0, 1], 9));

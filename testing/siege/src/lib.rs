@@ -24,6 +24,7 @@ pub mod machine;
 pub mod process;
 pub mod record;
 pub mod report;
+mod tunnel;
 pub mod watch;
 
 use std::fmt;

@@ -34,6 +34,9 @@ struct Args {
     /// Run only these cases
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
+    /// Run only the cases K, K + N, K + 2N, .. of the list
+    #[arg(long, value_name = "K/N", value_parser = part)]
+    part: Option<(usize, usize)>,
     /// List the cases and exit
     #[arg(long)]
     list: bool,
@@ -52,6 +55,9 @@ fn main() -> ExitCode {
     let chosen: Vec<Case> = cases::all()
         .into_iter()
         .filter(|case| args.case.is_empty() || args.case.iter().any(|name| name == case.name))
+        .enumerate()
+        .filter(|(index, _)| args.part.is_none_or(|(first, step)| index % step == first))
+        .map(|(_, case)| case)
         .collect();
     if args.list || chosen.is_empty() {
         for case in cases::all() {
@@ -78,6 +84,15 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Parses `K/N` of `--part`.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/');
+    let numbers = numbers.and_then(|(first, step)| Some((first.parse().ok()?, step.parse().ok()?)));
+    numbers
+        .filter(|(first, step)| first < step)
+        .ok_or_else(|| "write K/N, K less than N, for example 0/3".to_owned())
 }
 
 /// Runs as a client of the local door, if this process was started as one.

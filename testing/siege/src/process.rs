@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 
 use crate::CaseError;
+use crate::tunnel::{Certificate, Tunnel};
 
 /// Parameters of a server.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct Setup {
     pub anonymous: bool,
     /// Whether the server has a GCS endpoint too.
     pub gcs: bool,
+    /// Whether the server speaks TLS only. Clients and judges reach it through tunnels.
+    pub tls: bool,
     /// Bytes of the disk tier. The default has room for the fewest segments.
     pub disk: u64,
     /// Folder of the disk tier, if not one in the case's own.
@@ -51,6 +54,7 @@ impl Default for Setup {
             data: None,
             anonymous: false,
             gcs: false,
+            tls: false,
             disk: 40 << 20,
             disk_folder: None,
         }
@@ -94,11 +98,15 @@ pub struct Process {
     process: BywashProcess,
     pub pid: u32,
     pub s3: SocketAddr,
+    /// The S3 endpoint without a tunnel: that of TLS, if the server speaks it.
+    pub bare_s3: SocketAddr,
     pub admin: SocketAddr,
     /// Address of the GCS endpoint, if there is one.
     pub gcs: Option<SocketAddr>,
     /// The ceiling in bytes that the server logged at its start. `None` if its log level omits it.
     pub logged_ceiling: Option<u64>,
+    /// Tunnels to a server that speaks TLS.
+    _tunnels: Option<[Tunnel; 2]>,
 }
 
 impl Process {
@@ -138,6 +146,11 @@ impl Process {
         } else {
             command.args(["--access-key", KEY, "--secret-key", SECRET]);
         }
+        let certificate = setup.tls.then(|| Certificate::write(folder)).transpose()?;
+        if let Some(made) = &certificate {
+            command.arg("--tls-cert").arg(&made.certificate);
+            command.arg("--tls-key").arg(&made.key);
+        }
         if let Some(text) = &setup.config {
             let path = folder.join("config.toml");
             fs::write(&path, text)?;
@@ -161,13 +174,26 @@ impl Process {
                 let tail: Vec<_> = log.lines().rev().take(3).collect();
                 CaseError(format!("{error}; its log: {}", tail.join(" | ")))
             })?;
+        let (bare_s3, bare_admin) = (process.addresses.s3_address(), process.addresses.admin);
+        let tunnels = match &certificate {
+            None => None,
+            Some(made) => {
+                let s3 = Tunnel::open(bare_s3, made).await?;
+                Some([s3, Tunnel::open(bare_admin, made).await?])
+            }
+        };
+        let [s3, admin] = tunnels.as_ref().map_or([bare_s3, bare_admin], |tunnels| {
+            tunnels.each_ref().map(|tunnel| tunnel.address)
+        });
         Ok(Self {
             pid: process.id(),
-            s3: process.addresses.s3_address(),
-            admin: process.addresses.admin,
+            s3,
+            bare_s3,
+            admin,
             gcs: gcs_address(&process.addresses),
             process,
             logged_ceiling: logged_ceiling(&read_log()),
+            _tunnels: tunnels,
         })
     }
 

@@ -43,19 +43,27 @@ impl Addresses {
         let url = |name| words.split(' ').find_map(|word| word.strip_prefix(name));
         Some(Self {
             s3: url("s3=")?.to_owned(),
-            admin: url("admin=http://")?.parse().ok()?,
+            admin: without_scheme(url("admin=")?)?.parse().ok()?,
             gcs: url("gcs=").map(str::to_owned),
         })
     }
 
-    /// Returns the address of an S3 endpoint without TLS.
+    /// Returns the address of the S3 endpoint.
     pub fn s3_address(&self) -> SocketAddr {
-        let address = self.s3.strip_prefix("http://").map(str::parse);
+        let address = without_scheme(&self.s3).map(str::parse);
         match address {
             Some(Ok(address)) => address,
-            _ => panic!("{} is not http://ADDRESS:PORT", self.s3),
+            _ => panic!(
+                "{} is not http://ADDRESS:PORT or https://ADDRESS:PORT",
+                self.s3
+            ),
         }
     }
+}
+
+fn without_scheme(url: &str) -> Option<&str> {
+    url.strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
 }
 
 /// A process that is killed when dropped.

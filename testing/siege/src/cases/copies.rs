@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash_support::http::HttpResponse;
 use tokio::task::JoinHandle;
 
 use super::raw::exchange;
@@ -176,6 +177,17 @@ fn numbered(seed: u64, write: u64, len: usize) -> Bytes {
     bytes.into()
 }
 
+/// Says what a read after the acknowledged write number `acknowledged` shows of a lost write. A response that is no object's, such as a
+/// SlowDown, shows nothing.
+fn lost(seed: u64, len: usize, acknowledged: u64, read: Option<&HttpResponse>) -> Option<String> {
+    let read = read.filter(|read| acknowledged > 0 && matches!(read.status, 200 | 404))?;
+    let stated = read.body.first_chunk();
+    let stated = stated.map(|first| u64::from_be_bytes(*first));
+    let whole = stated.is_some_and(|of| read.body == numbered(seed, of, len));
+    (stated < Some(acknowledged) || !whole)
+        .then(|| format!("is {stated:?} after {acknowledged}, whole: {whole}"))
+}
+
 /// Copies of objects onto themselves while each has one writer: no read is older than the last acknowledged write, nor mixed.
 async fn self_copies(context: &mut CaseContext) -> Result<(), CaseError> {
     context.bucket("data")?;
@@ -220,17 +232,8 @@ async fn self_copies(context: &mut CaseContext) -> Result<(), CaseError> {
                 }
                 let good = Expect::Status(&[200, 404]);
                 let read = client.send(("GET", &path, ""), &[], b"", &good).await;
-                let Some(read) = read.filter(|_| acknowledged > 0) else {
-                    continue;
-                };
-                let stated = read
-                    .body
-                    .first_chunk()
-                    .map(|first| u64::from_be_bytes(*first));
-                let whole = stated.is_some_and(|of| read.body == numbered(seed, of, len));
-                if stated < Some(acknowledged) || !whole {
-                    let text = format!("{path} is {stated:?} after {acknowledged}, whole: {whole}");
-                    record.lost_write(text);
+                if let Some(text) = lost(seed, len, acknowledged, read.as_ref()) {
+                    record.lost_write(format!("{path} {text}"));
                 }
             }
             acknowledged

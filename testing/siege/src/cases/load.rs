@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     case!("listings", listings),
     case!("request-xml", request_xml),
     case!("slow-readers", slow_readers),
+    case!("tls", tls),
     case!("stalled-puts", stalled_puts),
     case!("slow-clients", slow_clients),
     case!("heads", heads),
@@ -32,6 +33,8 @@ pub(super) const CASES: &[Case] = &[
 
 /// Number of readers of `slow-readers`, each of an object of 4 MiB.
 const SLOW_READERS: u64 = 500;
+/// Clients of `tls` whose handshakes do not go on.
+const STALLED_HANDSHAKES: u64 = 300;
 /// Number of silent connections of `connections`: ten times as many as the server accepts.
 const SILENT: u64 = 10_240;
 /// Source address of attackers in cases on the limit of connections by address.
@@ -138,6 +141,45 @@ async fn request_xml(context: &mut CaseContext) -> Result<(), CaseError> {
 /// 500 readers at a few bytes a second, each of a different object: 30 times the server's memory, so that no two
 /// readers share a block.
 async fn slow_readers(context: &mut CaseContext) -> Result<(), CaseError> {
+    read_by_all(context, Setup::default()).await
+}
+
+/// `slow-readers` over TLS, next to clients whose handshakes do not go on.
+async fn tls(context: &mut CaseContext) -> Result<(), CaseError> {
+    let setup = Setup {
+        tls: true,
+        ..Setup::default()
+    };
+    read_by_all(context, setup).await?;
+    let address = context.bare_address();
+    // Nothing; the head of a client hello without its rest; a request in plain text.
+    let sent: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n\r\n"];
+    let handshakes = context.run_concurrently(STALLED_HANDSHAKES, |number| async move {
+        let Ok(mut socket) = open(address, ATTACKER).await else {
+            return false;
+        };
+        send_available(&mut socket, sent[number as usize % sent.len()]).await;
+        closed_within(&mut socket, HEAD_TIME).await.is_some()
+    });
+    let reading = async {
+        let mut client = context.well_behaved();
+        for _ in 0..20 {
+            client
+                .get("/data/background", &body(context.seed, 1, 100_000))
+                .await;
+        }
+    };
+    let (closed, ()) = tokio::join!(handshakes, reading);
+    let open = closed.iter().filter(|closed| !**closed).count();
+    context.record.figure("still open", open);
+    if open > 0 {
+        let text = format!("{open} connections without a handshake stay open");
+        context.record.finding(text);
+    }
+    Ok(())
+}
+
+async fn read_by_all(context: &mut CaseContext, setup: Setup) -> Result<(), CaseError> {
     let folder = context.bucket("data")?;
     for number in 0..SLOW_READERS {
         let path = folder.join(format!("slow-{number}"));
@@ -147,7 +189,7 @@ async fn slow_readers(context: &mut CaseContext) -> Result<(), CaseError> {
             rest => std::fs::hard_link(folder.join(format!("slow-{}", number - rest)), path)?,
         }
     }
-    serve(context, Setup::default()).await?;
+    serve(context, setup).await?;
     let background =
         read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
     hold_requests(context, SLOW_READERS, LOCAL, |number| {

@@ -9,12 +9,12 @@ use bywash_support::http;
 use bywash_support::sign::{KEY, SECRET};
 
 use super::hold::Hold;
-use super::raw::admin;
+use super::raw::{admin, exchange};
 use super::{Case, case};
 use crate::CaseError;
 use crate::context::{CaseContext, body};
 use crate::process::Setup;
-use crate::record::Class;
+use crate::record::{Class, Outcome};
 
 pub(super) const CASES: &[Case] = &[
     case!("series-names", series_names),
@@ -27,6 +27,9 @@ pub(super) const CASES: &[Case] = &[
 const LINES: u64 = 500;
 /// Number of names that a server of 64 MiB always accepts: a sixteenth of its memory, at about 430 bytes each.
 const ACCEPTED_NAMES: u64 = 8_000;
+
+/// Maximum time of a query of every name.
+const QUERY_TIME: Duration = Duration::from_secs(120);
 
 fn lines(first: u64) -> String {
     (first..first + LINES)
@@ -59,12 +62,32 @@ async fn series_names(context: &mut CaseContext) -> Result<(), CaseError> {
         refused += u64::from(response.is_some_and(|response| response.status == 503));
     }
     context.record.figure("refused", refused);
+    query_all_names(context).await;
     let request = ("GET", &*one_query());
     let response = admin(context, Class::WellBehaved, request, b"", &[200]).await;
     if response.is_none_or(|response| !response.text().contains("n7")) {
         context.record.lost_write("the row of n7".to_owned());
     }
     Ok(())
+}
+
+/// Four queries of every series at once: their names in files are charged before they are decoded, so each has a response or a 503.
+async fn query_all_names(context: &CaseContext) {
+    let (address, token) = (context.admin(), format!("Token {KEY}:{SECRET}"));
+    let request = http::head("GET", &query("*", "*"), &[("Authorization", &token)]);
+    let ended = context.run_concurrently(4, |_| {
+        let request = request.clone();
+        async move { exchange(address, "GET", request.as_bytes(), QUERY_TIME).await }
+    });
+    let class = Class::Excessive("memory of a query");
+    for response in ended.await {
+        let end = match response.as_ref().map(|response| response.status) {
+            Ok(200 | 503) => Outcome::Correct,
+            Ok(status) => Outcome::Failed(format!("a query of all names: {status}")),
+            Err(error) => Outcome::Failed(format!("a query of all names: {error}")),
+        };
+        context.record.request(class, end);
+    }
 }
 
 /// Returns the query of the eighth series, which is among the first written.
