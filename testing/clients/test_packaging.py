@@ -139,9 +139,11 @@ def test_container_starts_as_its_user(root):
         capture_output=True,
     )
     os.chown(ca, user, user)
-    command = below(root, json.loads(file["ENTRYPOINT"]) + json.loads(file["CMD"]))
-    assert "0.0.0.0:8420" in command
-    command = [word.replace("0.0.0.0:8420", "127.0.0.1:0") for word in command] + ["--admin-addr", "127.0.0.1:0", "--gcs-addr", "off"]
+    name, folder = file["ENV"].split("=")
+    tls = ["--tls-cert", "/etc/bywash/tls.crt", "--tls-key", "/etc/bywash/tls.key"]
+    command = below(root, json.loads(file["ENTRYPOINT"]) + json.loads(file["CMD"]) + tls)
+    ports = ["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--gcs-addr", "off"]
+    command = ["env", f"{name}={root}{folder}", *command, *ports]
     server = run(root, command, user)
     url, _ = server.wait_for(r"^ready s3=(\S+) admin=(\S+)").groups()
     assert url.startswith("https://")
