@@ -39,8 +39,8 @@ def user_socket() -> Path:
 
 
 def data_folder() -> Path:
-    """Returns the data folder of the server that this package starts: `$BYWASH_DATA_DIR`, or one below the user's data."""
-    if named := os.environ.get("BYWASH_DATA_DIR"):
+    """Returns the data folder of the server that this package starts: `$BYWASH_HOME`, or one below the user's data."""
+    if named := os.environ.get("BYWASH_HOME"):
         return Path(named)
     data = os.environ.get("XDG_DATA_HOME", "")
     base = Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share"
@@ -114,7 +114,7 @@ def start(socket: Path, is_there: Callable[[], bool]) -> None:
 def _wait_for_the_last(lock: Path, socket: Path) -> None:
     """Waits until a server that is ending has left the data folder."""
     if lock.exists():
-        held_by = f"a server that does not listen at {socket} uses the folder; end it, or name another folder in BYWASH_DATA_DIR"
+        held_by = f"a server that does not listen at {socket} uses the folder; end it, or name another folder in BYWASH_HOME"
         with _lock(lock, time.monotonic() + _END_SECONDS, held_by):
             pass
 

@@ -156,11 +156,12 @@ class Server:
         self.faults = Faults()
         self._log = folder / "bywash.log"
         data = folder / "data"
-        self._socket = folder / "local.sock"
+        # Socket of the local door, for `BYWASH_LOCAL`.
+        self.socket = folder / "local.sock"
         command = [
             _daemon.program(), "serve", "--data-dir", str(data), "--s3-addr", "127.0.0.1:0", "--gcs-addr", "127.0.0.1:0",
-            "--admin-addr", "127.0.0.1:0", "--local", str(self._socket), "--access-key", self.access_key,
-            "--secret-key", self.secret_key, "--memory", "256MiB", "--no-history", *arguments,
+            "--admin-addr", "127.0.0.1:0", "--local", str(self.socket), "--access-key", self.access_key,
+            "--secret-key", self.secret_key, "--no-history", *([] if "--memory" in arguments else ["--memory", "256MiB"]), *arguments,
         ]  # fmt: skip
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
@@ -184,6 +185,11 @@ class Server:
         finally:
             timer.cancel()
         raise RuntimeError(f"the server did not start: {self._log.read_text(errors='replace')[-2000:]}")
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
 
     def _drain(self) -> None:
         for _ in self._process.stdout:
@@ -233,7 +239,7 @@ class Server:
 
     def store(self) -> Store:
         """Returns the server as a `bywash.Store`."""
-        return Store(self._socket)
+        return Store(self.socket)
 
     def create_bucket(self, name: str | None = None) -> str:
         """Makes a bucket unless it is there, of a new name by default, and returns its name."""

@@ -1,0 +1,29 @@
+//! `cargo xtask peers local`: the local door beside clients of the S3 endpoint.
+
+use crate::package;
+use crate::run::{Failure, Step, root, target};
+use crate::tools;
+
+/// Builds the program, the Python package and an example for release, and runs `bench/local/measure.py` with `args`.
+pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
+    let packages = [
+        "-p",
+        "bywash-cli",
+        "-p",
+        "bywash-python",
+        "-p",
+        "bywash-client",
+    ];
+    Step::cargo(["build", "--quiet", "--release"])
+        .args(packages)
+        .args(["--lib", "--bins", "--example", "warm_read"])
+        .run()?;
+    let built = target().join("release");
+    let python = package::installed(&tools::ensure()?.python, &built)?;
+    Step::new(python)
+        .args([root().join("bench/local/measure.py")])
+        .args(args)
+        .env("BYWASH_BIN", built.join("bywash"))
+        .env("BYWASH_WARM_READ", built.join("examples/warm_read"))
+        .run()
+}
