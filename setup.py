@@ -1,7 +1,7 @@
 """Builds the program and the extension by cargo, for `pip install .` and `pip wheel .`. The rest is in pyproject.toml.
 
 `BYWASH_BUILD_PROFILE` is the profile of cargo, `dist` by default. Cargo's own variables apply, as `CARGO_TARGET_DIR`: a build in a
-clone takes what `cargo build` has left there.
+clone takes what `cargo build` has left there. `BYWASH_PREBUILT` is a folder that has both files already: cargo is not called then.
 """
 
 import json
@@ -19,29 +19,31 @@ from distutils.command.build_scripts import build_scripts  # isort: skip
 ROOT = Path(__file__).resolve().parent
 
 
-def cargo_build(package, *arguments):
-    """Builds a package, and returns the files of its last artifact."""
+def built(file, package, *arguments):
+    """Returns the path of `file`, a product of the package: of a former build, or built now."""
+    if prebuilt := os.environ.get("BYWASH_PREBUILT"):
+        return Path(prebuilt, file)
     profile = os.environ.get("BYWASH_BUILD_PROFILE", "dist")
     command = [
         "cargo", "build", "--locked", "--profile", profile, "--package", package, "--message-format", "json-render-diagnostics",
         *arguments,
     ]  # fmt: skip
     try:
-        built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     except FileNotFoundError:
         raise SystemExit("cargo is not installed: bywash is built from its Rust sources, see https://rustup.rs") from None
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"cargo failed to build {package}: see its messages above") from error
-    artifacts = [json.loads(line) for line in built.stdout.splitlines() if line.startswith(b"{")]
-    files = [artifact for artifact in artifacts if artifact["reason"] == "compiler-artifact"][-1]
-    return [Path(file) for file in files["filenames"]]
+    messages = [json.loads(line) for line in run.stdout.splitlines() if line.startswith(b"{")]
+    files = [file for message in messages if message["reason"] == "compiler-artifact" for file in message["filenames"]]
+    return next(path for path in map(Path, files) if path.name == file)
 
 
 class BuildExtension(build_ext):
     """Builds the extension in Rust."""
 
     def build_extension(self, extension):
-        (library,) = [file for file in cargo_build("bywash-python") if file.suffix == ".so"]
+        library = built("libbywash_python.so", "bywash-python")
         target = Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library, target)
@@ -52,7 +54,7 @@ class BuildProgram(build_scripts):
     """Builds the program, which is installed as a script is."""
 
     def run(self):
-        (program,) = cargo_build("bywash-cli", "--bin", "bywash")
+        program = built("bywash", "bywash-cli", "--bin", "bywash")
         target = Path(self.build_dir, "bywash")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(program, target)

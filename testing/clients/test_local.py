@@ -289,7 +289,7 @@ while True:
 
 def test_clients_killed_at_random_leave_no_leased_frame(served, tmp_path):
     warm(served)
-    kills = int(os.environ.get("BYWASH_KILLS", 24))
+    kills = int(os.environ.get("BYWASH_KILLS", 8))
     chance = random.Random(7)
     environment = {**os.environ, "TESTS": str(Path(__file__).parent)}
     running = []

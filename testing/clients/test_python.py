@@ -39,7 +39,7 @@ def alive(pid):
 def place(folder, patch):
     """Has `connect` use a server of this folder's own."""
     patch.setenv("BYWASH_LOCAL", str(folder / "local.sock"))
-    patch.setenv("BYWASH_DATA_DIR", str(folder / "data"))
+    patch.setenv("BYWASH_HOME", str(folder / "data"))
     return folder / "data"
 
 

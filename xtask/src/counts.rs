@@ -11,6 +11,12 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
     /// What this machine lacks and the tests that did not run for it, one line each.
     pub(crate) left_out: Vec<String>,
+    /// Names of the tests that failed.
+    pub(crate) names: Vec<String>,
+    /// Names of the tests that failed beside others and passed alone.
+    pub(crate) passed_alone: Vec<String>,
+    /// Names that cargo test lists, until the closing line.
+    pub(crate) listed: Option<Vec<String>>,
 }
 
 impl Counts {
@@ -22,6 +28,7 @@ impl Counts {
             self.left_out.push(format!("siege: {reason}"));
             return;
         }
+        self.add_name(line);
         let numbers = if let Some(rest) = line.strip_prefix("test result: ") {
             rest.split_once(". ").map_or("", |(_, numbers)| numbers)
         } else {
@@ -47,6 +54,33 @@ impl Counts {
             }
         }
     }
+
+    /// Adds the name of a failed test. cargo test prints `failures:` twice: before their outputs, and before their names, each indented by four.
+    /// pytest ends with lines `FAILED file.py::name - cause`.
+    fn add_name(&mut self, line: &str) {
+        if line == "failures:" {
+            self.listed = Some(Vec::new());
+        } else if line.starts_with("test result: ") {
+            self.names.extend(self.listed.take().into_iter().flatten());
+        } else if let Some(listed) = &mut self.listed {
+            let name = line.strip_prefix("    ").filter(|name| !name.contains(' '));
+            listed.extend(name.map(ToOwned::to_owned));
+        } else if let Some(rest) = line
+            .strip_prefix("FAILED ")
+            .or_else(|| line.strip_prefix("ERROR "))
+        {
+            let name = rest.split(" - ").next().unwrap_or(rest);
+            self.names.push(name.to_owned());
+        }
+    }
+
+    /// Takes over that tests which failed passed when they were repeated alone.
+    pub(crate) fn pass_alone(&mut self, names: Vec<String>) {
+        let number = names.len() as u64;
+        self.failed -= number;
+        self.passed += number;
+        self.passed_alone.extend(names);
+    }
 }
 
 /// Whether the text is pytest's run time: `3.21s` or `75.10s (0:01:15)`.
@@ -63,6 +97,8 @@ impl AddAssign for Counts {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.left_out.extend(other.left_out);
+        self.names.extend(other.names);
+        self.passed_alone.extend(other.passed_alone);
     }
 }
 
@@ -101,6 +137,31 @@ mod tests {
             ]),
             (24, 7, 3)
         );
+    }
+
+    #[test]
+    fn reads_the_names_of_failed_tests() {
+        let mut counts = Counts::default();
+        for line in [
+            "failures:",
+            "---- serve::idle stdout ----",
+            "    indented",
+            "failures:",
+            "    serve::idle",
+            "",
+            "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+            "    after",
+            "FAILED test_a.py::test_b[s3-x] - AssertionError: 1 - 2",
+            "ERROR test_a.py::test_c",
+        ] {
+            counts.add_line(line);
+        }
+        let names = [
+            "serve::idle",
+            "test_a.py::test_b[s3-x]",
+            "test_a.py::test_c",
+        ];
+        assert_eq!(counts.names, names);
     }
 
     #[test]

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
+use crate::again;
+use crate::clients::{self, ClientArgs};
 use crate::counts::Counts;
 use crate::disk;
 use crate::load::Load;
-use crate::package;
 use crate::proofs;
-use crate::run::{Failure, Step, doing, root, target};
+use crate::run::{Failure, Step, doing, target};
 use crate::siege;
 use crate::tools;
-use crate::wide;
 
 /// One stage of the gate, in the order they run: what fails fast comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,6 +29,8 @@ pub(crate) enum Stage {
     Clippy,
     /// The documentation builds, warnings denied. Only by name.
     Doc,
+    /// The benchmarks build and their tests pass, warnings denied. Only by name.
+    Bench,
     /// Licences, bans and sources of all dependencies.
     Deny,
     /// Unit, property, integration and documentation tests.
@@ -40,7 +42,7 @@ pub(crate) enum Stage {
     /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone, s3fs, gcsfs, s3cmd, minio-py, delta-rs, PyIceberg,
     /// Lance, Google's storage libraries for Python, Go and Java, and Bywash's own Python package against the server of the stage before.
     Clients,
-    /// Every case of the siege once, against the same server in a control group.
+    /// A third of the cases of the siege once, chosen by the commit, against the same server in a control group.
     Siege,
 }
 
@@ -53,6 +55,7 @@ impl Stage {
             Self::Deny => "deny",
             Self::Clippy => "clippy",
             Self::Doc => "doc",
+            Self::Bench => "bench",
             Self::Unit => "unit",
             Self::Loom => "loom",
             Self::Shuttle => "shuttle",
@@ -70,7 +73,7 @@ impl Stage {
             Self::Clippy => 720,
             Self::Unit => 540,
             // At the lowest priority.
-            Self::Doc | Self::Loom => 480,
+            Self::Doc | Self::Loom | Self::Bench => 480,
             Self::Deny => 120,
             Self::Shuttle => 240,
             Self::Clients | Self::Siege => 420,
@@ -98,10 +101,13 @@ impl Stage {
 
     /// Whether the stage uses what [`Stage::Tools`] installs.
     fn needs_tools(self) -> bool {
-        !matches!(self, Self::Fmt | Self::Tidy | Self::Clippy | Self::Doc)
+        !matches!(
+            self,
+            Self::Fmt | Self::Tidy | Self::Clippy | Self::Doc | Self::Bench
+        )
     }
 
-    fn run(self, counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
+    fn run(self, counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure> {
         match self {
             Self::Tools => tools::ensure().map(|_| tools::remove_go_caches()),
             Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
@@ -114,14 +120,13 @@ impl Stage {
                 .target("doc")
                 .env("RUSTDOCFLAGS", "-D warnings")
                 .run(),
-            // Tests wait for servers and disks: one more than processors.
-            Self::Unit => tests()
-                .args(["--no-fail-fast"])
-                .env("RUST_TEST_THREADS", "3")
-                .run_counted(counts),
+            Self::Bench => {
+                Step::linting_cargo(["test", "--quiet", "-p", "bywash-bench"]).run_counted(counts)
+            }
+            Self::Unit => again::run(|names, found| unit(names).run_counted(found), counts),
             Self::Loom => loom(counts),
             Self::Shuttle => proofs::shuttle(None).run_counted(counts),
-            Self::Clients => clients(counts, pytest),
+            Self::Clients => clients::run(counts, args),
             Self::Siege => siege::gate(counts),
         }
     }
@@ -130,6 +135,21 @@ impl Stage {
 /// All tests of the product, and the lints of what they build.
 fn tests() -> Step {
     Step::linting_cargo(["test", "--quiet", "--workspace", "--exclude", "xtask"])
+        // Its rivals are 40 packages that nothing else needs.
+        .args(["--exclude", "bywash-bench"])
+}
+
+/// All tests, or those of the given names.
+fn unit(names: &[String]) -> Step {
+    // Tests wait for servers and disks: one more than processors.
+    let threads = if names.is_empty() { "3" } else { "1" };
+    let step = tests()
+        .args(["--no-fail-fast"])
+        .env("RUST_TEST_THREADS", threads);
+    if names.is_empty() {
+        return step;
+    }
+    step.args(["--", "--exact"]).args(names)
 }
 
 /// Checks licences, bans and sources, and advisories where their database can be fetched.
@@ -153,11 +173,11 @@ struct Ended {
 }
 
 impl Ended {
-    fn of(stage: Stage, pytest: &[String]) -> Self {
+    fn of(stage: Stage, args: &ClientArgs) -> Self {
         println!("== {}", stage.name());
         let start = Instant::now();
         let mut counts = Counts::default();
-        let outcome = stage.run(&mut counts, pytest);
+        let outcome = stage.run(&mut counts, args);
         if outcome.is_err() && counts.failed == 0 {
             // A stage without tests of its own (fmt, clippy), or one that did not build, is one failed check.
             counts.failed = 1;
@@ -202,7 +222,8 @@ impl Run {
         }
     }
 
-    /// Returns the chosen stages in the gate's order. `doc` is run by name only: it checks every dependency once more.
+    /// Returns the chosen stages in the gate's order. `doc` and `bench` are run by name only: one checks every dependency once more, the other
+    /// builds those of rivals.
     fn stages(&self) -> Vec<Stage> {
         let is_chosen = |stage: &Stage| {
             if !self.only.is_empty() {
@@ -210,7 +231,7 @@ impl Run {
             } else if self.under_load {
                 stage.runs_tests()
             } else {
-                *stage != Stage::Doc
+                !matches!(stage, Stage::Doc | Stage::Bench)
             }
         };
         let all = Stage::value_variants().iter().copied();
@@ -222,7 +243,7 @@ impl Run {
 /// Runs the chosen stages, the tools beside those that need none, and those that only compute beside the tests. Prints the time of each with its budget, the counts of all, and
 /// what this machine could not run, which fails a run that must be `complete`. Such a run is of a fresh clone: what a stage has built for itself is
 /// removed after it.
-pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(run: &Run, args: &ClientArgs) -> Result<(), Failure> {
     let start = Instant::now();
     let mut chosen = run.stages();
     disk::check(&chosen)?;
@@ -230,7 +251,9 @@ pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
     let mut tools = None;
     if chosen.contains(&Stage::Tools) {
         chosen.retain(|stage| *stage != Stage::Tools);
-        tools = Some(thread::spawn(|| Ended::of(Stage::Tools, &[])));
+        tools = Some(thread::spawn(|| {
+            Ended::of(Stage::Tools, &ClientArgs::default())
+        }));
     }
     // Without the tests there is nothing to run beside.
     let has_tests = chosen.contains(&Stage::Unit);
@@ -252,7 +275,7 @@ pub(crate) fn run(run: &Run, pytest: &[String]) -> Result<(), Failure> {
         if stage == Stage::Unit {
             background = Some(start_background(aside.clone(), run.complete));
         }
-        ended.push(Ended::of(stage, pytest).removed_if(run.complete));
+        ended.push(Ended::of(stage, args).removed_if(run.complete));
     }
     ended.extend(tools.and_then(|tools| tools.join().ok()));
     ended.extend(background.into_iter().flat_map(join));
@@ -267,7 +290,7 @@ fn start_background(stages: Vec<Stage>, complete: bool) -> JoinHandle<Vec<Ended>
         }
         let mut ended = Vec::new();
         for stage in stages {
-            let stage = Ended::of(stage, &[]).removed_if(complete);
+            let stage = Ended::of(stage, &ClientArgs::default()).removed_if(complete);
             let failed = stage.outcome.is_err();
             ended.push(stage);
             if failed {
@@ -324,6 +347,9 @@ fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Fail
     for reason in &counts.left_out {
         println!("left out: {reason}");
     }
+    for name in &counts.passed_alone {
+        println!("depends on the speed of the machine, failed at first and passed alone: {name}");
+    }
     println!("{counts}");
     if complete && result.is_ok() && !counts.left_out.is_empty() {
         return Err(Failure::Missing(format!(
@@ -347,53 +373,6 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
     models("bywash-disk").args(["models"]).run_counted(counts)
 }
 
-/// Runs real clients against the server that the stage `unit` has built, or the one that `BYWASH_BIN` names.
-fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
-    let tools = tools::ensure()?;
-    counts.left_out.extend(tools.left_out());
-    let binary = siege::tested_binary()?;
-    let series_files = siege::program("series-files")?;
-    let c_library = target().join("debug").join("libbywash_c.so");
-    let package = package::installed(&tools.pandas)?;
-    // Each environment runs the files whose client it has.
-    for python in [&tools.python, &tools.s3fs, &tools.old, &package] {
-        let mut tests = Step::new(python);
-        if let Some(versitygw) = &tools.versitygw {
-            tests = tests.env("BYWASH_VERSITYGW", versitygw);
-        }
-        if let Some(etcd) = &tools.etcd {
-            tests = tests.env("BYWASH_ETCD", etcd);
-        }
-        if let Some(prometheus) = &tools.prometheus {
-            tests = tests.env("BYWASH_PROMETHEUS", prometheus);
-        }
-        tests
-            .args([
-                "-m",
-                "pytest",
-                "-p",
-                "no:cacheprovider",
-                "--durations=10",
-                "-q",
-            ])
-            // Most files wait for time limits of servers.
-            .args(["-n", "5", "--dist", "loadfile"])
-            .args(pytest)
-            .folder(&root().join("testing/clients"))
-            .env("BYWASH_BIN", &binary)
-            .env("BYWASH_C", &c_library)
-            .env("BYWASH_AWS", &tools.aws)
-            .env("BYWASH_AZURITE", &tools.azurite)
-            .env("BYWASH_FLIGHTS", &tools.flights)
-            .env("BYWASH_SERIES_FILES", &series_files)
-            .env("BYWASH_WIDE", &tools.wide)
-            .env("BYWASH_WIDE_CLIENTS", wide::in_gate(&tools.missing_clients))
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .run_counted(counts)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,7 +390,7 @@ mod tests {
         assert_eq!(under_load(&[Stage::Loom], &[]).stages(), [Stage::Loom]);
         assert_eq!(Run::only(Stage::Doc).stages(), [Stage::Doc]);
         let mut all = Stage::value_variants().to_vec();
-        all.retain(|stage| *stage != Stage::Doc);
+        all.retain(|stage| !matches!(stage, Stage::Doc | Stage::Bench));
         assert_eq!(Run::default().stages(), all);
     }
 

@@ -1,14 +1,18 @@
 //! Development tasks, run as `cargo xtask TASK`: the gate and the benchmarks.
 #![forbid(unsafe_code)]
 
+mod again;
 mod charts;
+mod clients;
 mod cluster;
 mod counts;
 mod disk;
 mod fuzz;
 mod gate;
+mod image;
 mod install;
 mod load;
+mod local;
 mod package;
 mod proofs;
 mod run;
@@ -20,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::clients::ClientArgs;
 use crate::gate::Stage;
 use crate::run::{Failure, Step};
 
@@ -98,9 +103,15 @@ enum Task {
     },
     /// Measures Bywash beside its ancestors and rivals, for example `cargo xtask peers pin`.
     Peers {
-        /// `write-at`, `pin`, `registry`, `block-memory`, `cluster`, `disk`, `gcs`, `upload`, `series`, `serve` or `sort`, and arguments.
+        /// `write-at`, `pin`, `registry`, `block-memory`, `cluster`, `disk`, `gcs`, `upload`, `series`, `serve`, `sort` or `local`, and arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
+    },
+    /// Makes an OCI image of the program as `target/bywash-image.tar`, without a container runtime.
+    Image {
+        /// Another build of bywash [default: one with the profile `dist`, built first]
+        #[arg(long)]
+        binary: Option<std::path::PathBuf>,
     },
     /// Draws the charts of `docs/performance.md` from the tables in `bench/results`.
     Charts,
@@ -109,6 +120,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Charts => charts::run(),
+        Task::Image { binary } => image::run(binary.as_deref()),
         Task::Test {
             only,
             skip,
@@ -122,14 +134,23 @@ fn main() -> ExitCode {
                 complete,
                 under_load,
             },
-            &pytest,
+            &ClientArgs {
+                pytest,
+                every_origin: false,
+            },
         ),
         Task::Clients {
             wide: true,
             gcs,
             pytest,
         } => wide::run(gcs, &pytest),
-        Task::Clients { pytest, .. } => gate::run(&gate::Run::only(Stage::Clients), &pytest),
+        Task::Clients { pytest, .. } => gate::run(
+            &gate::Run::only(Stage::Clients),
+            &ClientArgs {
+                pytest,
+                every_origin: true,
+            },
+        ),
         Task::Soak(args) => proofs::run(&args),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
@@ -156,6 +177,9 @@ fn benchmark(args: &[String]) -> Step {
 }
 
 fn peers(args: Vec<String>) -> Result<(), Failure> {
+    if args.first().is_some_and(|peers| peers == "local") {
+        return local::run(&args[1..]);
+    }
     let etcd = match args.first().map(String::as_str) {
         Some("cluster") => cluster::etcd()?,
         _ => None,

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Step, doing, root, target};
 
-/// Profile of the program that the gate installs: what [`crate::siege::released_binary`] has built.
-const PROFILE: &str = "release";
-
-/// Installs the package by `pip install .` into a fresh environment that sees the packages of `python`. Returns its Python.
-pub(crate) fn installed(python: &Path) -> Result<PathBuf, Failure> {
+/// Installs the package by `pip install .` into a fresh environment that sees the packages of `python`, with the program and the extension that
+/// are built in the folder `prebuilt`. Returns its Python.
+pub(crate) fn installed(python: &Path, prebuilt: &Path) -> Result<PathBuf, Failure> {
     let folder = target().join("python");
     Step::new(python)
         .args(["-m", "venv", "--clear", "--without-pip"])
@@ -21,16 +19,12 @@ pub(crate) fn installed(python: &Path) -> Result<PathBuf, Failure> {
     let own = Step::new(&fresh).args(["-c", script]).output()?;
     let link = Path::new(own.trim()).join("others.pth");
     fs::write(&link, packages).map_err(doing(format!("write {}", link.display())))?;
-    let profile = std::env::var("BYWASH_BUILD_PROFILE");
     Step::new(&fresh)
         .args(["-m", "pip", "install", "--quiet", "--no-index"])
         .args(["--disable-pip-version-check", "--no-deps"])
         .args(["--no-build-isolation"])
         .args([root()])
-        .env(
-            "BYWASH_BUILD_PROFILE",
-            profile.unwrap_or_else(|_| PROFILE.to_owned()),
-        )
+        .env("BYWASH_PREBUILT", prebuilt)
         .run()?;
     Ok(fresh)
 }

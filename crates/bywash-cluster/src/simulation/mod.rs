@@ -46,7 +46,7 @@ fn run_all<T: Send>(plans: &[Plan], of: impl Fn(&World) -> T + Sync) -> Vec<T> {
 }
 
 /// Seeds of the gate; a soak runs more.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 150;
 
 #[test]
 fn no_read_is_stale_or_older_than_the_window() {
