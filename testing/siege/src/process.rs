@@ -121,47 +121,12 @@ impl Process {
         group: Option<&Group>,
         s3: &str,
     ) -> Result<Self, CaseError> {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join("stderr.log"))?;
-        let (soft, hard) = setup.descriptors;
-        // The shell enters the group before the server exists; the pid stays the same through each exec.
-        let enter = group.map_or_else(String::new, |group| {
-            format!("echo $$ > {} && ", group.members().display())
-        });
-        let script =
-            format!("{enter}exec setpriv --pdeathsig KILL prlimit --nofile={soft}:{hard} \"$@\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script, "sh"]).arg(binary);
-        command
-            .args(["serve", "--s3-addr", s3, "--admin-addr", "127.0.0.1:0"])
-            .args(["--gcs-addr", if setup.gcs { "127.0.0.1:0" } else { "off" }])
-            .args(["--memory", &setup.memory.to_string()])
-            .args(["--disk", &setup.disk_argument(folder)])
-            .arg("--data-dir")
-            .arg(setup.data.clone().unwrap_or_else(|| folder.join("data")));
-        if setup.anonymous {
-            command.arg("--anonymous");
-        } else {
-            command.args(["--access-key", KEY, "--secret-key", SECRET]);
-        }
         let certificate = setup.tls.then(|| Certificate::write(folder)).transpose()?;
+        let mut command = command(binary, folder, setup, group, s3)?;
         if let Some(made) = &certificate {
             command.arg("--tls-cert").arg(&made.certificate);
             command.arg("--tls-key").arg(&made.key);
         }
-        if let Some(text) = &setup.config {
-            let path = folder.join("config.toml");
-            fs::write(&path, text)?;
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-            command.arg("--config").arg(path);
-        }
-        without_settings(&mut command)
-            .args(&setup.args)
-            .envs(setup.env.iter().cloned())
-            .stdin(Stdio::null())
-            .stderr(log);
         // Not on a thread for blocking calls: `--pdeathsig` kills the server when the thread that spawned it ends.
         let starting = BywashProcess::spawn(&mut command)?;
         let started = spawn_blocking(move || starting.wait_until_ready());
@@ -220,6 +185,53 @@ impl Process {
         let status = self.process.try_wait().ok()??;
         Some(status.to_string())
     }
+}
+
+/// Returns the command of a server in its control group.
+fn command(
+    binary: &Path,
+    folder: &Path,
+    setup: &Setup,
+    group: Option<&Group>,
+    s3: &str,
+) -> Result<Command, CaseError> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("stderr.log"))?;
+    let (soft, hard) = setup.descriptors;
+    // The shell enters the group before the server exists; the pid stays the same through each exec.
+    let enter = group.map_or_else(String::new, |group| {
+        format!("echo $$ > {} && ", group.members().display())
+    });
+    let script =
+        format!("{enter}exec setpriv --pdeathsig KILL prlimit --nofile={soft}:{hard} \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(binary);
+    command
+        .args(["serve", "--s3-addr", s3, "--admin-addr", "127.0.0.1:0"])
+        .args(["--gcs-addr", if setup.gcs { "127.0.0.1:0" } else { "off" }])
+        .args(["--memory", &setup.memory.to_string()])
+        .args(["--disk", &setup.disk_argument(folder)])
+        .arg("--data-dir")
+        .arg(setup.data.clone().unwrap_or_else(|| folder.join("data")));
+    if setup.anonymous {
+        command.arg("--anonymous");
+    } else {
+        command.args(["--access-key", KEY, "--secret-key", SECRET]);
+    }
+    if let Some(text) = &setup.config {
+        let path = folder.join("config.toml");
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        command.arg("--config").arg(path);
+    }
+    without_settings(&mut command)
+        .args(&setup.args)
+        .envs(setup.env.iter().cloned())
+        .stdin(Stdio::null())
+        .stderr(log);
+    Ok(command)
 }
 
 fn gcs_address(addresses: &Addresses) -> Option<SocketAddr> {
