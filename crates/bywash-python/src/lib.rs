@@ -1,5 +1,9 @@
 //! The Python extension: the local client's calls, with the interpreter released while they wait. `python/bywash` is the package.
 #![allow(
+    clippy::too_many_arguments,
+    reason = "the arguments of Python signatures, beside `self` and the token of the interpreter"
+)]
+#![allow(
     unsafe_code,
     reason = "buffers of the interpreter are pointers; each block states what keeps them valid"
 )]
@@ -200,7 +204,9 @@ impl NativeClient {
 /// Fails in a subinterpreter: the types of the extension belong to the interpreter that made them first.
 fn refuse_subinterpreters() -> PyResult<()> {
     // SAFETY: the module is being initialised, by a thread that is attached to the current interpreter.
-    let interpreter = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    let current = unsafe { ffi::PyInterpreterState_Get() };
+    // SAFETY: `current` is the interpreter of this thread, which lives while the thread is attached.
+    let interpreter = unsafe { ffi::PyInterpreterState_GetID(current) };
     if interpreter == MAIN_INTERPRETER {
         return Ok(());
     }
