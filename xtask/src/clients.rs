@@ -7,17 +7,18 @@ use crate::again;
 use crate::counts::Counts;
 use crate::package;
 use crate::run::{Failure, Step, root, target};
+use crate::share::{commit, files_left_out, origin};
 use crate::siege;
 use crate::tools;
 use crate::wide;
 
-/// Which tests of real clients run.
+/// Which tests run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientArgs {
     /// Arguments for pytest.
     pub(crate) pytest: Vec<String>,
-    /// With every S3 server as an origin, not with the one that the commit chooses.
-    pub(crate) every_origin: bool,
+    /// All tests: with every S3 server as an origin, and not only the commit's share of what is slow.
+    pub(crate) whole: bool,
 }
 
 /// Runs real clients against the server that the stage `unit` has built, or the one that `BYWASH_BIN` names.
@@ -28,11 +29,14 @@ pub(crate) fn run(counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure>
     let series_files = siege::program("series-files")?;
     let built = target().join("debug");
     let package = package::installed(&tools.pandas, &built)?;
-    let origin = if args.every_origin {
-        ""
+    let (origin, left_out) = if args.whole {
+        ("", Vec::new())
     } else {
-        ["moto", "versitygw"][siege::commit() as usize % 2]
+        (origin(commit()), files_left_out(commit()))
     };
+    println!("left to other commits: {}", left_out.join(", "));
+    let left_out = left_out.iter().map(|file| format!("--ignore={file}"));
+    let left_out: Vec<String> = left_out.collect();
     let suite = |python: &Path, names: &[String], workers: &str| {
         let mut tests = Step::new(python);
         let servers = [
@@ -56,6 +60,7 @@ pub(crate) fn run(counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure>
             // The tests of a file share its server.
             .args(["-n", workers, "--dist", "loadscope"])
             .args(words)
+            .args(&left_out)
             .folder(&root().join("testing/clients"))
             .env("BYWASH_BIN", &binary)
             .env("BYWASH_C", built.join("libbywash_c.so"))

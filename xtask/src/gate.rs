@@ -13,6 +13,7 @@ use crate::disk;
 use crate::load::Load;
 use crate::proofs;
 use crate::run::{Failure, Step, doing, target};
+use crate::share;
 use crate::siege;
 use crate::tools;
 
@@ -123,11 +124,14 @@ impl Stage {
             Self::Bench => {
                 Step::linting_cargo(["test", "--quiet", "-p", "bywash-bench"]).run_counted(counts)
             }
-            Self::Unit => again::run(|names, found| unit(names).run_counted(found), counts),
+            Self::Unit => again::run(
+                |names, found| unit(names, args.whole).run_counted(found),
+                counts,
+            ),
             Self::Loom => loom(counts),
             Self::Shuttle => proofs::shuttle(None).run_counted(counts),
             Self::Clients => clients::run(counts, args),
-            Self::Siege => siege::gate(counts),
+            Self::Siege => siege::gate(counts, args.whole),
         }
     }
 }
@@ -139,17 +143,23 @@ fn tests() -> Step {
         .args(["--exclude", "bywash-bench"])
 }
 
-/// All tests, or those of the given names.
-fn unit(names: &[String]) -> Step {
-    // Tests wait for servers and disks: one more than processors.
-    let threads = if names.is_empty() { "3" } else { "1" };
+/// The tests of a commit, with `whole` all, or those of the given names.
+fn unit(names: &[String], whole: bool) -> Step {
+    // Tests wait for servers and disks: more than processors.
+    let threads = if names.is_empty() { "4" } else { "1" };
     let step = tests()
         .args(["--no-fail-fast"])
         .env("RUST_TEST_THREADS", threads);
-    if names.is_empty() {
+    if !names.is_empty() {
+        return step.args(["--", "--exact"]).args(names);
+    }
+    if whole {
         return step;
     }
-    step.args(["--", "--exact"]).args(names)
+    let left_out = share::tests_left_out(share::commit());
+    println!("left to other commits: {}", left_out.join(", "));
+    let skips = left_out.iter().flat_map(|name| ["--skip", name]);
+    step.args(["--"]).args(skips)
 }
 
 /// Checks licences, bans and sources, and advisories where their database can be fetched.

@@ -16,6 +16,7 @@ mod local;
 mod package;
 mod proofs;
 mod run;
+mod share;
 mod siege;
 mod tools;
 mod wide;
@@ -129,14 +130,14 @@ fn main() -> ExitCode {
             pytest,
         } => gate::run(
             &gate::Run {
-                only,
+                only: only.clone(),
                 skip,
                 complete,
                 under_load,
             },
             &ClientArgs {
                 pytest,
-                every_origin: false,
+                whole: !only.is_empty(),
             },
         ),
         Task::Clients {
@@ -148,7 +149,7 @@ fn main() -> ExitCode {
             &gate::Run::only(Stage::Clients),
             &ClientArgs {
                 pytest,
-                every_origin: true,
+                whole: true,
             },
         ),
         Task::Soak(args) => proofs::run(&args),

@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use crate::cluster;
 use crate::counts::Counts;
 use crate::run::{Failure, Step, target};
+use crate::share::{SHARES, commit};
 
 /// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
 const GATE_KEYS: u64 = 20_000;
-
-/// The gate runs one of so many shares of the cases.
-const GATE_SHARES: u64 = 3;
 
 /// Arguments of `cargo xtask siege`.
 #[derive(Debug, Default, clap::Args)]
@@ -73,20 +71,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     attack(binary, &words, &mut Counts::default())
 }
 
-/// Runs the siege of the gate: a share of the cases once, small, from the same seed each time. The commit chooses the share: any commit's is
-/// repeated by the line that the stage prints, and a few commits run all.
-pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
-    let part = format!("--part={}/{GATE_SHARES}", commit() % GATE_SHARES);
-    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}"), part];
-    println!("{}; all cases: cargo xtask siege", words.join(" "));
+/// Runs the siege of the gate: a share of the cases once, or with `whole` all, small, from the same seed each time.
+pub(crate) fn gate(counts: &mut Counts, whole: bool) -> Result<(), Failure> {
+    let mut words = vec!["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
+    if !whole {
+        words.push(format!("--part={}/{SHARES}", commit() % SHARES));
+    }
     attack(tested_binary()?, &words, counts)
-}
-
-/// Returns the first digits of the current commit as a number, or 0 outside of a repository.
-pub(crate) fn commit() -> u64 {
-    let head = Step::new("git").args(["rev-parse", "HEAD"]).output();
-    let digits = head.unwrap_or_default();
-    u64::from_str_radix(digits.get(..8).unwrap_or_default(), 16).unwrap_or_default()
 }
 
 fn attack(binary: PathBuf, words: &[String], counts: &mut Counts) -> Result<(), Failure> {
