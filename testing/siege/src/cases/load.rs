@@ -33,6 +33,8 @@ pub(super) const CASES: &[Case] = &[
 
 /// Number of readers of `slow-readers`, each of an object of 4 MiB.
 const SLOW_READERS: u64 = 500;
+/// Readers of `tls`: handshakes of more at once would measure the siege's own processor.
+const TLS_READERS: u64 = 60;
 /// Clients of `tls` whose handshakes do not go on.
 const STALLED_HANDSHAKES: u64 = 300;
 /// Number of silent connections of `connections`: ten times as many as the server accepts.
@@ -141,7 +143,7 @@ async fn request_xml(context: &mut CaseContext) -> Result<(), CaseError> {
 /// 500 readers at a few bytes a second, each of a different object: 30 times the server's memory, so that no two
 /// readers share a block.
 async fn slow_readers(context: &mut CaseContext) -> Result<(), CaseError> {
-    read_by_all(context, Setup::default()).await
+    read_by_all(context, Setup::default(), SLOW_READERS).await
 }
 
 /// `slow-readers` over TLS, next to clients whose handshakes do not go on.
@@ -150,16 +152,17 @@ async fn tls(context: &mut CaseContext) -> Result<(), CaseError> {
         tls: true,
         ..Setup::default()
     };
-    read_by_all(context, setup).await?;
+    read_by_all(context, setup, TLS_READERS).await?;
     let address = context.bare_address();
     // Nothing; the head of a client hello without its rest; a request in plain text.
     let sent: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n\r\n"];
     let handshakes = context.run_concurrently(STALLED_HANDSHAKES, |number| async move {
         let Ok(mut socket) = open(address, ATTACKER).await else {
-            return false;
+            // It was never open.
+            return true;
         };
         send_available(&mut socket, sent[number as usize % sent.len()]).await;
-        closed_within(&mut socket, HEAD_TIME).await.is_some()
+        closed_within(&mut socket, 2 * HEAD_TIME).await.is_some()
     });
     let reading = async {
         let mut client = context.well_behaved();
@@ -179,9 +182,13 @@ async fn tls(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
-async fn read_by_all(context: &mut CaseContext, setup: Setup) -> Result<(), CaseError> {
+async fn read_by_all(
+    context: &mut CaseContext,
+    setup: Setup,
+    readers: u64,
+) -> Result<(), CaseError> {
     let folder = context.bucket("data")?;
-    for number in 0..SLOW_READERS {
+    for number in 0..readers {
         let path = folder.join(format!("slow-{number}"));
         // Few files with many names, to save disk; each name is an object of the server.
         match number % 50 {
@@ -192,7 +199,7 @@ async fn read_by_all(context: &mut CaseContext, setup: Setup) -> Result<(), Case
     serve(context, setup).await?;
     let background =
         read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
-    hold_requests(context, SLOW_READERS, LOCAL, |number| {
+    hold_requests(context, readers, LOCAL, |number| {
         let path = format!("/data/slow-{number}");
         unsigned_payload(("GET", &path, ""), None)
     })
