@@ -73,8 +73,7 @@ async fn case_10_process_started_at_another_port_replaces_the_one_before() {
     let killed = nodes.pop().unwrap();
     let path = killed.held();
     world.origin.set(&path, 1);
-    assert_eq!(nodes[0].read(&path).await, 1);
-    assert_eq!(nodes[0].current(&path), Some(1), "it has a lease");
+    assert_eq!(nodes[0].read_by_lease(&path).await, 1);
     let old = killed.address.clone();
     world.kill(killed);
     let started = world.start(3, Some(WINDOW));

@@ -408,6 +408,20 @@ impl Process {
         number(&read.await.unwrap())
     }
 
+    /// Reads until the version is known here, as the holder's or by a lease: a lease may end before it is looked at.
+    async fn read_by_lease(&self, path: &str) -> u64 {
+        let reading = async {
+            loop {
+                let version = self.read(path).await;
+                if self.current(path) == Some(version) {
+                    return version;
+                }
+            }
+        };
+        let read = tokio::time::timeout(Duration::from_secs(30), reading).await;
+        read.expect("a lease within 30 s")
+    }
+
     fn current(&self, path: &str) -> Option<u64> {
         let found = self.node.current(BUCKET, path);
         found.as_ref().map(number)

@@ -16,8 +16,7 @@ async fn origin_is_asked_once_by_all_nodes() {
     world.origin.set("a", 7);
     assert_eq!(nodes[0].current("a"), None);
     for reader in &nodes {
-        assert_eq!(reader.read("a").await, 7);
-        assert_eq!(reader.current("a"), Some(7), "a lease, or its own table");
+        assert_eq!(reader.read_by_lease("a").await, 7);
     }
     assert_eq!(world.origin.asked(), 1);
     // What is absent is known as well.
@@ -383,8 +382,7 @@ async fn bucket_that_is_attached_again_knows_nothing_of_its_former_origin() {
     }
     for detached in [true, false] {
         for path in [&own, &other] {
-            assert_eq!(nodes[0].read(path).await, 1);
-            assert_eq!(nodes[0].current(path), Some(1), "as its holder, by a lease");
+            assert_eq!(nodes[0].read_by_lease(path).await, 1);
         }
         if detached {
             nodes[0].node.detach(BUCKET);
