@@ -68,16 +68,18 @@ impl Stage {
     /// Maximum seconds on two idle cores in a fresh clone, as docs/testing.md has them.
     fn budget(self) -> u64 {
         match self {
-            Self::Tools => 300,
+            // Beside clippy.
+            Self::Tools => 420,
             Self::Fmt => 10,
             Self::Tidy => 60,
             Self::Clippy => 720,
-            Self::Unit => 540,
+            Self::Unit => 600,
+            Self::Clients => 540,
             // At the lowest priority.
             Self::Doc | Self::Loom | Self::Bench => 480,
             Self::Deny => 120,
             Self::Shuttle => 240,
-            Self::Clients | Self::Siege => 420,
+            Self::Siege => 360,
         }
     }
 

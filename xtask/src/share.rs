@@ -3,7 +3,7 @@
 
 use crate::run::Step;
 
-/// Shares of slow unit tests and of the siege's cases.
+/// Shares of slow unit tests, of slow files of clients, and of the siege's cases.
 pub(crate) const SHARES: usize = 3;
 
 /// Tests of more than about ten seconds on two cores, the slowest first.
@@ -60,13 +60,13 @@ pub(crate) fn tests_left_out(commit: usize) -> Vec<&'static str> {
 
 /// Returns the slow files of the clients' suite that `commit` leaves to others.
 pub(crate) fn files_left_out(commit: usize) -> Vec<&'static str> {
-    others(&SLOW_FILES, 2, commit)
+    others(&SLOW_FILES, SHARES, commit)
 }
 
 /// Returns the S3 server that is the origin of clients.
 pub(crate) fn origin(commit: usize) -> &'static str {
-    // Not of the same parity as the files, so that each file meets each origin.
-    ["moto", "versitygw"][commit / 2 % 2]
+    // Not by the same remainder as the files, so that each file meets each origin.
+    ["moto", "versitygw"][commit / SHARES % 2]
 }
 
 fn others(all: &[&'static str], shares: usize, commit: usize) -> Vec<&'static str> {
@@ -91,10 +91,12 @@ mod tests {
             names.any(|name| (1..shares).all(|commit| left(commit).contains(name)))
         };
         assert!(!left_by_all(&tests_left_out, SHARES));
-        assert!(!left_by_all(&files_left_out, 2));
+        assert!(!left_by_all(&files_left_out, SHARES));
         assert_eq!(tests_left_out(1).len(), 16);
-        let met: Vec<_> = (0..4).map(|commit| (commit % 2, origin(commit))).collect();
-        assert!((1..4).all(|at| !met[..at].contains(&met[at])));
+        let met: Vec<_> = (0..6)
+            .map(|commit| (commit % SHARES, origin(commit)))
+            .collect();
+        assert!((1..6).all(|at| !met[..at].contains(&met[at])));
     }
 
     fn text_of(folder: &Path, text: &mut String) {
