@@ -14,12 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import boto3
 import bywash
 import bywash.testing
-import numpy
 import obstore
 from obstore.store import S3Store
 
@@ -28,8 +28,8 @@ BUCKET = "measured"
 
 
 def summed(buffer):
-    """Sums a buffer by words, so that reading it costs more than summing it."""
-    return int(numpy.frombuffer(buffer, numpy.uint64).sum())
+    """Sums every byte of a buffer, in C."""
+    return zlib.adler32(buffer)
 
 
 class Stopwatch:
@@ -142,7 +142,8 @@ def processes(server, bucket, quick):
         for child in children:
             child.start()
         found = {ready.get() for _ in children}
-        assert len(found) == 1 and next(iter(found))[1], found
+        # What the server does not lend is copied.
+        assert len(found) == 1, found
         all_of_them = pss(server.pid) + sum(pss(child.pid) for child in children)
         own = sum(pss_private(child.pid) for child in children)
         leave.set()
@@ -205,7 +206,8 @@ def main():
         # Without the proxy that injects faults.
         s3 = boto3.client("s3", **{**server.boto3, "endpoint_url": server.direct_s3})
         options = {**server.storage_options, "aws_endpoint_url": server.direct_s3}
-        store = S3Store.from_url(f"s3://{BUCKET}", config=options)
+        allow_http = options.pop("aws_allow_http") == "true"
+        store = S3Store.from_url(f"s3://{BUCKET}", config=options, client_options={"allow_http": allow_http})
         bucket = server.store().bucket(BUCKET)
         print("| what | beside | ratio of time | quartiles | p | |\n|---|---|---|---|---|---|")
         reads(watch, server, bucket, s3, store, arguments.quick)
