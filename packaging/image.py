@@ -1,6 +1,6 @@
 """Makes an OCI image of the program without a container runtime: `cargo xtask image`.
 
-The result is an OCI image layout in a tar file, which `podman load`, `skopeo copy oci-archive:FILE ..` and `docker load` (since 25) take. It has the
+The result is an OCI image layout in a tar file (an `oci-archive`). It has the
 program, the C library that it is linked with, the certificates of this machine, and a user that is not root. Equal inputs make
 equal files: all times are SOURCE_DATE_EPOCH, or 0.
 """

@@ -70,7 +70,7 @@ def show(what, beside, ratios, goal):
     print(f"| {what} | {beside} | {median:.3f} | {low:.3f} to {high:.3f} | {p:.3f} | {verdict} |", flush=True)
 
 
-def reads(watch, server, bucket, s3, store, quick):
+def reads(watch, bucket, s3, store, quick):
     """Warm reads of whole objects and of many ranges."""
     for size, goal in [(MIB, 0.33), (8 * MIB, 0.2)]:
         key = f"object-{size}"
@@ -121,10 +121,10 @@ def hold(socket, keys, ready, leave):
     leave.wait()
 
 
-def pss(pid):
+def pss(pid, names=("Pss_Anon", "Pss_Shmem")):
     """Proportional set size of a process in bytes, without its program's files."""
     fields = dict(line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return sum(int(fields[name].split()[0]) for name in ("Pss_Anon", "Pss_Shmem")) << 10
+    return sum(int(fields[name].split()[0]) for name in names) << 10
 
 
 def processes(server, bucket, quick):
@@ -145,16 +145,12 @@ def processes(server, bucket, quick):
         # What the server does not lend is copied.
         assert len(found) == 1, found
         all_of_them = pss(server.pid) + sum(pss(child.pid) for child in children)
-        own = sum(pss_private(child.pid) for child in children)
+        own = sum(pss(child.pid, ["Pss_Anon"]) for child in children)
         leave.set()
         for child in children:
             child.join()
         leave.clear()
         return all_of_them, own
-
-    def pss_private(pid):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("Pss_Anon")).split()[1]) << 10
 
     one, _ = memory(1)
     eight, interpreters = memory(8)
@@ -210,7 +206,7 @@ def main():
         store = S3Store.from_url(f"s3://{BUCKET}", config=options, client_options={"allow_http": allow_http})
         bucket = server.store().bucket(BUCKET)
         print("| what | beside | ratio of time | quartiles | p | |\n|---|---|---|---|---|---|")
-        reads(watch, server, bucket, s3, store, arguments.quick)
+        reads(watch, bucket, s3, store, arguments.quick)
         rust(watch, server)
         writes(watch, server, bucket, arguments.quick)
         imports(watch)

@@ -1,4 +1,4 @@
-//! Tests that failed beside others, repeated alone.
+//! Retries failed tests once, one test at a time. A test that then passes is flaky.
 
 use crate::counts::Counts;
 use crate::run::Failure;

@@ -145,7 +145,7 @@ fn tests() -> Step {
         .args(["--exclude", "bywash-bench"])
 }
 
-/// The tests of a commit, with `whole` all, or those of the given names.
+/// Returns the step that runs the commit's share of the unit tests, all of them if `whole` is set, or only the tests with these names.
 fn unit(names: &[String], whole: bool) -> Step {
     // Tests wait for servers and disks: more than processors.
     let threads = if names.is_empty() { "4" } else { "1" };
