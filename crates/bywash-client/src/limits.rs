@@ -18,5 +18,7 @@ pub const MAX_IDLE_CONNECTIONS: usize = 16;
 pub const DEFAULT_INLINE_BYTES: u32 = 16 << 10;
 /// Time after which a call fails if the caller sets no other.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+/// Time for which a call that waits for the server keeps its core: a warm read takes less, and a wake-up as much.
+pub(crate) const SPIN: Duration = Duration::from_micros(50);
 /// Maximum bytes of a socket's path, as the system has it with a zero at the end. A longer one is reached through its folder.
 pub(crate) const MAX_SOCKET_PATH_BYTES: usize = 107;

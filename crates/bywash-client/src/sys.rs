@@ -8,18 +8,18 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::message::Part;
 use crate::view::Lease;
 
 /// Bytes of a page of the map.
 const PAGE: usize = 4096;
-/// Length from which the pages of a lease are mapped by one call: fewer are mapped by faults at the same price.
-const POPULATE: usize = 64 << 10;
+/// Maximum parts in all joined maps that a map keeps for later leases: a sixteenth of the maps that the system allows a process.
+const MAX_KEPT_PARTS: usize = 4096;
 
 /// The server's shared memory, mapped for reading. Stays mapped while a view of it lives, also after the server has ended.
 #[derive(Debug)]
@@ -27,6 +27,9 @@ pub(crate) struct Map {
     start: NonNull<u8>,
     len: usize,
     memory: OwnedFd,
+    /// Parts of earlier leases, mapped side by side, the latest last: an object that is read again is at the same place. Never waited
+    /// for, as in the child of a fork a lock that another thread held stays locked.
+    kept: Mutex<Vec<Arc<Joined>>>,
 }
 
 // SAFETY: the map is an address range, which any thread may read and unmap.
@@ -55,7 +58,12 @@ impl Map {
             )
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, len, memory })
+        Ok(Self {
+            start,
+            len,
+            memory,
+            kept: Mutex::default(),
+        })
     }
 
     /// Returns the address of a part. `None` if it is outside the map.
@@ -69,17 +77,26 @@ impl Map {
         Some(NonNull::slice_from_raw_parts(first, len))
     }
 
-    /// Maps the pages of a part by one call instead of a fault each. Without effect on older kernels.
-    pub(crate) fn populate(&self, offset: u64, len: u64) {
-        let (offset, len) = (offset as usize, len as usize);
-        let end = offset.saturating_add(len);
-        if len < POPULATE || end > self.len {
-            return;
+    /// Returns parts mapped side by side: those of an earlier lease of the same parts, or new ones. `None` as [`Joined::new`].
+    fn joined(&self, parts: &[Part]) -> Option<Arc<Joined>> {
+        let Ok(mut kept) = self.kept.try_lock() else {
+            return Joined::new(self, parts).map(Arc::new);
+        };
+        let joined = match kept.iter().position(|joined| joined.parts == parts) {
+            Some(at) => kept.remove(at),
+            None => Arc::new(Joined::new(self, parts)?),
+        };
+        let mut count = parts.len();
+        let fits = kept.iter().rev().take_while(|joined| {
+            count += joined.parts.len();
+            count <= MAX_KEPT_PARTS
+        });
+        let surplus = kept.len() - fits.count();
+        kept.drain(..surplus);
+        if parts.len() <= MAX_KEPT_PARTS {
+            kept.push(Arc::clone(&joined));
         }
-        let first = offset / PAGE * PAGE;
-        let address = self.start.as_ptr().wrapping_add(first).cast();
-        // SAFETY: reads pages within the map, and changes no byte.
-        let _ = unsafe { madvise(address, end - first, Advice::LinuxPopulateRead) };
+        Some(joined)
     }
 }
 
@@ -130,99 +147,99 @@ impl<L> AsRef<[u8]> for LeasedBytes<L> {
     }
 }
 
-/// Parts of a lease mapped side by side, so that they are one slice.
+/// Parts of the server's memory mapped side by side. The map alone keeps no bytes: who reads them holds their lease.
 #[derive(Debug)]
-pub(crate) struct JoinedBytes<L> {
-    /// Pages of the parts.
+struct Joined {
+    parts: Vec<Part>,
     pages: NonNull<u8>,
     pages_len: usize,
-    bytes: NonNull<[u8]>,
-    _lease: Arc<L>,
 }
 
-// SAFETY: as for `LeasedBytes`; the mapping is this value's own.
-unsafe impl<L: Send + Sync> Send for JoinedBytes<L> {}
+// SAFETY: as for `Map`.
+unsafe impl Send for Joined {}
 // SAFETY: as above.
-unsafe impl<L: Send + Sync> Sync for JoinedBytes<L> {}
+unsafe impl Sync for Joined {}
 
-impl<L: AsRef<Map>> JoinedBytes<L> {
-    /// Maps parts side by side. `None` if an inner border is not one of pages, or the system allows no more maps.
-    ///
-    /// # Safety
-    /// As for [`LeasedBytes::new`].
-    unsafe fn new(lease: &Arc<L>, parts: &[Part]) -> Option<Self> {
-        let map = (**lease).as_ref();
-        let (first, last) = (parts.first()?, parts.last()?);
+impl Joined {
+    /// Maps parts side by side. `None` if one is outside `map`, an inner border is not one of pages, or the system allows no more maps.
+    fn new(map: &Map, parts: &[Part]) -> Option<Self> {
         let inside = |part: &Part| {
-            part.offset
-                .checked_add(part.len)
-                .is_some_and(|end| end <= map.len as u64)
+            let end = part.offset.checked_add(part.len);
+            end.is_some_and(|end| end <= map.len as u64)
         };
-        let skip = (first.offset % PAGE as u64) as usize;
         let aligned = |offset: u64| offset.is_multiple_of(PAGE as u64);
-        let starts = parts[1..].iter().all(|part| aligned(part.offset));
-        let ends = parts[..parts.len() - 1]
-            .iter()
-            .all(|part| aligned(part.offset + part.len));
+        let (first, later) = parts.split_first()?;
+        let (_, earlier) = parts.split_last()?;
+        let starts = later.iter().all(|part| aligned(part.offset));
+        let ends = earlier.iter().all(|part| aligned(part.offset + part.len));
         if !parts.iter().all(inside) || !starts || !ends {
             return None;
         }
         let len: u64 = parts.iter().map(|part| part.len).sum();
-        let len = usize::try_from(len).ok()?;
-        let pages_len = (skip + len).next_multiple_of(PAGE);
+        let len = usize::try_from(first.offset % PAGE as u64 + len).ok()?;
+        let pages_len = len.next_multiple_of(PAGE);
         let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let (anywhere, unused) = (std::ptr::null_mut(), ProtFlags::empty());
         // SAFETY: a new mapping at an address that the system chooses replaces nothing.
-        let pages = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                pages_len,
-                ProtFlags::empty(),
-                reserved,
-            )
-        };
-        let pages = NonNull::new(pages.ok()?.cast::<u8>())?;
+        let pages = unsafe { mmap_anonymous(anywhere, pages_len, unused, reserved) };
         let joined = Self {
-            pages,
+            parts: parts.to_vec(),
+            pages: NonNull::new(pages.ok()?.cast::<u8>())?,
             pages_len,
-            // SAFETY: within the pages reserved above.
-            bytes: NonNull::slice_from_raw_parts(unsafe { pages.add(skip) }, len),
-            _lease: Arc::clone(lease),
         };
         let mut at = 0;
         for part in parts {
             let before = part.offset % PAGE as u64;
             let bytes = (before + part.len).next_multiple_of(PAGE as u64) as usize;
             // A part's pages are within the map, whose length is one of pages.
-            let address = pages.as_ptr().wrapping_add(at).cast();
-            let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+            let address = joined.pages.as_ptr().wrapping_add(at).cast();
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
             let (memory, offset) = (&map.memory, part.offset - before);
             // SAFETY: replaces pages of the range reserved above, which nothing refers to yet.
             unsafe { mmap(address, bytes, ProtFlags::READ, flags, memory, offset) }.ok()?;
             at += bytes;
         }
-        debug_assert_eq!((at, last.len > 0), (pages_len, true));
+        debug_assert_eq!(at, pages_len);
         Some(joined)
     }
+
+    /// The parts as one slice.
+    fn bytes(&self) -> NonNull<[u8]> {
+        let skip = (self.parts[0].offset % PAGE as u64) as usize;
+        let len: u64 = self.parts.iter().map(|part| part.len).sum();
+        // SAFETY: within the pages, whose length was computed from the same parts.
+        let first = unsafe { self.pages.add(skip) };
+        NonNull::slice_from_raw_parts(first, len as usize)
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; no slice of it is left, as each holds a reference to this map.
+        let _ = unsafe { munmap(self.pages.as_ptr().cast(), self.pages_len) };
+    }
+}
+
+/// Parts of a lease mapped side by side, so that they are one slice.
+#[derive(Debug)]
+pub(crate) struct JoinedBytes<L> {
+    joined: Arc<Joined>,
+    _lease: Arc<L>,
 }
 
 impl<L> AsRef<[u8]> for JoinedBytes<L> {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: as in `LeasedBytes`: the same pages at another address.
-        unsafe { self.bytes.as_ref() }
+        unsafe { self.joined.bytes().as_ref() }
     }
 }
 
-impl<L> Drop for JoinedBytes<L> {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; `&mut self` shows that no slice of it is left.
-        let _ = unsafe { munmap(self.pages.as_ptr().cast(), self.pages_len) };
-    }
-}
-
-/// Maps parts that the server has leased side by side.
+/// Maps parts that the server has leased side by side. `None` as [`Joined::new`].
 pub(crate) fn joined_bytes(lease: &Arc<Lease>, parts: &[Part]) -> Option<JoinedBytes<Lease>> {
-    // SAFETY: as in `leased_bytes`.
-    unsafe { JoinedBytes::new(lease, parts) }
+    Some(JoinedBytes {
+        joined: (**lease).as_ref().joined(parts)?,
+        _lease: Arc::clone(lease),
+    })
 }
 
 /// Number of forks that this process or its ancestors made since this library was first used. Written by the handlers of a fork, in
@@ -270,7 +287,6 @@ pub(crate) struct Generation {
 
 /// Returns the bytes of a part that the server has just leased.
 pub(crate) fn leased_bytes(lease: &Arc<Lease>, part: &Part) -> Option<LeasedBytes<Lease>> {
-    lease.as_ref().as_ref().populate(part.offset, part.len);
     // SAFETY: parts come from the reply that names the lease, and only the drop of `Lease` releases it.
     unsafe { LeasedBytes::new(lease, part.offset, part.len) }
 }

@@ -115,7 +115,7 @@ impl View {
         (self.segment_count() == 1).then(|| self.segment(0))
     }
 
-    /// Returns the same bytes as one slice: blocks of the server's memory are mapped side by side, which costs a tenth of a copy. Where
+    /// Returns the same bytes as one slice: blocks of the server's memory are mapped side by side, and stay so for the next lease of the same. Where
     /// that is not possible, they are copied.
     #[must_use]
     pub fn into_contiguous(self) -> Self {
