@@ -213,6 +213,7 @@ impl LocalStatsSource for Door {
             .filter_map(|leases| leases.oldest())
             .min();
         LocalStats {
+            leased_bytes: self.engine.leased_bytes(),
             oldest_lease_seconds: oldest
                 .map_or(0, |since| Instant::now().duration_since(since).as_secs()),
             shares_memory: self.engine.shared_memory().is_some(),

@@ -9,7 +9,6 @@ use bywash::LocalStats;
 pub(crate) struct Counters {
     pub(crate) clients: AtomicU64,
     pub(crate) leases: AtomicU64,
-    pub(crate) leased_bytes: AtomicU64,
     pub(crate) shared_bytes: AtomicU64,
     pub(crate) copied_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -23,15 +22,13 @@ impl Counters {
         LocalStats {
             clients: self.clients.load(Relaxed),
             leases: self.leases.load(Relaxed),
-            leased_bytes: self.leased_bytes.load(Relaxed),
             shared_bytes: self.shared_bytes.load(Relaxed),
             copied_bytes: self.copied_bytes.load(Relaxed),
             refused: self.refused.load(Relaxed),
             requests: self.requests.load(Relaxed),
             failures: self.failures.load(Relaxed),
             rejected: self.rejected.load(Relaxed),
-            oldest_lease_seconds: 0,
-            shares_memory: false,
+            ..LocalStats::default()
         }
     }
 }

@@ -258,6 +258,12 @@ impl Engine {
         self.shared.pool.shared_memory()
     }
 
+    /// Returns the bytes of memory that leases keep from being evicted. What several leases hold counts once.
+    #[must_use]
+    pub fn leased_bytes(&self) -> u64 {
+        self.shared.loans.leased_bytes()
+    }
+
     /// Returns the statistics of the endpoints' requests, which the endpoints record.
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {

@@ -37,28 +37,31 @@ fn leases_beyond_the_loans_are_copies_that_wait_for_nothing() {
 #[test]
 fn many_clients_with_the_largest_lease_keep_no_other_out() {
     let door = Door::new(64 << 20);
-    door.warm("a", 20 * MIB);
+    let bytes = door.warm("a", 20 * MIB);
     door.warm("b", 2 * MIB);
-    let clients: Vec<_> = (0..100)
-        .map(|_| {
-            let client = door.client();
-            let view = client.bucket("data").get_with(
-                "a",
-                bywash_client::ByteRange::Whole(()),
-                &GetOptions::default(),
-            );
-            (client, view.unwrap())
-        })
-        .collect();
-    let leased = clients
-        .iter()
-        .filter(|(_, object)| object.bytes.is_leased())
-        .count();
-    assert_eq!(leased, 1);
+    door.warm("c", 8 * MIB);
+    let read = |key: &str| {
+        let client = door.client();
+        let whole = bywash_client::ByteRange::Whole(());
+        let object = client
+            .bucket("data")
+            .get_with(key, whole, &GetOptions::default());
+        (client, object.unwrap().bytes)
+    };
+    // All hold the same frames, which count once.
+    let mut clients: Vec<_> = (0..100).map(|_| read("a")).collect();
+    assert!(clients.iter().all(|(_, view)| view.is_leased()));
+    assert_eq!(door.stats().leased_bytes, 20 << 20);
+    clients.push(read("c"));
+    assert!(!clients[100].1.is_leased(), "beyond the loans");
     let begun = Instant::now();
     let other = door.bucket().get("b").unwrap();
     assert!(other.bytes.into_vec() == pattern("b", 2 * MIB));
     assert!(begun.elapsed() < Duration::from_secs(20));
+    clients.drain(1..);
+    assert!(has(&clients[0].1, &bytes));
+    wait_for(|| door.stats().leases == 1);
+    assert_eq!(door.stats().leased_bytes, 20 << 20);
     drop(clients);
     door.wait_idle();
 }

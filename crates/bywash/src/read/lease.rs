@@ -1,8 +1,8 @@
 //! Leases: blocks that a program of this machine reads in shared memory, without a copy.
 //!
-//! A lease pins the blocks of one version. Its frames are a loan ([`super::loans`]) from before the first block is looked up until
-//! the lease is dropped, so all leases together leave memory for loads. What cannot be leased is read by a body, whose reader needs
-//! little memory ([`super::pieces`]).
+//! A lease pins the blocks of one version. Its frames are a loan ([`super::loans`]) until the lease is dropped, so all leases together
+//! leave memory for loads: from before the first block is loaded, or, if all are resident, from the moment they are pinned. What cannot
+//! be leased is read by a body, whose reader needs little memory ([`super::pieces`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, Result};
 
 use super::get::{WantsVersion, get, get_result};
-use super::loans::Loan;
+use super::loans::{Frame, LeasedFrames, Loan};
 use super::ownership;
 use super::pieces::PieceByPiece;
 use super::ranged::checked_range;
@@ -43,7 +43,7 @@ pub struct Lease {
     blocks: Vec<(u32, OwnedPin)>,
     /// Bytes of a block.
     block_size: u64,
-    loan: Loan,
+    _frames: LeasedFrames,
 }
 
 /// Bytes in shared memory.
@@ -92,12 +92,6 @@ impl Lease {
         self.blocks.len()
     }
 
-    /// Bytes of memory that it keeps from being evicted.
-    #[must_use]
-    pub fn held_bytes(&self) -> u64 {
-        self.loan.bytes()
-    }
-
     /// Bytes of `range`, one of [`Self::ranges`], in order: one part a block.
     pub fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = SharedBytes> + '_ {
         let Range { start, end } = *range;
@@ -139,9 +133,8 @@ pub(crate) async fn lease(
     let mut read = get(bucket, path, options.clone()).await?;
     // None: an object that is never cached.
     let version = read.extensions.remove::<Arc<Version>>();
-    let blocks =
-        version.and_then(|version| Blocks::lend(bucket, version, vec![read.range.clone()]));
-    let Some(mut blocks) = blocks else {
+    let blocks = version.and_then(|version| Blocks::new(bucket, version, vec![read.range.clone()]));
+    let Some(mut blocks) = blocks.and_then(Blocks::lent) else {
         return Ok(LeasedRead::Body(read));
     };
     let outcome = read.extensions.get::<ReadInfo>().map(|info| info.outcome);
@@ -155,8 +148,10 @@ pub(crate) async fn lease(
             return get(bucket, path, options).await.map(LeasedRead::Body);
         }
     }
-    let outcome = outcome.unwrap_or(CacheOutcome::Miss);
-    Ok(LeasedRead::Lease(blocks.into_lease(outcome)))
+    match blocks.into_lease(outcome.unwrap_or(CacheOutcome::Miss)) {
+        Some(lease) => Ok(LeasedRead::Lease(lease)),
+        None => get(bucket, path, options).await.map(LeasedRead::Body),
+    }
 }
 
 /// Reads many ranges of one version as one lease. `None` if they cannot be leased: read them one by one.
@@ -224,19 +219,20 @@ fn resident(
     if ranges.iter().any(is_compared) {
         return Ok(None);
     }
-    let Some(mut blocks) = Blocks::lend(bucket, Arc::clone(&version), ranges) else {
+    let Some(mut blocks) = Blocks::new(bucket, Arc::clone(&version), ranges) else {
         return Ok(None);
     };
     // Again: a block that was compared may have been evicted since, and loaded again.
     if !blocks.pin_resident() || blocks.ranges.iter().any(is_compared) {
         return Ok(None);
     }
-    if count {
-        let bytes = blocks.ranges.iter().map(|range| range.end - range.start);
+    let lease = blocks.into_lease(CacheOutcome::Hit);
+    if let Some(lease) = lease.as_ref().filter(|_| count) {
+        let bytes = lease.ranges.iter().map(|range| range.end - range.start);
         bucket.counters.request();
-        bucket.counters.body(blocks.pins.len() as u64, bytes.sum());
+        bucket.counters.body(lease.blocks.len() as u64, bytes.sum());
     }
-    Ok(Some(blocks.into_lease(CacheOutcome::Hit)))
+    Ok(lease)
 }
 
 /// Numbers of the blocks that have bytes of `range`.
@@ -257,12 +253,13 @@ struct Blocks {
     numbers: Vec<u32>,
     /// Pins of the first of them.
     pins: Vec<OwnedPin>,
-    loan: Loan,
+    /// The loan of all blocks, if it was taken before they are pinned.
+    loan: Option<Loan>,
 }
 
 impl Blocks {
-    /// Takes the loan of all blocks of `ranges`, if that is within the bound of loans.
-    fn lend(
+    /// `None` if the blocks of `ranges` are more than may be lent at all.
+    fn new(
         bucket: &Arc<BucketShared>,
         version: Arc<Version>,
         ranges: Vec<Range<u64>>,
@@ -278,16 +275,23 @@ impl Blocks {
         let mut numbers: Vec<u32> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let lengths = numbers.iter().map(|block| version.block_len(*block, size));
-        let loan = bucket.engine.loans.lend_all(lengths)?;
         Some(Self {
             bucket: Arc::clone(bucket),
             version,
             ranges,
             pins: Vec::with_capacity(numbers.len()),
             numbers,
-            loan,
+            loan: None,
         })
+    }
+
+    /// Takes the loan of all blocks, if that is within the bound of loans.
+    fn lent(mut self) -> Option<Self> {
+        let (version, size) = (&self.version, self.bucket.block_size);
+        let lengths = self.numbers.iter();
+        let lengths = lengths.map(|block| version.block_len(*block, size));
+        self.loan = Some(self.bucket.engine.loans.lend_all(lengths)?);
+        Some(self)
     }
 
     /// Pins the blocks that have no further byte of the one range from `at` on, a position in the object. Returns whether they are
@@ -347,14 +351,22 @@ impl Blocks {
         kept
     }
 
-    fn into_lease(self, outcome: CacheOutcome) -> Lease {
-        Lease {
+    /// Returns the lease of the blocks, which are all pinned. `None` if they are more than the bound of loans allows.
+    fn into_lease(self, outcome: CacheOutcome) -> Option<Lease> {
+        let block_size = self.bucket.block_size;
+        let frame = |(block, pin): (&u32, &OwnedPin)| {
+            let length = self.version.block_len(*block, block_size);
+            pin.shared_offset().map(|offset| Frame::new(offset, length))
+        };
+        let frames = self.numbers.iter().zip(&self.pins).map(frame);
+        let frames = frames.collect::<Option<_>>()?;
+        Some(Lease {
+            _frames: self.bucket.engine.loans.lease(frames, self.loan)?,
             version: self.version,
             outcome,
             ranges: self.ranges,
             blocks: self.numbers.into_iter().zip(self.pins).collect(),
-            block_size: self.bucket.block_size,
-            loan: self.loan,
-        }
+            block_size,
+        })
     }
 }

@@ -3,11 +3,15 @@
 //! A block handed to a consumer stays pinned until the consumer drops it: it is on loan. All loans of an engine
 //! together are bounded. Beyond the bound a body returns small copies instead ([`super::pieces`]). So stalled
 //! consumers pin at most half of the downloads' memory, and other readers can always load.
+//!
+//! A frame that several leases hold ([`super::lease`]) counts once: any number of processes may read one warm set.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bywash_mem::MIN_FRAME;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::limits::{MAX_COPIED_BODIES, MAX_PIECE_BYTES, MIN_PIECE_BYTES};
@@ -24,8 +28,10 @@ const GROWN_DIVISOR: u64 = 4;
 pub(crate) struct Loans {
     /// Bytes that downloads may hold; the bounds are fractions of it.
     downloads: AtomicU64,
-    /// Bytes of frames on loan. A block lent to several consumers counts for each.
+    /// Bytes of frames on loan. A block lent to several bodies counts for each; to several leases, once.
     lent: AtomicU64,
+    /// What leases hold of it.
+    leased: Mutex<Leased>,
     /// Bytes of copies beyond the first piece of each body.
     pub(super) grown: AtomicU64,
     pub(super) copied_bodies: Arc<Semaphore>,
@@ -37,6 +43,7 @@ impl Loans {
         Arc::new(Self {
             downloads: AtomicU64::new(downloads),
             lent: AtomicU64::new(0),
+            leased: Mutex::default(),
             grown: AtomicU64::new(0),
             copied_bodies: Arc::new(Semaphore::new(MAX_COPIED_BODIES)),
         })
@@ -66,6 +73,37 @@ impl Loans {
             bytes,
         };
         (before + bytes <= limit).then_some(loan)
+    }
+
+    /// Lends frames to a lease. Only those that no other lease holds count: with `loan`, which was taken for all of them before, the rest
+    /// of it is given back; without one, fails if they are more than the bound allows.
+    pub(super) fn lease(
+        self: &Arc<Self>,
+        frames: Box<[Frame]>,
+        loan: Option<Loan>,
+    ) -> Option<LeasedFrames> {
+        let mut leased = self.leased.lock();
+        let new = leased.add(&frames);
+        let fits = match loan {
+            Some(mut loan) => {
+                self.lent.fetch_sub(loan.bytes - new, Relaxed);
+                loan.bytes = 0;
+                true
+            }
+            None => self.lent.fetch_add(new, Relaxed) + new <= self.max_lent(),
+        };
+        drop(leased);
+        // Not within the bound: the frames are given back.
+        let lease = LeasedFrames {
+            loans: Arc::clone(self),
+            frames,
+        };
+        fits.then_some(lease)
+    }
+
+    /// Bytes of frames that leases hold, each counted once.
+    pub(crate) fn leased_bytes(&self) -> u64 {
+        self.leased.lock().bytes
     }
 
     /// Maximum bytes of frames on loan.
@@ -101,6 +139,75 @@ fn frame_bytes(length: usize) -> u64 {
     length.max(MIN_FRAME).next_power_of_two() as u64
 }
 
+/// A frame of the shared memory: its offset and its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Frame {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Frame {
+    /// The frame at `offset` of a block of `length` bytes.
+    pub(super) fn new(offset: u64, length: usize) -> Self {
+        Self {
+            offset,
+            bytes: frame_bytes(length),
+        }
+    }
+}
+
+/// Frames that leases hold.
+#[derive(Debug, Default)]
+struct Leased {
+    /// Number of leases of each.
+    counts: HashMap<Frame, u32>,
+    /// Bytes of all frames.
+    bytes: u64,
+}
+
+impl Leased {
+    /// Counts a lease. Returns the bytes of the frames that no other lease holds.
+    fn add(&mut self, frames: &[Frame]) -> u64 {
+        let before = self.bytes;
+        for frame in frames {
+            let count = self.counts.entry(*frame).or_default();
+            if *count == 0 {
+                self.bytes += frame.bytes;
+            }
+            *count += 1;
+        }
+        self.bytes - before
+    }
+
+    /// Ends a lease. Returns the bytes of the frames that no other lease holds.
+    fn remove(&mut self, frames: &[Frame]) -> u64 {
+        let before = self.bytes;
+        for frame in frames {
+            let count = self.counts.get_mut(frame).expect("the lease was counted");
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(frame);
+                self.bytes -= frame.bytes;
+            }
+        }
+        before - self.bytes
+    }
+}
+
+/// Frames on loan to a lease. Dropping it ends the loan of those that no other lease holds.
+#[derive(Debug)]
+pub(super) struct LeasedFrames {
+    loans: Arc<Loans>,
+    frames: Box<[Frame]>,
+}
+
+impl Drop for LeasedFrames {
+    fn drop(&mut self) {
+        let ended = self.loans.leased.lock().remove(&self.frames);
+        self.loans.lent.fetch_sub(ended, Relaxed);
+    }
+}
+
 /// A block on loan to a consumer. Dropping it ends the loan.
 #[derive(Debug)]
 pub(super) struct Loan {
@@ -109,11 +216,6 @@ pub(super) struct Loan {
 }
 
 impl Loan {
-    /// Bytes of the frames on loan.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Reduces the loan to a block of `length` bytes, if that is shorter.
     pub(super) fn shrink_to(&mut self, length: usize) {
         let bytes = frame_bytes(length).min(self.bytes);
@@ -148,5 +250,25 @@ mod tests {
         loans.set_downloads(4 << 20);
         assert!(loans.lend(4 << 20).is_none());
         assert_eq!(loans.lent.load(Relaxed), 0, "all came back");
+    }
+
+    #[test]
+    fn frame_of_several_leases_counts_once() {
+        let loans = Loans::new(8 << 20);
+        let frames = |offsets: [u64; 3]| offsets.map(|at| Frame::new(at << 20, 1 << 20)).into();
+        let first = loans.lease(frames([0, 1, 2]), None).unwrap();
+        let second = loans.lease(frames([0, 1, 2]), None).unwrap();
+        assert_eq!(loans.lent.load(Relaxed), 3 << 20);
+        assert!(loans.lease(frames([2, 3, 4]), None).is_none());
+        let loan = loans.lend(1 << 20).unwrap();
+        let third = loans.lease([Frame::new(2 << 20, 1 << 20)].into(), Some(loan));
+        assert_eq!(loans.leased_bytes(), 3 << 20);
+        drop(first);
+        assert_eq!(loans.lent.load(Relaxed), 3 << 20);
+        drop(second);
+        assert_eq!(loans.lent.load(Relaxed), 1 << 20);
+        drop(third);
+        assert_eq!((loans.lent.load(Relaxed), loans.leased_bytes()), (0, 0));
+        assert!(loans.leased.lock().counts.is_empty());
     }
 }
