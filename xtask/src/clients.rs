@@ -28,7 +28,7 @@ pub(crate) fn run(counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure>
     let binary = siege::tested_binary()?;
     let series_files = siege::program("series-files")?;
     let built = target().join("debug");
-    let package = package::installed(&tools.pandas, &built)?;
+    let package = package::installed(&[&tools.pandas], &built)?;
     let (origin, left_out) = if args.whole {
         ("", Vec::new())
     } else {

@@ -19,7 +19,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         .args(["--lib", "--bins", "--example", "warm_read"])
         .run()?;
     let built = target().join("release");
-    let python = package::installed(&tools::ensure()?.python, &built)?;
+    let tools = tools::ensure()?;
+    let python = package::installed(&[&tools.pandas, &tools.python], &built)?;
     Step::new(python)
         .args([root().join("bench/local/measure.py")])
         .args(args)
