@@ -47,7 +47,7 @@ def test_several_ranges_are_ignored_and_an_empty_suffix_is_rejected(served):
 
 
 @pytest.mark.parametrize(
-    "key", ["../up", "a/../../up", "a/..", "./a", "a/./b", "a//b", "/a", "a//", "a/.bywash-folder", "a\0b", "a\nb", "..", "a\x7fb"]
+    "key", ["../up", "a/../../up", "a/..", "./a", "a/./b", "a//b", "/a", "a//", "a\0b", "a\nb", "..", "a\x7fb"]
 )
 def test_keys_that_cannot_be_stored_unchanged_are_rejected(served, key):
     before = keys(served.s3, served.bucket)

@@ -1,8 +1,9 @@
 //! Mapping between object keys and the paths of their storage.
 //!
 //! A path of [`object_store`] cannot end with `/`. Clients create such keys as folder markers, so they are stored as
-//! an object with a reserved name in that folder. Other keys without an equal path are rejected, except where an origin has them and
-//! they are read, listed or deleted ([`bywash::origin::odd_keys`]). So each path belongs to one key.
+//! an object with a reserved name in that folder. That name is another name of the same key: a Bywash whose origin is this one asks for it.
+//! Other keys without an equal path are rejected, except where an origin has them and
+//! they are read, listed or deleted ([`bywash::origin::odd_keys`]). So each path is listed as one key.
 
 use std::borrow::Cow;
 
@@ -43,11 +44,6 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
         let message = format!("The key {key:?} cannot be stored here: {reason}.");
         Err(invalid_argument("key", key, message))
     };
-    if key.rsplit_once('/').is_some_and(|(_, name)| name == FOLDER) {
-        return invalid(format!(
-            "{FOLDER} is reserved for keys that end with `/`; rename the object"
-        ));
-    }
     let name = match key.strip_suffix('/') {
         Some(folder) => Cow::Owned(format!("{folder}/{FOLDER}")),
         None => Cow::Borrowed(key),
@@ -128,6 +124,7 @@ mod tests {
         for key in ["a/", "a/b/", " /", ".bywash-folder/", FOLDER] {
             assert_eq!(key_of(&path_of(key).unwrap()), key);
         }
+        assert_eq!(path_of("a/.bywash-folder").unwrap(), path_of("a/").unwrap());
         for key in [
             "",
             "/",
@@ -146,7 +143,6 @@ mod tests {
             "a\u{7f}b",
             "a\u{fffe}b",
             "\u{ffff}",
-            "a/.bywash-folder",
             "a/.bywash-key=b",
             ".bywash-key=/b",
         ] {

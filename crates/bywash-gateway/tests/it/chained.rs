@@ -240,3 +240,25 @@ async fn uploads_in_parts_and_conditions_pass_through_both() {
         assert_eq!(chain.inner_gcs.get(&at_inner).await.body, b"bytes");
     }
 }
+
+#[tokio::test]
+async fn folder_markers_pass_through_both() {
+    for (chain, bucket) in Chain::all().await {
+        let (outer, inner) = (&chain.outer, &chain.inner);
+        outer.put("/cloud/dir/", &[], b"").await.expect(200);
+        outer.put("/cloud/dir/a", &[], b"a").await.expect(200);
+        for (server, bucket) in [(outer, "cloud"), (inner, bucket)] {
+            let list = format!("/{bucket}?list-type=2&prefix=dir/");
+            let list = server.get(&list, &[]).await.expect(200);
+            assert_eq!(list.tags("Key"), ["dir/", "dir/a"]);
+            let marker = server.get(&format!("/{bucket}/dir/"), &[]).await;
+            assert_eq!(marker.expect(200).body, b"");
+        }
+        let deleted = outer.send("DELETE", "/cloud/dir/", &[], b"").await;
+        deleted.expect(204);
+        let list = outer.get("/cloud?list-type=2", &[]).await.expect(200);
+        assert_eq!(list.tags("Key"), ["dir/a"]);
+        let absent = inner.get(&format!("/{bucket}/dir/"), &[]).await;
+        absent.expect_error(404, "NoSuchKey");
+    }
+}
