@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import requests
+import yaml
 from harness import MIB, Process, clean_environment, s3_client, until
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
@@ -149,3 +150,27 @@ def test_container_starts_as_its_user(root):
     assert url.startswith("https://")
     use(url, data, verify=str(certificate))
     stop(server)
+
+
+def test_composed_service_is_healthy(root):
+    file = container()
+    user = int(file["USER"].split(":")[0])
+    owned(root / "data", 0o700, user)
+    service = yaml.safe_load((PACKAGING / "compose.yaml").read_text())["services"]["bywash"]
+    assert service["volumes"] == [f"data:{file['VOLUME']}"]
+    # Free ports in place of the container's own.
+    arguments = re.sub(r"0\.0\.0\.0:\d+", "0.0.0.0:0", service["command"])
+    settings = service["environment"] | {"BYWASH_DATA_DIR": f"{root}/data", "BYWASH_ADMIN_ADDR": "127.0.0.1:0"}
+    variables = [f"{name}={value}" for name, value in settings.items()]
+    command = below(root, json.loads(file["ENTRYPOINT"]) + shlex.split(arguments))
+    server = run(root, ["env", *variables, *command], user)
+    url = server.wait_for(r"^ready s3=(\S+)").group(1).replace("0.0.0.0", "127.0.0.1")
+    assert requests.get(f"{url}/minio/health/live", timeout=30).status_code == 200
+    kind, *check = service["healthcheck"]["test"]
+    assert kind == "CMD"
+    subprocess.run(below(root, check), check=True, stdout=subprocess.DEVNULL, timeout=30)
+    s3 = s3_client(url, access_key=settings["BYWASH_ACCESS_KEY"], secret_key=settings["BYWASH_SECRET_KEY"])
+    s3.put_object(Bucket="first", Key="a", Body=b"a")
+    assert s3.get_object(Bucket="first", Key="a")["Body"].read() == b"a"
+    stop(server)
+    assert subprocess.run(below(root, check), capture_output=True, timeout=30).returncode != 0

@@ -31,6 +31,7 @@ mod fast;
 pub mod fuzzing;
 mod gateway;
 mod gcs;
+mod health_paths;
 mod host;
 mod http2;
 mod http_server;

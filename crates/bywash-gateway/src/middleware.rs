@@ -33,6 +33,7 @@ use crate::encryption;
 use crate::errors::not_implemented;
 use crate::fast::FastPath;
 use crate::gateway::Gateway;
+use crate::health_paths::health;
 use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
@@ -208,6 +209,12 @@ impl Middleware {
         if cors::is_preflight(&parts) {
             context.body_open.store(unread, Relaxed);
             return self.preflight(&parts, &admission.target.bucket, context);
+        }
+        if let Some(status) = health(&self.engine, &parts) {
+            context.body_open.store(unread, Relaxed);
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = status;
+            return Ok(response);
         }
         parts.extensions.insert(Arc::clone(context));
         let target = Arc::clone(&admission.target);

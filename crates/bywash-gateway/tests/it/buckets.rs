@@ -168,3 +168,23 @@ async fn bucket_location_is_the_configured_region() {
     let reply = server.send("HEAD", "/memory", &[], b"").await.expect(200);
     assert_eq!(reply.header("x-amz-bucket-region"), Some("eu-north-1"));
 }
+
+#[tokio::test]
+async fn health_paths_of_minio_are_answered_without_a_signature() {
+    let server = Server::signed().await;
+    let paths = ["live", "ready", "cluster", "cluster/read"];
+    for path in paths.map(|path| format!("/minio/health/{path}")) {
+        server.get(&path, &[]).await.expect(200);
+        server.send("HEAD", &path, &[], b"").await.expect(200);
+        let written = server.put(&path, &[], b"x").await;
+        written.expect_error(403, "AccessDenied");
+    }
+    let other = server.get("/minio/health/alive", &[]).await;
+    other.expect_error(403, "AccessDenied");
+    // They are keys of a bucket of that name.
+    server.engine.create_bucket("minio").unwrap();
+    for path in paths.map(|path| format!("/minio/health/{path}")) {
+        let refused = server.get(&path, &[]).await;
+        refused.expect_error(403, "AccessDenied");
+    }
+}
