@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import boto3
@@ -29,7 +30,9 @@ BUCKET = "measured"
 
 
 def summed(buffer):
-    """Sums the words of a buffer, whose length is a multiple of eight, at the speed of memory."""
+    """Sums a buffer: a long one, whose length is a multiple of eight, at the speed of memory; a short one with less overhead."""
+    if len(buffer) < MIB:
+        return zlib.adler32(buffer)
     buffer = pyarrow.py_buffer(buffer)
     words = pyarrow.Array.from_buffers(pyarrow.uint64(), buffer.size // 8, [None, buffer])
     return pyarrow.compute.sum(words, min_count=0).as_py()

@@ -1,19 +1,14 @@
 """The server that `connect` starts when this user has none.
 
 It has a data folder of its own, ends when nobody has used it for ten minutes, and writes a log. A hundred processes that start at once
-start one: the first takes a lock, the others wait for it.
+start one: the first takes a lock, the others wait for it. Modules that only a start needs are imported by it: most programs find a server.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
-import shutil
-import signal
-import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +22,9 @@ _END_SECONDS = 20.0
 # Begins the lines of each server in the log.
 _MARK = "# started by the Python package"
 _IDLE = "BYWASH_IDLE_EXIT"
+# Settings of a server that this user's environment may have for the one started here. Others are those of another server: its buckets,
+# addresses, keys, certificates, its cluster.
+_SETTINGS = frozenset(f"BYWASH_{name}" for name in ("MEMORY", "DISK", "DISK_DAILY_WRITES", "IDLE_AGE", "LOG"))
 
 
 def user_socket() -> Path:
@@ -51,6 +49,9 @@ def program() -> str:
     """Returns the path of the program: `$BYWASH_BIN`, the one that was installed with this package, or the one on the path."""
     if named := os.environ.get("BYWASH_BIN"):
         return named
+    import shutil
+    import sysconfig
+
     schemes = ["posix_prefix", "posix_user", "venv"]
     known = set(sysconfig.get_scheme_names())
     folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes if scheme in known]
@@ -84,6 +85,9 @@ def _lock(path: Path, deadline: float, held_by: str) -> Iterator[None]:
 
 def start(socket: Path, is_there: Callable[[], bool]) -> None:
     """Starts a server at `socket`, unless another process does. Returns when `is_there()`."""
+    import select
+    import signal
+
     deadline = time.monotonic() + _START_SECONDS
     data = data_folder()
     for folder in (socket.parent, data):
@@ -111,6 +115,11 @@ def start(socket: Path, is_there: Callable[[], bool]) -> None:
             os.close(server)
 
 
+def environment(settings: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Returns the environment of a server: this process's, with only these settings of Bywash."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("BYWASH_") or name in settings}
+
+
 def _wait_for_the_last(lock: Path, socket: Path) -> None:
     """Waits until a server that is ending has left the data folder."""
     if lock.exists():
@@ -122,12 +131,15 @@ def _wait_for_the_last(lock: Path, socket: Path) -> None:
 def _spawn(command: list[str], log: Path) -> int:
     """Runs a program in a session of its own, so that it outlives this process and its terminal, and not as a child of this process,
     which may wait for all of its children. Returns a descriptor of the process."""
+    import subprocess
+
     with open(log, "ab") as output:
         output.write(f"{_MARK} {time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n".encode())
         output.flush()
         between = subprocess.run(
             ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, start_new_session=True, cwd="/", check=True,
+            env=environment(_SETTINGS),
         )  # fmt: skip
     try:
         return os.pidfd_open(int(between.stdout))

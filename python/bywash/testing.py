@@ -164,7 +164,7 @@ class Server:
             "--secret-key", self.secret_key, "--no-history", *([] if "--memory" in arguments else ["--memory", "256MiB"]), *arguments,
         ]  # fmt: skip
         with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=_daemon.environment())
         ready = self._wait()
         self.direct_s3, self.admin, self.direct_gcs = ready["s3"], ready["admin"], ready["gcs"]
         self._proxies = [self._proxy(url) for url in (self.direct_s3, self.direct_gcs)]
@@ -232,7 +232,7 @@ class Server:
         path = self.folder / "gcs-key.json"
         if not path.exists():
             command = [_daemon.program(), "keys", "create", "--gcs", "--data-dir", str(self.folder / "data"), "--endpoint", self.gcs]
-            key = subprocess.run(command, check=True, capture_output=True).stdout
+            key = subprocess.run(command, check=True, capture_output=True, env=_daemon.environment()).stdout
             path.touch(mode=0o600)
             path.write_bytes(key)
         return path

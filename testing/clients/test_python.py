@@ -18,6 +18,7 @@ import numpy
 import pytest
 
 import bywash
+import bywash.testing
 from bywash import _daemon, _store, errors
 from harness import MIB, until
 
@@ -448,6 +449,18 @@ def test_server_that_cannot_start_says_why(data, monkeypatch):
     monkeypatch.setenv("BYWASH_BIN", str(data / "absent"))
     with pytest.raises(errors.Error, match="absent"):
         bywash.connect()
+
+
+def test_settings_of_another_server_do_not_reach_the_one_that_is_started(data, monkeypatch):
+    others = {"ANONYMOUS": "true", "TLS_CERT": "/absent", "S3_ADDR": "192.0.2.1:1", "CLUSTER": "etcd://192.0.2.1:1/x", "BUCKET": "theirs"}
+    for name, value in others.items():
+        monkeypatch.setenv(f"BYWASH_{name}", value)
+    monkeypatch.setenv("BYWASH_MEMORY", "96MiB")
+    store = bywash.connect()
+    assert "theirs" not in store.buckets()
+    assert "at most 96.00 MiB" in (data / "daemon.log").read_text()
+    with bywash.testing.server() as server:
+        assert server.store().buckets() == ["test"]
 
 
 def test_server_of_another_release_is_refused(store, monkeypatch):
