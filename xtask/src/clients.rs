@@ -3,26 +3,26 @@
 use std::path::Path;
 use std::thread;
 
-use crate::again;
 use crate::counts::Counts;
 use crate::package;
+use crate::retry;
 use crate::run::{Failure, Step, root, target};
-use crate::share::{commit, files_left_out, origin};
+use crate::shard::{commit, files_left_out, origin};
 use crate::siege;
 use crate::tools;
 use crate::wide;
 
 /// Which tests run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ClientArgs {
+pub(crate) struct Selection {
     /// Arguments for pytest.
     pub(crate) pytest: Vec<String>,
-    /// All tests: with every S3 server as an origin, and not only the commit's share of what is slow.
+    /// All tests: with every S3 server as an origin, and not only the commit's shard of what is slow.
     pub(crate) whole: bool,
 }
 
 /// Runs real clients against the server that the stage `unit` has built, or the one that `BYWASH_BIN` names.
-pub(crate) fn run(counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure> {
+pub(crate) fn run(counts: &mut Counts, args: &Selection) -> Result<(), Failure> {
     let tools = tools::ensure()?;
     counts.left_out.extend(tools.left_out());
     let binary = siege::tested_binary()?;
@@ -76,7 +76,7 @@ pub(crate) fn run(counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure>
     let run_counted = |python: &Path, workers: &str, counts: &mut Counts| {
         let tests =
             |names: &[String], found: &mut Counts| suite(python, names, workers).run_counted(found);
-        again::run(tests, counts)
+        retry::run(tests, counts)
     };
     // Each environment runs the files whose client it has: the one of most files beside the others.
     let mut beside = Counts::default();

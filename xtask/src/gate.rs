@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use crate::again;
-use crate::clients::{self, ClientArgs};
+use crate::clients::{self, Selection};
 use crate::counts::Counts;
 use crate::disk;
 use crate::load::Load;
 use crate::proofs;
+use crate::retry;
 use crate::run::{Failure, Step, doing, target};
-use crate::share;
+use crate::shard;
 use crate::siege;
 use crate::tools;
 
@@ -110,7 +110,7 @@ impl Stage {
         )
     }
 
-    fn run(self, counts: &mut Counts, args: &ClientArgs) -> Result<(), Failure> {
+    fn run(self, counts: &mut Counts, args: &Selection) -> Result<(), Failure> {
         match self {
             Self::Tools => tools::ensure().map(|_| tools::remove_go_caches()),
             Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
@@ -126,7 +126,7 @@ impl Stage {
             Self::Bench => {
                 Step::linting_cargo(["test", "--quiet", "-p", "bywash-bench"]).run_counted(counts)
             }
-            Self::Unit => again::run(
+            Self::Unit => retry::run(
                 |names, found| unit(names, args.whole).run_counted(found),
                 counts,
             ),
@@ -145,7 +145,7 @@ fn tests() -> Step {
         .args(["--exclude", "bywash-bench"])
 }
 
-/// Returns the step that runs the commit's share of the unit tests, all of them if `whole` is set, or only the tests with these names.
+/// Returns the step that runs the commit's shard of the unit tests, all of them if `whole` is set, or only the tests with these names.
 fn unit(names: &[String], whole: bool) -> Step {
     // Tests wait for servers and disks: more than processors.
     let threads = if names.is_empty() { "4" } else { "1" };
@@ -158,7 +158,7 @@ fn unit(names: &[String], whole: bool) -> Step {
     if whole {
         return step;
     }
-    let left_out = share::tests_left_out(share::commit());
+    let left_out = shard::tests_left_out(shard::commit());
     println!("left to other commits: {}", left_out.join(", "));
     let skips = left_out.iter().flat_map(|name| ["--skip", name]);
     step.args(["--"]).args(skips)
@@ -185,7 +185,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn of(stage: Stage, args: &ClientArgs) -> Self {
+    fn of(stage: Stage, args: &Selection) -> Self {
         println!("== {}", stage.name());
         let start = Instant::now();
         let mut counts = Counts::default();
@@ -255,7 +255,7 @@ impl Run {
 /// Runs the chosen stages, the tools beside those that need none, and those that only compute beside the tests. Prints the time of each with its budget, the counts of all, and
 /// what this machine could not run, which fails a run that must be `complete`. Such a run is of a fresh clone: what a stage has built for itself is
 /// removed after it.
-pub(crate) fn run(run: &Run, args: &ClientArgs) -> Result<(), Failure> {
+pub(crate) fn run(run: &Run, args: &Selection) -> Result<(), Failure> {
     let start = Instant::now();
     let mut chosen = run.stages();
     disk::check(&chosen)?;
@@ -264,7 +264,7 @@ pub(crate) fn run(run: &Run, args: &ClientArgs) -> Result<(), Failure> {
     if chosen.contains(&Stage::Tools) {
         chosen.retain(|stage| *stage != Stage::Tools);
         tools = Some(thread::spawn(|| {
-            Ended::of(Stage::Tools, &ClientArgs::default())
+            Ended::of(Stage::Tools, &Selection::default())
         }));
     }
     // Without the tests there is nothing to run beside.
@@ -302,7 +302,7 @@ fn start_background(stages: Vec<Stage>, complete: bool) -> JoinHandle<Vec<Ended>
         }
         let mut ended = Vec::new();
         for stage in stages {
-            let stage = Ended::of(stage, &ClientArgs::default()).removed_if(complete);
+            let stage = Ended::of(stage, &Selection::default()).removed_if(complete);
             let failed = stage.outcome.is_err();
             ended.push(stage);
             if failed {

@@ -4,7 +4,7 @@ use crate::package;
 use crate::run::{Failure, Step, root, target};
 use crate::tools;
 
-/// Builds the program, the Python package and an example for release, and runs `bench/local/measure.py` with `args`.
+/// Builds the program, the Python package and an example for release, and runs the programs of `bench/local` with `args`.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let packages = [
         "-p",
@@ -21,10 +21,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let built = target().join("release");
     let tools = tools::ensure()?;
     let python = package::installed(&[&tools.pandas, &tools.python], &built)?;
-    Step::new(python)
-        .args([root().join("bench/local/measure.py")])
-        .args(args)
-        .env("BYWASH_BIN", built.join("bywash"))
-        .env("BYWASH_WARM_READ", built.join("examples/warm_read"))
-        .run()
+    for script in ["measure.py", "arena.py"] {
+        Step::new(&python)
+            .args([root().join("bench/local").join(script)])
+            .args(args)
+            .env("BYWASH_BIN", built.join("bywash"))
+            .env("BYWASH_WARM_READ", built.join("examples/warm_read"))
+            .run()?;
+    }
+    Ok(())
 }

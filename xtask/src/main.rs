@@ -1,7 +1,6 @@
 //! Development tasks, run as `cargo xtask TASK`: the gate and the benchmarks.
 #![forbid(unsafe_code)]
 
-mod again;
 mod charts;
 mod clients;
 mod cluster;
@@ -15,8 +14,9 @@ mod load;
 mod local;
 mod package;
 mod proofs;
+mod retry;
 mod run;
-mod share;
+mod shard;
 mod siege;
 mod tools;
 mod wide;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::clients::ClientArgs;
+use crate::clients::Selection;
 use crate::gate::Stage;
 use crate::run::{Failure, Step};
 
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
                 complete,
                 under_load,
             },
-            &ClientArgs {
+            &Selection {
                 pytest,
                 whole: !only.is_empty(),
             },
@@ -147,7 +147,7 @@ fn main() -> ExitCode {
         } => wide::run(gcs, &pytest),
         Task::Clients { pytest, .. } => gate::run(
             &gate::Run::only(Stage::Clients),
-            &ClientArgs {
+            &Selection {
                 pytest,
                 whole: true,
             },

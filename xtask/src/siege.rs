@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::cluster;
 use crate::counts::Counts;
 use crate::run::{Failure, Step, target};
-use crate::share::{SHARES, commit};
+use crate::shard::{SHARDS, commit};
 
 /// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
 const GATE_KEYS: u64 = 20_000;
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     case: Vec<String>,
     /// Only the cases K, K + N, K + 2N, .. of the list
     #[arg(long, value_name = "K/N")]
-    part: Option<String>,
+    shard: Option<String>,
     /// Another build of bywash to attack [default: the released binary, built first]
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -65,17 +65,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let minutes = args.minutes.map(|minutes| format!("--minutes={minutes}"));
     let keys = args.keys.map(|keys| format!("--keys={keys}"));
     words.extend(minutes.into_iter().chain(keys));
-    words.extend(args.part.iter().map(|part| format!("--part={part}")));
+    words.extend(args.shard.iter().map(|shard| format!("--shard={shard}")));
     words.extend(args.case.iter().map(|name| format!("--case={name}")));
     let binary = args.binary.clone().map_or_else(released_binary, Ok)?;
     attack(binary, &words, &mut Counts::default())
 }
 
-/// Runs the siege of the gate: a share of the cases once, or with `whole` all, small, from the same seed each time.
+/// Runs the siege of the gate: a shard of the cases once, or with `whole` all, small, from the same seed each time.
 pub(crate) fn gate(counts: &mut Counts, whole: bool) -> Result<(), Failure> {
     let mut words = vec!["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
     if !whole {
-        words.push(format!("--part={}/{SHARES}", commit() % SHARES));
+        words.push(format!("--shard={}/{SHARDS}", commit() % SHARDS));
     }
     attack(tested_binary()?, &words, counts)
 }

@@ -14,6 +14,9 @@ pub const MAX_GET_RANGES: usize = 10_000;
 pub const MAX_DELETE_KEYS: usize = 1_000;
 /// Maximum connections that a client keeps for later calls. A call that finds none free opens one.
 pub const MAX_IDLE_CONNECTIONS: usize = 16;
+/// Maximum parts, blocks of leases, that a client keeps mapped side by side for later leases of the same: a sixteenth of the maps that
+/// the system allows a process.
+pub const MAX_KEPT_PARTS: usize = 4096;
 /// Length below which bytes are copied into the response: a lease costs two messages and a page fault.
 pub const DEFAULT_INLINE_BYTES: u32 = 16 << 10;
 /// Time after which a call fails if the caller sets no other.

@@ -13,13 +13,12 @@ use std::sync::{Arc, Mutex};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::limits::MAX_KEPT_PARTS;
 use crate::message::Part;
 use crate::view::Lease;
 
 /// Bytes of a page of the map.
 const PAGE: usize = 4096;
-/// Maximum parts in all joined maps that a map keeps for later leases: a sixteenth of the maps that the system allows a process.
-const MAX_KEPT_PARTS: usize = 4096;
 
 /// The server's shared memory, mapped for reading. Stays mapped while a view of it lives, also after the server has ended.
 #[derive(Debug)]

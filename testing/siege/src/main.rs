@@ -35,8 +35,8 @@ struct Args {
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
     /// Run only the cases K, K + N, K + 2N, .. of the list
-    #[arg(long, value_name = "K/N", value_parser = part)]
-    part: Option<(usize, usize)>,
+    #[arg(long, value_name = "K/N", value_parser = shard)]
+    shard: Option<(usize, usize)>,
     /// List the cases and exit
     #[arg(long)]
     list: bool,
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         .into_iter()
         .filter(|case| args.case.is_empty() || args.case.iter().any(|name| name == case.name))
         .enumerate()
-        .filter(|(index, _)| args.part.is_none_or(|(first, step)| index % step == first))
+        .filter(|(index, _)| args.shard.is_none_or(|(first, step)| index % step == first))
         .map(|(_, case)| case)
         .collect();
     if args.list || chosen.is_empty() {
@@ -86,8 +86,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses `K/N` of `--part`.
-fn part(text: &str) -> Result<(usize, usize), String> {
+/// Parses `K/N` of `--shard`.
+fn shard(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/');
     let numbers = numbers.and_then(|(first, step)| Some((first.parse().ok()?, step.parse().ok()?)));
     numbers

@@ -1,7 +1,8 @@
 //! Reads: what comes by lease and what is copied.
 
 use bywash::Verify;
-use bywash_client::{ByteRange, ErrorCode, GetOptions, RangesOf, byte_range};
+use bywash_client::limits::MAX_KEPT_PARTS;
+use bywash_client::{ByteRange, ErrorCode, GetOptions, RangesOf, View, byte_range};
 use bywash_support::faulty_store::Fault;
 
 use crate::door::{Door, has, pattern};
@@ -452,6 +453,40 @@ fn blocks_are_one_slice_side_by_side() {
         .bytes
         .into_contiguous();
     assert!(copied.contiguous() == Some(&bytes[..10]));
+}
+
+#[test]
+fn joined_maps_are_kept_and_show_the_bytes_of_their_lease() {
+    let block = 4096;
+    let door = Door::with(|builder| builder.memory(128 << 20).block_size(block));
+    let bucket = door.bucket();
+    let joined = |key: &str| {
+        let one = bucket.get(key).unwrap().bytes.into_contiguous();
+        assert!(one.is_leased(), "{key}");
+        one
+    };
+    let address = |view: &View| view.contiguous().unwrap().as_ptr();
+    let small = door.warm("small", 5 * block);
+    // One part more than all that may be kept.
+    let large = door.warm("large", (MAX_KEPT_PARTS + 1) * block);
+    let first = joined("small");
+    assert_eq!(address(&first), address(&joined("small")));
+    // It is mapped anew each time, and nothing is kept beside it.
+    for _ in 0..2 {
+        assert!(joined("large").contiguous() == Some(&large));
+    }
+    assert!(first.contiguous() == Some(&small));
+    drop(first);
+    // Frames come round while maps of them are kept.
+    for round in 0..200 {
+        let key = format!("k{}", round % 7);
+        let bytes = pattern(&round.to_string(), 5 * block);
+        door.put(&key, bytes.clone());
+        for _ in 0..2 {
+            assert!(joined(&key).contiguous() == Some(&bytes), "{round}");
+        }
+    }
+    door.wait_idle_of_leases();
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Readers and writers of a run.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{Bucket, DownloadOptions, EngineError, PutStreamOptions};
+use bywash::{Bucket, DownloadOptions, Engine, EngineError, Lease, LeasedRead, PutStreamOptions};
 use futures::{StreamExt as _, stream};
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
+use object_store::{Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use tokio::io::AsyncReadExt as _;
@@ -47,10 +49,6 @@ async fn observe_download(
         ..GetOptions::default()
     };
     let mut seen = Observation::begin(oracle, path, get_options);
-    let limit = match consume {
-        Consume::Timeout(limit) => limit,
-        _ => OPERATION_TIMEOUT,
-    };
     let download = async {
         let download = bucket.download(path, options).await?;
         seen.meta = Some(download.meta().clone());
@@ -68,14 +66,9 @@ async fn observe_download(
             "the reader got other bytes"
         );
         seen.body.extend_from_slice(&body);
-        Ok::<_, Error>(())
+        Ok(Outcome::Complete)
     };
-    seen.outcome = match (timeout(limit, download).await, consume) {
-        (Ok(Ok(())), _) => Outcome::Complete,
-        (Ok(Err(error)), _) => Outcome::Failed(error),
-        (Err(_), Consume::Timeout(_)) => Outcome::Cancelled,
-        (Err(_), _) => Outcome::Hung,
-    };
+    seen.outcome = outcome(consume, download).await;
     seen.end = oracle.now();
     seen
 }
@@ -89,33 +82,84 @@ pub async fn observe(
     consume: Consume,
 ) -> Observation {
     let mut seen = Observation::begin(oracle, path, options.clone());
-    let limit = match consume {
-        Consume::Timeout(limit) => limit,
-        _ => OPERATION_TIMEOUT,
+    let reading = async {
+        let result = store.get_opts(path, options).await?;
+        consume_body(result, consume, &mut seen).await
     };
-    let outcome = timeout(
-        limit,
-        consume_body(store, path, options, consume, &mut seen),
-    )
-    .await;
-    seen.outcome = match (outcome, consume) {
-        (Ok(Ok(outcome)), _) => outcome,
-        (Ok(Err(error)), _) => Outcome::Failed(error),
-        (Err(_), Consume::Timeout(_)) => Outcome::Cancelled,
-        (Err(_), _) => Outcome::Hung,
-    };
+    seen.outcome = outcome(consume, reading).await;
     seen.end = oracle.now();
     seen
 }
 
-async fn consume_body(
-    store: &dyn ObjectStore,
+/// Reads once by lease, as a process that has mapped the engine's memory, and records the result.
+async fn observe_lease(
+    engine: &Engine,
+    bucket: &Bucket,
+    oracle: &Oracle,
     path: &Path,
     options: GetOptions,
     consume: Consume,
+) -> Observation {
+    let mut seen = Observation::begin(oracle, path, options.clone());
+    let reading = async {
+        match bucket.lease(path, options).await? {
+            LeasedRead::Body(result) => consume_body(result, consume, &mut seen).await,
+            LeasedRead::Lease(lease) => {
+                seen.meta = Some(lease.meta().clone());
+                seen.range = lease.ranges().first().cloned();
+                if let Consume::Slowly(pause) = consume {
+                    sleep(pause).await;
+                }
+                seen.body = leased_bytes(engine, &lease);
+                Ok(match consume {
+                    Consume::Cancel { .. } => Outcome::Cancelled,
+                    _ => Outcome::Complete,
+                })
+            }
+        }
+    };
+    seen.outcome = outcome(consume, reading).await;
+    seen.end = oracle.now();
+    seen
+}
+
+/// Reads what is at the place of a lease now.
+fn leased_bytes(engine: &Engine, lease: &Lease) -> Vec<u8> {
+    let memory = engine.shared_memory().expect("there is a lease of it");
+    let memory = memory.descriptor.try_clone_to_owned();
+    let memory = File::from(memory.expect("another descriptor"));
+    let mut bytes = Vec::new();
+    for part in lease.ranges().iter().flat_map(|range| lease.parts(range)) {
+        let begin = bytes.len();
+        bytes.resize(begin + part.len as usize, 0);
+        let read = memory.read_exact_at(&mut bytes[begin..], part.offset);
+        read.expect("a lease is inside the memory");
+    }
+    bytes
+}
+
+/// Runs a read for as long as its consumer waits.
+async fn outcome(
+    consume: Consume,
+    reading: impl Future<Output = Result<Outcome, Error>>,
+) -> Outcome {
+    let limit = match consume {
+        Consume::Timeout(limit) => limit,
+        _ => OPERATION_TIMEOUT,
+    };
+    match (timeout(limit, reading).await, consume) {
+        (Ok(Ok(outcome)), _) => outcome,
+        (Ok(Err(error)), _) => Outcome::Failed(error),
+        (Err(_), Consume::Timeout(_)) => Outcome::Cancelled,
+        (Err(_), _) => Outcome::Hung,
+    }
+}
+
+async fn consume_body(
+    result: GetResult,
+    consume: Consume,
     seen: &mut Observation,
 ) -> Result<Outcome, Error> {
-    let result = store.get_opts(path, options).await?;
     seen.meta = Some(result.meta.clone());
     seen.range = Some(result.range.clone());
     let mut body = result.into_stream();
@@ -161,6 +205,10 @@ pub(super) async fn read(run: Arc<RunContext>, mut rng: StdRng) {
             };
             run.findings.lock().report.downloads += 1;
             observe_download(&run.bucket, &run.oracle, &path, download, consume).await
+        } else if run.plan.leases && rng.random_bool(0.5) {
+            run.findings.lock().report.leases += 1;
+            let (engine, bucket) = (&run.engine, &run.bucket);
+            observe_lease(engine, bucket, &run.oracle, &path, options, consume).await
         } else {
             observe(&run.bucket, &run.oracle, &path, options, consume).await
         };

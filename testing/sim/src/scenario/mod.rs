@@ -53,6 +53,8 @@ pub struct Report {
     pub reads: u64,
     /// Downloads among them.
     pub downloads: u64,
+    /// Reads by lease among them.
+    pub leases: u64,
     /// Bytes that the reads returned.
     pub bytes: u64,
     /// Number of reads by verdict (all versions together).
@@ -218,6 +220,7 @@ impl RunContext {
             .memory(plan.memory)
             .block_size(plan.block_size)
             .chunk_size(plan.chunk_size)
+            .shared_memory(plan.leases)
             // Backoff uses the thread's random generator; without it, a seed gives the same run.
             .retry(RetryPolicy {
                 initial_backoff: Duration::ZERO,

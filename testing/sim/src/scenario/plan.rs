@@ -42,6 +42,8 @@ pub struct Plan {
     pub cancelling_readers: bool,
     /// Whether some reads are downloads.
     pub downloads: bool,
+    /// Whether some reads are by lease, of memory that other processes can map.
+    pub leases: bool,
 }
 
 impl Plan {
@@ -100,6 +102,7 @@ impl Plan {
             writes_behind_bucket: if changing { rng.random_range(0..6) } else { 0 },
             cancelling_readers: rng.random_bool(0.5),
             downloads: rng.random_bool(0.4),
+            leases: rng.random_bool(0.4),
         }
     }
 

@@ -96,6 +96,7 @@ fn check_coverage(total: &Report) {
         "only {} of them downloads",
         total.downloads
     );
+    assert!(total.leases > 500, "only {} by lease", total.leases);
     let reads = total.verdicts["read"];
     assert!(
         reads * 2 > total.reads,
@@ -132,6 +133,7 @@ fn sum(reports: &[Report]) -> Report {
     for report in reports {
         total.reads += report.reads;
         total.downloads += report.downloads;
+        total.leases += report.leases;
         total.bytes += report.bytes;
         total.origin_requests += report.origin_requests;
         add(&mut total.verdicts, &report.verdicts);

@@ -1,10 +1,10 @@
-//! Which of the slow tests a commit runs. The gate has a budget of minutes and the slowest tests need more, so the commit's hash chooses a share;
+//! Which of the slow tests a commit runs. The gate has a budget of minutes and the slowest tests need more, so the commit's hash chooses a shard of each;
 //! a few commits run all, and so do the stages by name (`--only`) and the verbs.
 
 use crate::run::Step;
 
-/// Shares of slow unit tests, of slow files of clients, and of the siege's cases.
-pub(crate) const SHARES: usize = 3;
+/// Shards of slow unit tests, of slow files of clients, and of the siege's cases.
+pub(crate) const SHARDS: usize = 3;
 
 /// Tests of more than about ten seconds on two cores, the slowest first.
 const SLOW_TESTS: [&str; 24] = [
@@ -55,23 +55,23 @@ pub(crate) fn commit() -> usize {
 
 /// Returns the slow tests that `commit` leaves to others.
 pub(crate) fn tests_left_out(commit: usize) -> Vec<&'static str> {
-    others(&SLOW_TESTS, SHARES, commit)
+    others(&SLOW_TESTS, SHARDS, commit)
 }
 
 /// Returns the slow files of the clients' suite that `commit` leaves to others.
 pub(crate) fn files_left_out(commit: usize) -> Vec<&'static str> {
-    others(&SLOW_FILES, SHARES, commit)
+    others(&SLOW_FILES, SHARDS, commit)
 }
 
 /// Returns the S3 server that is the origin of clients.
 pub(crate) fn origin(commit: usize) -> &'static str {
     // Not by the same remainder as the files, so that each file meets each origin.
-    ["moto", "versitygw"][commit / SHARES % 2]
+    ["moto", "versitygw"][commit / SHARDS % 2]
 }
 
-fn others(all: &[&'static str], shares: usize, commit: usize) -> Vec<&'static str> {
+fn others(all: &[&'static str], shards: usize, commit: usize) -> Vec<&'static str> {
     let left = all.iter().enumerate();
-    let left = left.filter(|(index, _)| index % shares != commit % shares);
+    let left = left.filter(|(index, _)| index % shards != commit % shards);
     left.map(|(_, name)| *name).collect()
 }
 
@@ -84,17 +84,17 @@ mod tests {
     use crate::run::root;
 
     #[test]
-    fn as_many_commits_as_shares_run_all() {
-        let left_by_all = |left: &dyn Fn(usize) -> Vec<&'static str>, shares: usize| {
+    fn as_many_commits_as_shards_run_all() {
+        let left_by_all = |left: &dyn Fn(usize) -> Vec<&'static str>, shards: usize| {
             let first = left(0);
             let mut names = first.iter();
-            names.any(|name| (1..shares).all(|commit| left(commit).contains(name)))
+            names.any(|name| (1..shards).all(|commit| left(commit).contains(name)))
         };
-        assert!(!left_by_all(&tests_left_out, SHARES));
-        assert!(!left_by_all(&files_left_out, SHARES));
+        assert!(!left_by_all(&tests_left_out, SHARDS));
+        assert!(!left_by_all(&files_left_out, SHARDS));
         assert_eq!(tests_left_out(1).len(), 16);
         let met: Vec<_> = (0..6)
-            .map(|commit| (commit % SHARES, origin(commit)))
+            .map(|commit| (commit % SHARDS, origin(commit)))
             .collect();
         assert!((1..6).all(|at| !met[..at].contains(&met[at])));
     }

@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use crate::run::Failure;
 
 /// Maximum number of failed tests that are repeated: more of them are no matter of the machine's speed.
-const MAX_REPEATED: usize = 3;
+const MAX_RETRIED: usize = 3;
 
 /// Runs tests, and those that failed once more, alone: a test that passes then depends on the speed of the machine. It is reported by name as a
 /// fault of the test, and does not fail the gate. Seeds are fixed, so what a seed finds fails twice.
@@ -17,7 +17,7 @@ pub(crate) fn run(
     let mut found = Counts::default();
     let first = tests(&[], &mut found);
     let names = std::mem::take(&mut found.names);
-    let repeated = first.is_err() && (1..=MAX_REPEATED).contains(&names.len());
+    let repeated = first.is_err() && (1..=MAX_RETRIED).contains(&names.len());
     let mut outcome = first;
     if repeated && found.failed == names.len() as u64 {
         println!("once more, alone: {}", names.join(", "));
