@@ -38,6 +38,15 @@ pub(crate) async fn get(
     options: GetOptions,
 ) -> Result<GetResult> {
     bucket.counters.request();
+    get_uncounted(bucket, path, options).await
+}
+
+/// As [`get`], of a request that was counted before.
+pub(super) async fn get_uncounted(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: GetOptions,
+) -> Result<GetResult> {
     if options.version.is_some() {
         return get_uncached(bucket, path, options).await;
     }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, Result};
 
-use super::get::{WantsVersion, get, get_result};
+use super::get::{WantsVersion, get, get_result, get_uncounted};
 use super::loans::{Frame, LeasedFrames, Loan};
 use super::ownership;
 use super::pieces::PieceByPiece;
@@ -122,15 +122,20 @@ pub(crate) async fn lease(
     mut options: GetOptions,
 ) -> Result<LeasedRead> {
     options.extensions.insert(PieceByPiece);
-    if bucket.engine.pool.shared_memory().is_none() || options.version.is_some() {
-        return get(bucket, path, options).await.map(LeasedRead::Body);
+    bucket.counters.request();
+    let body = async |options| {
+        let read = get_uncounted(bucket, path, options);
+        read.await.map(LeasedRead::Body)
+    };
+    if bucket.engine.pool.shared_memory().is_none() || options.version.is_some() || options.head {
+        return body(options).await;
     }
     let range = [options.range.clone()];
     if let Some(lease) = resident(bucket, path, &options, &range, true)? {
         return Ok(LeasedRead::Lease(lease));
     }
     options.extensions.insert(WantsVersion);
-    let mut read = get(bucket, path, options.clone()).await?;
+    let mut read = get_uncounted(bucket, path, options.clone()).await?;
     // None: an object that is never cached.
     let version = read.extensions.remove::<Arc<Version>>();
     let blocks = version.and_then(|version| Blocks::new(bucket, version, vec![read.range.clone()]));
@@ -139,18 +144,18 @@ pub(crate) async fn lease(
     };
     let outcome = read.extensions.get::<ReadInfo>().map(|info| info.outcome);
     let mut at = read.range.start;
-    let mut body = read.into_stream();
-    while let Some(bytes) = body.try_next().await? {
+    let mut bytes_of_all = read.into_stream();
+    while let Some(bytes) = bytes_of_all.try_next().await? {
         at += bytes.len() as u64;
         drop(bytes);
         if !blocks.pin_until(at).await {
             // A block was evicted at once, or has a frame that is not shared.
-            return get(bucket, path, options).await.map(LeasedRead::Body);
+            return body(options).await;
         }
     }
     match blocks.into_lease(outcome.unwrap_or(CacheOutcome::Miss)) {
         Some(lease) => Ok(LeasedRead::Lease(lease)),
-        None => get(bucket, path, options).await.map(LeasedRead::Body),
+        None => body(options).await,
     }
 }
 
@@ -170,8 +175,10 @@ pub(crate) async fn lease_ranges(
         .map(GetRange::Bounded)
         .map(Some)
         .collect();
-    if let Some(lease) = resident(bucket, path, options, &wanted, true)? {
-        return Ok(Some(lease));
+    let read = resident(bucket, path, options, &wanted, true);
+    if !matches!(read, Ok(None)) {
+        bucket.counters.request();
+        return read;
     }
     let loads = merged_ranges(ranges).into_iter().map(|range| {
         let mut options = options.clone();
@@ -198,7 +205,7 @@ async fn load(bucket: &Arc<BucketShared>, path: &Path, options: GetOptions) -> R
     Ok(())
 }
 
-/// Leases ranges whose blocks are all in memory, of a version that is known and fresh. `count` whether the read was not counted yet.
+/// Leases ranges whose blocks are all in memory, of a version that is known and fresh. `count` whether their bytes were not counted yet.
 fn resident(
     bucket: &Arc<BucketShared>,
     path: &Path,
@@ -229,7 +236,6 @@ fn resident(
     let lease = blocks.into_lease(CacheOutcome::Hit);
     if let Some(lease) = lease.as_ref().filter(|_| count) {
         let bytes = lease.ranges.iter().map(|range| range.end - range.start);
-        bucket.counters.request();
         bucket.counters.body(lease.blocks.len() as u64, bytes.sum());
     }
     Ok(lease)

@@ -96,7 +96,7 @@ fn check_coverage(total: &Report) {
         "only {} of them downloads",
         total.downloads
     );
-    assert!(total.leases > 500, "only {} by lease", total.leases);
+    assert!(total.leases > 1_000, "only {} by lease", total.leases);
     let reads = total.verdicts["read"];
     assert!(
         reads * 2 > total.reads,
