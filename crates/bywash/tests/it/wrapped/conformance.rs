@@ -12,7 +12,7 @@ use object_store::{Error, ObjectStore};
 use super::wrap;
 
 fn bucket(store: impl ObjectStore) -> Bucket {
-    wrap(Arc::new(store), Consistency::default()).1
+    wrap(&Arc::new(store), Consistency::default()).1
 }
 
 fn folder() -> (tempfile::TempDir, Bucket) {

@@ -38,8 +38,9 @@ fn engine() -> Engine {
     builder.block_size(BLOCK).build().unwrap()
 }
 
-fn wrap(store: Arc<dyn ObjectStore>, options: impl Into<WrapOptions>) -> (Engine, Bucket) {
+fn wrap<S: ObjectStore>(store: &Arc<S>, options: impl Into<WrapOptions>) -> (Engine, Bucket) {
     let engine = engine();
+    let store = Arc::<S>::clone(store);
     let bucket = engine.wrap("wrapped", store, options).unwrap();
     (engine, bucket)
 }

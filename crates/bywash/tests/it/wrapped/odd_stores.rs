@@ -47,7 +47,7 @@ async fn object_without_etag_is_known_by_its_date_and_size() {
     let path = Path::from("a");
     let [old, new] = [1, 2].map(|seed| pattern(seed, LENGTH));
     store.put(&path, old.clone().into()).await.unwrap();
-    let (engine, bucket) = wrap(store.clone(), REVALIDATE);
+    let (engine, bucket) = wrap(&store, REVALIDATE);
     let received = || engine.stats().buckets["wrapped"].origin_bytes;
     assert_eq!(read(&bucket, &path).await.unwrap(), old);
     assert_eq!(read(&bucket, &path).await.unwrap(), old);
@@ -66,7 +66,7 @@ async fn object_without_etag_and_date_is_read_and_never_cached() {
         ..Odd::new(InMemory::new())
     });
     let path = Path::from("a");
-    let (engine, bucket) = wrap(store.clone(), Consistency::Immutable);
+    let (engine, bucket) = wrap(&store, Consistency::Immutable);
     for seed in 1..4 {
         let bytes = pattern(seed, LENGTH);
         store.put(&path, bytes.clone().into()).await.unwrap();
@@ -84,9 +84,9 @@ async fn version_that_changes_between_blocks_is_never_mixed() {
     inner.put(&path, old.clone().into()).await.unwrap();
     let store = Odd {
         request: |_, options| unconditional(options),
-        ..Odd::new(inner.clone())
+        ..Odd::new(Arc::<InMemory>::clone(&inner))
     };
-    let (_engine, bucket) = wrap(Arc::new(store), Consistency::Immutable);
+    let (_engine, bucket) = wrap(&Arc::new(store), Consistency::Immutable);
     let first = bucket.get_range(&path, 0..10).await.unwrap();
     assert_eq!(first, old[..10]);
     let mut body = bucket.get(&path).await.unwrap().into_stream();
@@ -144,7 +144,7 @@ async fn lies_about_ranges_are_errors_and_never_bytes() {
         let path = Path::from("a");
         let bytes = pattern(1, LENGTH);
         store.put(&path, bytes.into()).await.unwrap();
-        let (_engine, bucket) = wrap(Arc::new(store), Consistency::Immutable);
+        let (_engine, bucket) = wrap(&Arc::new(store), Consistency::Immutable);
         for range in [0..LENGTH as u64, 70_001..200_000] {
             let error = bucket.get_range(&path, range).await.unwrap_err();
             let found = EngineError::find(&error);
@@ -166,7 +166,7 @@ async fn unordered_lists_are_listed_and_refused_by_pages() {
     for key in keys {
         store.put(&Path::from(key), key.into()).await.unwrap();
     }
-    let (_engine, bucket) = wrap(Arc::new(store), Consistency::default());
+    let (_engine, bucket) = wrap(&Arc::new(store), Consistency::default());
     let listed: Vec<ObjectMeta> = bucket.list(None).try_collect().await.unwrap();
     let mut listed: Vec<String> = listed
         .into_iter()

@@ -22,7 +22,7 @@ async fn is_read_and_cached(store: impl ObjectStore) {
     let store = Arc::new(Odd::new(store));
     let (path, bytes) = (Path::from("a/b"), pattern(1, LENGTH));
     store.put(&path, bytes.clone().into()).await.unwrap();
-    let (engine, bucket) = wrap(store.clone(), Consistency::Immutable);
+    let (engine, bucket) = wrap(&store, Consistency::Immutable);
     let mut sent = None;
     for _ in 0..2 {
         let read = bucket.get(&path).await.unwrap();
@@ -68,7 +68,7 @@ async fn empty_object_is_read_and_ranges_beyond_an_object_are_refused() {
     let (path, empty) = (Path::from("a"), Path::from("empty"));
     store.put(&path, "abc".into()).await.unwrap();
     store.put(&empty, "".into()).await.unwrap();
-    let (_engine, bucket) = wrap(store, Consistency::default());
+    let (_engine, bucket) = wrap(&store, Consistency::default());
     assert_eq!(bucket.get(&empty).await.unwrap().bytes().await.unwrap(), "");
     let beyond = bucket.get_range(&path, 5..9).await.unwrap_err();
     let found = EngineError::find(&beyond);
@@ -83,7 +83,7 @@ async fn object_replaced_behind_the_bucket_is_seen_after_the_window() {
     let store = Arc::new(Odd::new(InMemory::new()));
     let path = Path::from("a");
     let window = Duration::from_secs(10);
-    let (_engine, bucket) = wrap(store.clone(), Consistency::Revalidate(window));
+    let (_engine, bucket) = wrap(&store, Consistency::Revalidate(window));
     let read = async || bucket.get(&path).await.unwrap().bytes().await.unwrap();
     let [old, new] = [1, 2].map(|seed| pattern(seed, LENGTH));
     store.put(&path, old.clone().into()).await.unwrap();
@@ -105,7 +105,7 @@ async fn replaced_file_is_never_mixed_within_a_read() {
     let path = Path::from("a");
     let [old, new] = [1, 2].map(|seed| pattern(seed, 40 * BLOCK));
     store.put(&path, old.clone().into()).await.unwrap();
-    let (_engine, bucket) = wrap(store.clone(), Consistency::Revalidate(Duration::ZERO));
+    let (_engine, bucket) = wrap(&store, Consistency::Revalidate(Duration::ZERO));
     let mut body = bucket.get(&path).await.unwrap().into_stream();
     let mut got = body.try_next().await.unwrap().unwrap().to_vec();
     store.put(&path, new.clone().into()).await.unwrap();
@@ -129,11 +129,7 @@ async fn replaced_file_is_never_mixed_within_a_read() {
 }
 
 /// Opens an engine over the folder. The threads of the engine before it may still have the folder's lock for a moment.
-fn wrap_on_disk(
-    folder: &FsPath,
-    store: Arc<dyn ObjectStore>,
-    address: Option<&str>,
-) -> (Engine, Bucket) {
+fn wrap_on_disk(folder: &FsPath, store: &Arc<Odd>, address: Option<&str>) -> (Engine, Bucket) {
     let options = DiskOptions {
         path: folder.to_owned(),
         size: 512 << 20,
@@ -153,6 +149,7 @@ fn wrap_on_disk(
         address: address.map(str::to_owned),
         ..WrapOptions::default()
     };
+    let store = Arc::<Odd>::clone(store);
     let bucket = engine.wrap("wrapped", store, options).unwrap();
     (engine, bucket)
 }
@@ -164,7 +161,7 @@ async fn blocks_of_a_store_with_an_address_outlive_the_engine_on_the_disk() {
     let (path, bytes) = (Path::from("a"), pattern(1, LENGTH));
     store.put(&path, bytes.clone().into()).await.unwrap();
     let read = async |address: Option<&str>| -> (Bytes, u64) {
-        let (engine, bucket) = wrap_on_disk(disk.path(), store.clone(), address);
+        let (engine, bucket) = wrap_on_disk(disk.path(), &store, address);
         let got = bucket.get(&path).await.unwrap().bytes().await.unwrap();
         let stored = || engine.stats().disk.unwrap().blocks > 0;
         while address.is_some() && !stored() {

@@ -70,7 +70,7 @@ async fn program(store: Arc<dyn ObjectStore>) -> Vec<String> {
 
 #[tokio::test]
 async fn program_sees_the_same_of_its_store_and_of_the_bucket_over_it() {
-    let (_engine, bucket) = wrap(Arc::new(InMemory::new()), Consistency::default());
+    let (_engine, bucket) = wrap(&Arc::new(InMemory::new()), Consistency::default());
     let expected = program(Arc::new(InMemory::new())).await;
     assert_eq!(
         expected[4..],
@@ -79,14 +79,14 @@ async fn program_sees_the_same_of_its_store_and_of_the_bucket_over_it() {
     assert_eq!(program(Arc::new(bucket)).await, expected);
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [one, other] = [0, 1].map(|n| LocalFileSystem::new_with_prefix(folders[n].path()).unwrap());
-    let (_engine, bucket) = wrap(Arc::new(one), Consistency::default());
+    let (_engine, bucket) = wrap(&Arc::new(one), Consistency::default());
     assert_eq!(program(Arc::new(other)).await, expected);
     assert_eq!(program(Arc::new(bucket)).await, expected);
 }
 
 #[tokio::test]
 async fn writes_through_the_bucket_are_seen_at_once() {
-    let (_engine, bucket) = wrap(Arc::new(InMemory::new()), Consistency::Immutable);
+    let (_engine, bucket) = wrap(&Arc::new(InMemory::new()), Consistency::Immutable);
     let path = Path::from("a");
     for text in ["one", "two", "three"] {
         bucket.put(&path, text.into()).await.unwrap();
@@ -100,11 +100,11 @@ async fn writes_through_the_bucket_are_seen_at_once() {
 async fn store_that_keeps_bytes_does_not_keep_the_engines_memory() {
     let store = Arc::new(InMemory::new());
     let with_parts = WrapOptions {
-        multipart: Some(store.clone()),
+        multipart: Some(Arc::<InMemory>::clone(&store)),
         ..WrapOptions::default()
     };
     for options in [WrapOptions::default(), with_parts] {
-        let (engine, bucket) = wrap(store.clone(), options);
+        let (engine, bucket) = wrap(&store, options);
         let whole = pattern(1, 3 * MEMORY as usize);
         for parallel in [1, 3] {
             let options = UploadOptions {
@@ -184,14 +184,15 @@ impl MultipartStore for NumberedParts {
 fn with_parts(failing: usize) -> (Arc<InMemory>, Bucket) {
     let store = Arc::new(InMemory::new());
     let parts = NumberedParts {
-        store: store.clone(),
+        store: Arc::clone(&store),
         failing: AtomicUsize::new(failing),
     };
     let options = WrapOptions {
         multipart: Some(Arc::new(parts)),
         ..WrapOptions::default()
     };
-    (store.clone(), wrap(store, options).1)
+    let (_engine, bucket) = wrap(&store, options);
+    (store, bucket)
 }
 
 fn is_not_implemented(error: &Error, names: &[&str]) -> bool {
@@ -305,9 +306,9 @@ async fn upload_as_one_stream_ends_with_a_part_that_failed() {
         let inner = Arc::new(InMemory::new());
         let store = Odd {
             failing_parts: AtomicUsize::new(1),
-            ..Odd::new(inner.clone())
+            ..Odd::new(Arc::<InMemory>::clone(&inner))
         };
-        let (_engine, bucket) = wrap(Arc::new(store), Consistency::default());
+        let (_engine, bucket) = wrap(&Arc::new(store), Consistency::default());
         let path = Path::from("a");
         let options = UploadOptions {
             parallel,
@@ -343,7 +344,7 @@ async fn upload_as_one_stream_ends_with_a_part_that_failed() {
 async fn what_the_store_lacks_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalFileSystem::new_with_prefix(folder.path()).unwrap();
-    let (_engine, bucket) = wrap(Arc::new(store), Consistency::default());
+    let (_engine, bucket) = wrap(&Arc::new(store), Consistency::default());
     let path = Path::from("a");
     bucket.put(&path, "text".into()).await.unwrap();
     let meta = bucket.head(&path).await.unwrap();
@@ -395,7 +396,7 @@ async fn dropped_upload_and_dropped_body_drop_the_requests_of_the_store() {
         .put(&path, pattern(1, 4 * BLOCK).into())
         .await
         .unwrap();
-    let (_engine, bucket) = wrap(Arc::new(store), Consistency::default());
+    let (_engine, bucket) = wrap(&Arc::new(store), Consistency::default());
     let mut upload = bucket
         .upload(&path, UploadOptions::default())
         .await
