@@ -143,14 +143,16 @@ async fn lies_about_ranges_are_errors_and_never_bytes() {
         };
         let path = Path::from("a");
         let bytes = pattern(1, LENGTH);
-        store.put(&path, bytes.into()).await.unwrap();
+        store.put(&path, bytes.clone().into()).await.unwrap();
         let (_engine, bucket) = wrap(&Arc::new(store), Consistency::Immutable);
-        for range in [0..LENGTH as u64, 70_001..200_000] {
-            let error = bucket.get_range(&path, range).await.unwrap_err();
-            let found = EngineError::find(&error);
-            let is_named = matches!(found, Some(EngineError::OriginUnavailable { .. }));
-            assert!(is_named, "lie {number}: {error}");
-            assert!(error.to_string().contains("does not match"), "{error}");
+        let error = read(&bucket, &path).await.unwrap_err();
+        let found = EngineError::find(&error);
+        let is_named = matches!(found, Some(EngineError::OriginUnavailable { .. }));
+        assert!(is_named, "lie {number}: {error}");
+        assert!(error.to_string().contains("does not match"), "{error}");
+        // Behind a body that is too short each fetch goes on at the byte reached: but for its last byte the object may be here.
+        if let Ok(part) = bucket.get_range(&path, 70_001..200_000).await {
+            assert!(part == bytes[70_001..200_000], "lie {number}");
         }
         assert_eq!(bucket.head(&path).await.unwrap().size, LENGTH as u64);
     }
