@@ -10,6 +10,7 @@ mod memory;
 mod reserve;
 mod root;
 mod scratch;
+mod wrap;
 
 use std::collections::BTreeMap;
 use std::path::Path as FsPath;
@@ -44,6 +45,7 @@ use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 pub use builder::EngineBuilder;
 pub use byte_limit::{ByteCharge, ByteLimit};
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
+pub use wrap::WrapOptions;
 
 #[derive(Debug, Clone)]
 struct Mounted {

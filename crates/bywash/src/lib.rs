@@ -76,6 +76,7 @@ pub use damage::DamagedFile;
 pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
 pub use engine::{
     BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,
+    WrapOptions,
 };
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use left_out::Unlistable;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use bywash_mem::Share;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
@@ -314,12 +315,24 @@ impl Bucket {
         body: PartBody,
     ) -> Result<String> {
         let shared = self.shared();
+        let mut policy = shared.engine.retry;
+        let _charge = if shared.origin.gathers_parts() {
+            // The body is taken before it is sent, so its sending shows no progress.
+            policy.stall = policy.limit(length);
+            let object = path.as_ref();
+            let charge = shared
+                .engine
+                .reserve(Share::Upload, length, "upload a part of", object);
+            Some(charge.await?)
+        } else {
+            None
+        };
         shared.origin_request(Capability::Write);
         let body = match shared.origin.wants_joined_pieces() {
             true => joined(body, &shared.engine),
             false => body,
         };
-        send_watched(shared.engine.retry, body, |body| {
+        send_watched(policy, body, |body| {
             shared.origin.put_part(path, upload, number, length, body)
         })
         .await

@@ -279,6 +279,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "put_digest",
             "access",
             "cloud",
+            "wrapped",
             "memory",
             "folder",
             "s3",

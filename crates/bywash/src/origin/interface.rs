@@ -145,7 +145,7 @@ pub enum Capability {
 /// existing object carries an ETag unless the origin has no validator. The origin does not retry.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
+    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`, `wrapped`.
     fn kind(&self) -> &'static str;
 
     /// Returns the address of the store with its endpoint, if another process may use blocks that were read from it. No
@@ -238,6 +238,11 @@ pub trait Origin: ObjectStore {
 
     /// Returns whether the smallest object too goes through a session, because nothing can be put by one request.
     fn needs_session(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the whole body of a part is in memory while it is sent. The caller of [`Self::put_part`] has charged it.
+    fn gathers_parts(&self) -> bool {
         false
     }
 

@@ -291,6 +291,10 @@ impl Origin for Metered {
         self.origin.wants_joined_pieces()
     }
 
+    fn gathers_parts(&self) -> bool {
+        self.origin.gathers_parts()
+    }
+
     fn takes_late_attributes(&self) -> bool {
         self.origin.takes_late_attributes()
     }

@@ -36,6 +36,7 @@ pub mod signed;
 pub(crate) mod stated_digest;
 mod stated_headers;
 mod url;
+pub(crate) mod wrapped;
 mod write_mark;
 mod write_only;
 

@@ -97,7 +97,11 @@ impl UploadSession for PartsSession {
         })?;
         let pieces: Vec<_> = chunk.pieces.iter().cloned().map(Ok).collect();
         let body = futures::stream::iter(pieces).boxed();
-        let sending = send_watched(self.retry, body, |body| {
+        let mut retry = self.retry;
+        if self.origin.gathers_parts() {
+            retry.stall = retry.limit(chunk.length());
+        }
+        let sending = send_watched(retry, body, |body| {
             self.origin
                 .put_part(&self.path, &self.id, number, chunk.length(), body)
         });
