@@ -25,6 +25,7 @@ use object_store::signer::Signer;
 use object_store::{GetOptions, GetResult, ListResult, ObjectMeta, Result};
 use tokio::sync::OnceCell;
 
+use super::own::SignsOnly;
 use super::remote::Remote;
 
 /// Max time until the server has greeted. A stopped server must not delay a verb whose endpoint may be another one.
@@ -181,7 +182,8 @@ fn own_signer(remote: &Remote, bucket: &str) -> std::result::Result<Option<Amazo
     }
     let signs = value(&AmazonS3ConfigKey::AccessKeyId).is_some()
         && !is_set(&AmazonS3ConfigKey::SkipSignature);
-    let signer = signs.then(|| builder.build()).transpose();
+    let signer = signs.then(|| builder.with_http_connector(SignsOnly).build());
+    let signer = signer.transpose();
     signer.map_err(|error| error.to_string())
 }
 
