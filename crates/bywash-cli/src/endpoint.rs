@@ -2,6 +2,7 @@
 //! engine's.
 
 mod bucket_request;
+mod local;
 mod own;
 mod plain_names;
 mod remote;
@@ -12,6 +13,7 @@ use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bywash::origin::Origin;
 use bywash::origin::signed::{SignedStore, SignedTarget};
 use bywash::upload::journal::{Header, Journal};
 use bywash::{Bucket, Consistency, ContentDigest, Engine, OriginUrl};
@@ -56,6 +58,8 @@ pub(crate) struct Endpoint {
     memory: Mutex<u64>,
     /// Not by the displayed address, which omits secrets.
     buckets: Mutex<HashMap<(OriginUrl, Option<url::Url>), Bucket>>,
+    /// Buckets that are read over the socket of this user's server where possible.
+    readers: Mutex<HashMap<OriginUrl, Bucket>>,
     places: OnceLock<Places>,
 }
 
@@ -84,6 +88,7 @@ impl Endpoint {
             engine: OnceLock::new(),
             memory: Mutex::new(MEMORY_BYTES),
             buckets: Mutex::default(),
+            readers: Mutex::default(),
             places: OnceLock::new(),
         }
     }
@@ -113,6 +118,21 @@ impl Endpoint {
     /// Returns the bucket of an address. Sends no request.
     pub(crate) fn of(&self, address: &Address) -> Result<Bucket, Failure> {
         self.bucket(&address.origin()?)
+    }
+
+    /// Returns the bucket of an address for reads and listings alone, which go over the socket of this user's server if that is the
+    /// endpoint. Sends no request.
+    pub(crate) fn reader(&self, address: &Address) -> Result<Bucket, Failure> {
+        let url = address.origin()?;
+        let Some(name) = self.remote.local_bucket(&url) else {
+            return self.bucket(&url);
+        };
+        if let Some(bucket) = self.readers.lock().get(&url) {
+            return Ok(bucket.clone());
+        }
+        let origin = local::origin(&self.remote, name, self.remote.open(&url)?);
+        let bucket = self.mount_origin(&url, origin)?;
+        Ok(self.readers.lock().entry(url).or_insert(bucket).clone())
     }
 
     /// Returns the bucket over an origin. Sends no request.
@@ -161,15 +181,17 @@ impl Endpoint {
         if let Some(bucket) = self.buckets.lock().get(&key) {
             return Ok(bucket.clone());
         }
-        let origin = remote.open(url)?;
+        let bucket = self.mount_origin(url, remote.open(url)?)?;
+        Ok(self.buckets.lock().entry(key).or_insert(bucket).clone())
+    }
+
+    fn mount_origin(&self, url: &OriginUrl, origin: Arc<dyn Origin>) -> Result<Bucket, Failure> {
         // Buckets of an engine need unique names, which are never shown.
         let name = format!("origin-{:016x}", rand::random::<u64>());
         // Each read sees the current version: `mv` compares it.
         let consistency = Consistency::Revalidate(Duration::ZERO);
         let mounted = self.engine()?.mount(&name, origin, consistency);
-        let bucket =
-            mounted.map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))?;
-        Ok(self.buckets.lock().entry(key).or_insert(bucket).clone())
+        mounted.map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))
     }
 
     /// Returns the engine of the buckets.

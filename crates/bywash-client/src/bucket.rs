@@ -33,6 +33,8 @@ pub struct Metadata {
     pub modified: SystemTime,
     /// ETag, if the origin has one.
     pub etag: Option<String>,
+    /// Whether the ETag is weak: equal ETags do not mean equal bytes.
+    pub weak_etag: bool,
     /// Version or generation, if the origin has one.
     pub version: Option<String>,
     /// Content headers, and metadata with the prefix `x-amz-meta-`. Empty in listings.
@@ -48,6 +50,8 @@ pub struct ListPage {
     pub prefixes: Vec<String>,
     /// Token of the next page, if there is one.
     pub next: Option<String>,
+    /// Number of entries that the origin has and the page leaves out, because they have no key or cannot be read.
+    pub left_out: u64,
 }
 
 /// Which objects to list.
@@ -220,6 +224,7 @@ impl Bucket {
                 objects: page.objects.into_iter().map(Metadata::from).collect(),
                 prefixes: page.prefixes,
                 next: Some(page.next).filter(|next| !next.is_empty()),
+                left_out: page.left_out,
             }),
             reply => Err(other(reply)),
         })
@@ -473,6 +478,7 @@ impl From<ObjectInfo> for Metadata {
                 .and_then(|second| second.checked_add(fraction))
                 .unwrap_or(SystemTime::UNIX_EPOCH),
             etag: object.etag,
+            weak_etag: object.weak,
             version: object.version,
             attributes: Vec::new(),
         }

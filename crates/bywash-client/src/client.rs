@@ -1,12 +1,12 @@
 //! The client: calls over connections that it opens when it needs them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::bucket::Bucket;
 use crate::connection::{Connection, Frame, unexpected};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::DEFAULT_DEADLINE;
 use crate::message::{Attach, BucketEntry, ErrorCode, Pair, Reply, Request, Welcome};
 use crate::place::default_socket;
@@ -28,6 +28,8 @@ struct Shared {
     socket: PathBuf,
     program: String,
     connections: Pool,
+    /// The start of the server that all connections must be to; `None`: any.
+    instance: Option<OnceLock<u64>>,
 }
 
 /// What a server says of itself.
@@ -57,17 +59,31 @@ impl Client {
     /// # Errors
     /// As [`Self::connect`].
     pub fn connect_to(socket: impl AsRef<Path>) -> Result<Self> {
+        Self::begin(socket.as_ref(), DEFAULT_DEADLINE, None)
+    }
+
+    /// As [`Self::connect_to`] within `deadline`, which all calls have too, and to this start of the server alone: when another one listens
+    /// at the socket, calls fail with [`ErrorCode::Connection`].
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; [`ErrorCode::Deadline`].
+    pub fn connect_once(socket: impl AsRef<Path>, deadline: Duration) -> Result<Self> {
+        Self::begin(socket.as_ref(), deadline, Some(OnceLock::new()))
+    }
+
+    fn begin(socket: &Path, deadline: Duration, instance: Option<OnceLock<u64>>) -> Result<Self> {
         count_forks();
         let program = std::env::args_os().next();
         let program = program.as_deref().map(Path::new).and_then(Path::file_name);
         let client = Self {
             shared: Arc::new(Shared {
-                socket: socket.as_ref().to_owned(),
+                socket: socket.to_owned(),
                 program: program
                     .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
                 connections: Pool::default(),
+                instance,
             }),
-            deadline: DEFAULT_DEADLINE,
+            deadline,
         };
         let connection = client.open()?;
         client.keep(connection);
@@ -191,7 +207,19 @@ impl Client {
     }
 
     fn open(&self) -> Result<Connection> {
-        Connection::open(&self.shared.socket, &self.shared.program, self.deadline)
+        let shared = &self.shared;
+        let connection = Connection::open(&shared.socket, &shared.program, self.deadline)?;
+        let now = connection.welcome().instance;
+        match &shared.instance {
+            Some(first) if *first.get_or_init(|| now) != now => {
+                let message = format!(
+                    "another server listens at {} than at first; connect again",
+                    shared.socket.display()
+                );
+                Err(Error::new(ErrorCode::Connection, message))
+            }
+            _ => Ok(connection),
+        }
     }
 
     /// Returns a connection that this thread alone uses.

@@ -196,6 +196,7 @@ impl Connection {
                 memory: 0,
                 s3: String::new(),
                 gcs: String::new(),
+                instance: 0,
             }),
         };
         connection.greet(program)?;

@@ -9,7 +9,7 @@ use crate::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Input, Wire, WireError, wire_enums, wire_structs};
 
 /// Version of the protocol. Server and client have the same, or the server refuses the client by its name.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// First bytes of a hello, so that a client of another protocol is refused with its first message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"BYWL");
 /// Bytes of a frame's head.
@@ -220,6 +220,8 @@ wire_structs! {
         pub s3: String,
         /// URL of the GCS endpoint; empty if there is none.
         pub gcs: String,
+        /// Number of this start of the server, chosen at random.
+        pub instance: u64,
     }
 
     /// Offsets in an object.
@@ -284,6 +286,8 @@ wire_structs! {
         pub etag: Option<String>,
         /// Version or generation, if the origin has one.
         pub version: Option<String>,
+        /// Whether the ETag is weak: equal ETags do not mean equal bytes.
+        pub weak: bool,
     }
 
     /// Reply to [`List`].
@@ -294,6 +298,8 @@ wire_structs! {
         pub prefixes: Vec<String>,
         /// Token of the next page; empty: this was the last.
         pub next: String,
+        /// Number of entries that the origin has and the page leaves out, because they have no key or cannot be read.
+        pub left_out: u64,
     }
 
     /// Conditions of a read.

@@ -434,6 +434,8 @@ pub struct ObjectPage {
     pub prefixes: Vec<String>,
     /// Token of the next page.
     pub next: Option<String>,
+    /// Number of entries that are left out of it, as the S3 endpoint states it.
+    pub left_out: u64,
 }
 
 /// Which keys a page lists.
@@ -507,6 +509,7 @@ async fn list(
     })?;
     let mut listed = ObjectPage {
         next: page.next.map(|next| next.to_token()),
+        left_out: page.left_out,
         ..ObjectPage::default()
     };
     for entry in page.entries {

@@ -219,6 +219,7 @@ async fn greet(incoming: &mut Incoming, outgoing: &mut Outgoing, door: &Door) ->
         memory: memory.map_or(0, |memory| memory.len),
         s3: door.config.s3.clone(),
         gcs: door.config.gcs.clone(),
+        instance: door.instance,
     }));
     match memory {
         Some(memory) => outgoing.flush_with(memory.descriptor).await?,

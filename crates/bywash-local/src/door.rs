@@ -1,5 +1,6 @@
 //! The local door of an engine: it accepts this user's processes.
 
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -78,6 +79,8 @@ pub struct LocalDoor(pub(crate) Arc<Door>);
 pub(crate) struct Door {
     pub(crate) engine: Engine,
     pub(crate) config: LocalConfig,
+    /// Number of this start of the server.
+    pub(crate) instance: u64,
     pub(crate) listings: Listings,
     pub(crate) recorder: RequestRecorder,
     pub(crate) counters: Arc<Counters>,
@@ -99,6 +102,8 @@ impl LocalDoor {
             recorder: RequestRecorder::new(&engine, config.access_log.clone(), AGENT),
             engine: engine.clone(),
             config,
+            // Its keys are random.
+            instance: RandomState::new().hash_one(std::process::id()),
             counters: Arc::default(),
             ending: Arc::default(),
             connections: Mutex::default(),

@@ -167,6 +167,7 @@ async fn page(door: &Door, list: List) -> Replied {
         objects: objects.collect(),
         prefixes: page.prefixes,
         next: page.next.unwrap_or_default(),
+        left_out: page.left_out,
     });
     Ok((reply, Some(charge)))
 }
@@ -272,6 +273,10 @@ pub(crate) fn object_info(key: &str, meta: &ObjectMeta) -> ObjectInfo {
         modified_ns: meta.last_modified.timestamp_subsec_nanos(),
         etag: etag_of(meta).map(str::to_owned),
         version: meta.version.clone(),
+        weak: meta
+            .e_tag
+            .as_deref()
+            .is_some_and(|tag| tag.starts_with("W/")),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bywash::origin::s3::{S3Store, builder_from_env, endpoint_of_profile};
 use bywash::origin::{Connector, Origin};
 use bywash::{OriginUrl, Verify};
+use clap::builder::FalseyValueParser;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
 use crate::failure::{Failure, Kind};
@@ -26,6 +27,12 @@ pub(crate) struct Remote {
     /// Which reads are compared with the digest that the store states of the whole object: off, or whole
     #[arg(long, global = true, value_name = "READS", default_value_t)]
     pub(crate) verify: Verify,
+    /// Read from the endpoint even if it is this user's own server on this machine
+    ///
+    /// Without it, cat, cp, du, ls, mv, rm, stat and sync read such a server's memory over its unix socket, in BYWASH_LOCAL or at the user's
+    /// well-known place. The output is the same.
+    #[arg(long, global = true, env = "BYWASH_NO_LOCAL", value_parser = FalseyValueParser::new())]
+    no_local: bool,
 }
 
 impl Remote {
@@ -34,6 +41,19 @@ impl Remote {
         Self {
             endpoint,
             verify: Verify::default(),
+            no_local: true,
+        }
+    }
+
+    /// Returns the name of the bucket that this user's own server may have, if `url` is a bucket of an endpoint that it may be.
+    pub(super) fn local_bucket<'u>(&self, url: &'u OriginUrl) -> Option<&'u str> {
+        match url {
+            OriginUrl::S3 { bucket, prefix } if !self.no_local && prefix.is_root() => {
+                // Over TLS the server proves who it is.
+                let endpoint = self.endpoint()?;
+                (endpoint.scheme() == "http").then_some(bucket)
+            }
+            _ => None,
         }
     }
 

@@ -41,7 +41,7 @@ impl fmt::Debug for Object {
 impl Object {
     /// Looks up the current version.
     pub(crate) async fn open(address: &Address, endpoint: &Endpoint) -> Result<Self, Failure> {
-        let (path, bucket) = (address.object()?, endpoint.of(address)?);
+        let (path, bucket) = (address.object()?, endpoint.reader(address)?);
         let mut object = Self::at(&address.to_string(), bucket, path).await?;
         if endpoint.remote.verify == Verify::Off {
             object.digest = None;
@@ -73,7 +73,7 @@ impl Object {
         address: &Address,
         endpoint: &Endpoint,
     ) -> Result<Option<(Self, Segments)>, Failure> {
-        let (path, bucket) = (address.object()?, endpoint.of(address)?);
+        let (path, bucket) = (address.object()?, endpoint.reader(address)?);
         let failed = |error| Failure::store(format!("cannot read {address}"), &error);
         let begun = match download(&bucket, &path, 0..PART_MIN_BYTES).await {
             Err(error) if is_empty(&error) => return Ok(None),

@@ -71,7 +71,7 @@ pub(crate) fn items(
             Ok(files(Walk::new(folder.clone(), left_out.clone(), asides)))
         }
         Url::Object(address) => {
-            let (store, prefix) = (endpoint.of(address)?, address.path()?);
+            let (store, prefix) = (endpoint.reader(address)?, address.path()?);
             let objects = objects(store, prefix, root.to_string());
             Ok(objects.map_ok(Item::from).boxed())
         }

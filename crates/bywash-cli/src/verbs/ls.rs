@@ -186,7 +186,7 @@ async fn buckets(args: &Args) -> Result<(), Failure> {
 
 async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Failure> {
     let endpoint = Endpoint::with_short_deadline(&listing.args.remote);
-    let (store, prefix) = (endpoint.of(address)?, address.path()?);
+    let (store, prefix) = (endpoint.reader(address)?, address.path()?);
     let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
     if !address.scheme.is_writable() && !address.is_folder() {
         // Web servers have no listing.

@@ -13,6 +13,7 @@ mod downloads;
 mod hostile;
 mod keys;
 mod listing;
+mod local;
 mod many;
 mod multipart;
 mod mv;

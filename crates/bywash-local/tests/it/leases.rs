@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bywash_client::message::{
     Bounds, ByteRange, Conditions, Get, GetObject, Release, Reply, Request,
@@ -115,6 +116,28 @@ fn views_outlive_the_server_and_the_next_call_finds_the_next_one() {
     drop(door);
     assert!(has(&view, &bytes), "the memory stays mapped");
     assert!(Client::connect_to(socket).is_err());
+}
+
+#[test]
+fn client_of_one_start_of_a_server_reads_from_no_other() {
+    let (door, other) = (Door::new(64 << 20), Door::new(64 << 20));
+    for door in [&door, &other] {
+        door.put("a", vec![1]);
+    }
+    let once = Client::connect_once(&door.socket, Duration::from_secs(60)).unwrap();
+    assert!(once.bucket("data").get("a").is_ok());
+    // Another connection, to the same start.
+    let both = [(); 2].map(|()| once.bucket("data").begin_head("a", &Default::default()));
+    assert!(both.into_iter().all(|head| head.unwrap().wait().is_ok()));
+    let any = door.client();
+    door.stop();
+    std::os::unix::fs::symlink(&other.socket, &door.socket).unwrap();
+    assert!(any.bucket("data").get("a").is_ok(), "at the other server");
+    for _ in 0..2 {
+        let refused = once.bucket("data").get("a").unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::Connection, "{refused}");
+        assert!(refused.to_string().contains("another server"), "{refused}");
+    }
 }
 
 #[test]
