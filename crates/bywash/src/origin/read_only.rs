@@ -92,6 +92,11 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         false
     }
 
+    /// See [`Origin::keeps_marks`]: no reader sees the marks of those who write.
+    fn keeps_marks(&self) -> bool {
+        false
+    }
+
     /// See [`Origin::list_level`].
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let _ = max;
@@ -165,6 +170,10 @@ impl Readable for Arc<dyn Origin> {
 
     fn reads_odd_keys(&self) -> bool {
         (**self).reads_odd_keys()
+    }
+
+    fn keeps_marks(&self) -> bool {
+        (**self).keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -301,6 +310,10 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     fn reads_odd_keys(&self) -> bool {
         self.origin.reads_odd_keys()
+    }
+
+    fn keeps_marks(&self) -> bool {
+        self.origin.keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {

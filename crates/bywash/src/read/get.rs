@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
 };
 use tokio::time::Instant;
 
@@ -52,16 +52,30 @@ pub(super) async fn get_uncounted(
     }
     let first = Box::pin(try_get(bucket, path, &options, None)).await;
     match first {
-        // A request sent before the change could return the same version again.
-        Err(error) if is_version_change(&error) || is_digest_mismatch(&error) => {
-            if is_version_change(&error) {
-                bucket.share_change(path).await;
-            }
-            let now = Some(Instant::now());
-            Box::pin(try_get(bucket, path, &options, now)).await
+        Err(error) => {
+            let now = second_start(bucket, path, error).await?;
+            Box::pin(try_get(bucket, path, &options, Some(now))).await
         }
-        other => other,
+        read => read,
     }
+}
+
+/// Returns the moment from which on a second read asks for the version: a request sent before the change could return the same version
+/// again.
+///
+/// # Errors
+/// The error of the first read, unless the object changed, or had other bytes than its digest says.
+pub(super) async fn second_start(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    error: Error,
+) -> Result<Instant> {
+    if is_version_change(&error) {
+        bucket.share_change(path).await;
+    } else if !is_digest_mismatch(&error) {
+        return Err(error);
+    }
+    Ok(Instant::now())
 }
 
 /// Requests the metadata of the current version from the origin, in a cluster from the authority, whatever is known of it.
@@ -113,7 +127,8 @@ pub(crate) async fn get_for_copy(
     Ok(result)
 }
 
-async fn try_get(
+/// Reads once. `not_before`: the version is asked for after this moment, whatever is known of it.
+pub(super) async fn try_get(
     bucket: &Arc<BucketShared>,
     path: &Path,
     options: &GetOptions,

@@ -11,8 +11,9 @@ use bywash_mem::{BlockKey, Claim, OwnedPin};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, Result};
+use tokio::time::Instant;
 
-use super::get::{WantsVersion, get, get_result, get_uncounted};
+use super::get::{WantsVersion, get, get_result, get_uncounted, second_start, try_get};
 use super::loans::{Frame, LeasedFrames, Loan};
 use super::ownership;
 use super::pieces::PieceByPiece;
@@ -123,40 +124,60 @@ pub(crate) async fn lease(
 ) -> Result<LeasedRead> {
     options.extensions.insert(PieceByPiece);
     bucket.counters.request();
-    let body = async |options| {
+    let not_shared = bucket.engine.pool.shared_memory().is_none();
+    if not_shared || options.version.is_some() || options.head {
         let read = get_uncounted(bucket, path, options);
-        read.await.map(LeasedRead::Body)
-    };
-    if bucket.engine.pool.shared_memory().is_none() || options.version.is_some() || options.head {
-        return body(options).await;
+        return read.await.map(LeasedRead::Body);
     }
     let range = [options.range.clone()];
     if let Some(lease) = resident(bucket, path, &options, &range, true)? {
         return Ok(LeasedRead::Lease(lease));
     }
     options.extensions.insert(WantsVersion);
-    let mut read = get_uncounted(bucket, path, options.clone()).await?;
+    let loaded = match load_lease(bucket, path, &options, None).await {
+        Err(error) => {
+            let now = second_start(bucket, path, error).await?;
+            load_lease(bucket, path, &options, Some(now)).await?
+        }
+        Ok(loaded) => loaded,
+    };
+    if let Some(read) = loaded {
+        return Ok(read);
+    }
+    let read = get_uncounted(bucket, path, options);
+    read.await.map(LeasedRead::Body)
+}
+
+/// Loads the blocks of a range, and leases them. Returns the body of an object whose blocks may not be lent. `None` if a block was evicted at
+/// once, or has a frame that is not shared.
+async fn load_lease(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: &GetOptions,
+    not_before: Option<Instant>,
+) -> Result<Option<LeasedRead>> {
+    let mut read = match not_before {
+        None => get_uncounted(bucket, path, options.clone()).await?,
+        Some(_) => Box::pin(try_get(bucket, path, options, not_before)).await?,
+    };
     // None: an object that is never cached.
     let version = read.extensions.remove::<Arc<Version>>();
     let blocks = version.and_then(|version| Blocks::new(bucket, version, vec![read.range.clone()]));
     let Some(mut blocks) = blocks.and_then(Blocks::lent) else {
-        return Ok(LeasedRead::Body(read));
+        return Ok(Some(LeasedRead::Body(read)));
     };
     let outcome = read.extensions.get::<ReadInfo>().map(|info| info.outcome);
     let mut at = read.range.start;
-    let mut bytes_of_all = read.into_stream();
-    while let Some(bytes) = bytes_of_all.try_next().await? {
+    let mut body = read.into_stream();
+    while let Some(bytes) = body.try_next().await? {
         at += bytes.len() as u64;
         drop(bytes);
         if !blocks.pin_until(at).await {
-            // A block was evicted at once, or has a frame that is not shared.
-            return body(options).await;
+            return Ok(None);
         }
     }
-    match blocks.into_lease(outcome.unwrap_or(CacheOutcome::Miss)) {
-        Some(lease) => Ok(LeasedRead::Lease(lease)),
-        None => body(options).await,
-    }
+    let lease = blocks.into_lease(outcome.unwrap_or(CacheOutcome::Miss));
+    Ok(lease.map(LeasedRead::Lease))
 }
 
 /// Reads many ranges of one version as one lease. `None` if they cannot be leased: read them one by one.
@@ -180,17 +201,10 @@ pub(crate) async fn lease_ranges(
         bucket.counters.request();
         return read;
     }
-    let loads = merged_ranges(ranges).into_iter().map(|range| {
-        let mut options = options.clone();
-        options.range = Some(GetRange::Bounded(range));
-        options.extensions.insert(PieceByPiece);
-        load(bucket, path, options)
-    });
-    let loads: Vec<()> = stream::iter(loads)
-        .buffered(MAX_MERGED_READS)
-        .try_collect()
-        .await?;
-    drop(loads);
+    if let Err(error) = load_all(bucket, path, ranges, options, None).await {
+        let now = second_start(bucket, path, error).await?;
+        load_all(bucket, path, ranges, options, Some(now)).await?;
+    }
     let mut lease = resident(bucket, path, options, &wanted, false)?;
     if let Some(lease) = &mut lease {
         lease.outcome = CacheOutcome::Miss;
@@ -198,9 +212,37 @@ pub(crate) async fn lease_ranges(
     Ok(lease)
 }
 
-/// Loads the blocks of a range, and keeps none.
-async fn load(bucket: &Arc<BucketShared>, path: &Path, options: GetOptions) -> Result<()> {
-    let mut body = get(bucket, path, options).await?.into_stream();
+/// Loads the blocks of ranges, and keeps none.
+async fn load_all(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    ranges: &[Range<u64>],
+    options: &GetOptions,
+    not_before: Option<Instant>,
+) -> Result<()> {
+    let loads = merged_ranges(ranges).into_iter().map(|range| {
+        let mut options = options.clone();
+        options.range = Some(GetRange::Bounded(range));
+        options.extensions.insert(PieceByPiece);
+        load(bucket, path, options, not_before)
+    });
+    stream::iter(loads)
+        .buffered(MAX_MERGED_READS)
+        .try_collect()
+        .await
+}
+
+async fn load(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: GetOptions,
+    not_before: Option<Instant>,
+) -> Result<()> {
+    let read = match not_before {
+        None => get(bucket, path, options).await?,
+        Some(_) => Box::pin(try_get(bucket, path, &options, not_before)).await?,
+    };
+    let mut body = read.into_stream();
     while body.try_next().await?.is_some() {}
     Ok(())
 }
