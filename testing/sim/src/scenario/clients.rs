@@ -68,7 +68,7 @@ async fn observe_download(
         seen.body.extend_from_slice(&body);
         Ok(Outcome::Complete)
     };
-    seen.outcome = outcome(consume, download).await;
+    seen.outcome = Box::pin(outcome(consume, download)).await;
     seen.end = oracle.now();
     seen
 }
