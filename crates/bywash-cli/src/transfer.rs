@@ -1,8 +1,10 @@
 //! Copies of any number of files and objects: their sources and destinations, and their execution.
 
 pub(crate) mod byte_range;
+pub(crate) mod claims;
 pub(crate) mod confinement;
 pub(crate) mod copy;
+pub(crate) mod doubt;
 pub(crate) mod download;
 pub(crate) mod file;
 pub(crate) mod jobs;

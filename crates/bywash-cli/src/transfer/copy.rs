@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::transfer::Pair;
+use crate::transfer::claims::Claims;
 use crate::transfer::download::{self, Download};
 use crate::transfer::file::{self, FileTarget};
 use crate::transfer::object::Object;
@@ -44,6 +45,10 @@ pub(crate) struct Copier {
     sha256: Option<ContentDigest>,
     output: Output,
     room: Semaphore,
+    /// When the command began to copy.
+    pub(crate) start: Instant,
+    /// Destinations so far, if there are several sources.
+    claims: Option<Claims>,
 }
 
 /// Properties of a source from a listing.
@@ -117,12 +122,24 @@ impl Copier {
             sha256: None,
             output,
             room: Semaphore::new(IN_FLIGHT_MIB),
+            start: Instant::now(),
+            claims: None,
         }
     }
 
     /// Compares the source with this digest.
     pub(crate) fn comparing(self, sha256: Option<ContentDigest>) -> Self {
         Self { sha256, ..self }
+    }
+
+    /// Writes each destination once, if the command has several sources.
+    pub(crate) fn of_sources(self, sources: usize) -> Self {
+        let claims = (sources > 1).then(Claims::default);
+        Self { claims, ..self }
+    }
+
+    pub(crate) fn claims(&self) -> Option<&Claims> {
+        self.claims.as_ref()
     }
 
     /// Whether an existing destination may prevent the copy.

@@ -97,11 +97,71 @@ pub(crate) fn remove_file(path: &FsPath, read: &FileVersion, since: Since) -> Re
 
 /// The failure of a deletion of another version than there is.
 pub(crate) fn changed(what: &str, since: Since) -> Failure {
-    let since = match since {
-        Since::Copied => "while it was copied",
-        Since::Listed => "since it was listed",
-    };
-    Failure::failed(format!("{what} changed {since} and is left; try again"))
+    Failure::failed(match since {
+        Since::Copied => format!(
+            "{what} changed while it was copied and is left; if the destination is the same place by another address, there is nothing \
+             to move, else try again"
+        ),
+        Since::Listed => format!("{what} changed since it was listed and is left; try again"),
+    })
+}
+
+/// The file at a destination under a second name, while the source is deleted: that may be the same file by another address.
+///
+/// If the process ends in between, a later run puts the file back as one set aside.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    folder: OwnedFd,
+    aside: OsString,
+    /// Whether the file system has no second names, so that the file was renamed.
+    renamed: bool,
+}
+
+impl Kept {
+    /// Blocks.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if a leftover has the name for files set aside.
+    pub(crate) fn new(path: &FsPath) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let (folder, name) = parent(&path)?;
+        let mut aside = aside_name(name);
+        let link =
+            |aside: &OsStr| rustix::fs::linkat(&folder, name, &folder, aside, AtFlags::empty());
+        let mut linked = link(&aside);
+        if linked == Err(Errno::NAMETOOLONG) {
+            aside = hashed_aside_name(name);
+            linked = link(&aside);
+        }
+        let renamed = match linked {
+            Ok(()) => false,
+            Err(Errno::EXIST) => return Err(Errno::EXIST.into()),
+            Err(_) => {
+                aside = set_aside(&folder, name)?;
+                true
+            }
+        };
+        Ok(Self {
+            path,
+            folder,
+            aside,
+            renamed,
+        })
+    }
+
+    /// Gives the file its own name alone. Returns whether it had lost that name. Blocks.
+    pub(crate) fn end(self) -> io::Result<bool> {
+        let name = self.path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        match rename_exclusive((&self.folder, &self.aside), (&self.folder, name)) {
+            Ok(()) => Ok(!self.renamed),
+            Err(Errno::EXIST) => {
+                rustix::fs::unlinkat(&self.folder, &self.aside, AtFlags::empty())?;
+                Ok(false)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -7,16 +7,19 @@ use indicatif::ProgressBar;
 use object_store::PutMode;
 
 use crate::failure::{Failure, Kind};
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::progress::bar;
 use crate::total::Total;
 use crate::url::Url;
 
 use super::copy::{Copied, Copier};
+use super::doubt::Doubt;
 use super::file::FileTarget;
 use super::jobs::{self, Jobs};
 use super::place::Places;
 use super::plan::Copies;
+use super::removal::Kept;
 use super::{After, Pair};
 
 /// Runs one copy with a progress bar.
@@ -126,22 +129,73 @@ async fn transfer(
     bar: &ProgressBar,
     after: After,
 ) -> Result<Copied, Failure> {
+    if after == After::Remove {
+        can_move(pair, copier.endpoint.places())?;
+    }
+    if let Some(claims) = copier.claims() {
+        claims.take(pair)?;
+    }
+    let copied = copied(copier, pair, bar, after).await;
+    if let (Err(_), Some(claims)) = (&copied, copier.claims()) {
+        claims.release(pair);
+    }
+    let (copied, doubt) = copied?;
+    if let Some(doubt) = doubt {
+        remove(copier, pair, &copied, doubt).await?;
+    }
+    Ok(copied)
+}
+
+/// Runs one copy. Returns with it how to delete its source, if that is still there and to be deleted.
+async fn copied(
+    copier: &Copier,
+    pair: &Pair,
+    bar: &ProgressBar,
+    after: After,
+) -> Result<(Copied, Option<Doubt>), Failure> {
+    if after == After::Keep {
+        return Ok((copier.copy(pair, bar).await?, None));
+    }
+    if !copier.keeps_existing() && renamed(pair) {
+        return Ok((Copied::renamed(&pair.source, &pair.destination), None));
+    }
+    let doubt = or_interrupt(copier.doubt(pair)).await?;
+    Ok((copier.copy(pair, bar).await?, Some(doubt)))
+}
+
+/// Deletes the source of a move, unless the copy changed it: then it is the destination.
+async fn remove(
+    copier: &Copier,
+    pair: &Pair,
+    copied: &Copied,
+    doubt: Doubt,
+) -> Result<(), Failure> {
     let Pair {
         source,
         destination,
         ..
     } = pair;
-    if after == After::Remove {
-        can_move(pair, copier.endpoint.places())?;
+    if doubt == Doubt::Unseen {
+        or_interrupt(async {
+            copier.wait_for_write().await;
+            Ok(())
+        })
+        .await?;
     }
-    if after == After::Remove && !copier.keeps_existing() && renamed(pair) {
-        return Ok(Copied::renamed(source, destination));
+    let failed = |error| Failure::io(format!("cannot delete {source}"), &error);
+    let kept = match destination {
+        Url::File(path) if doubt == Doubt::File => Some(Kept::new(path).map_err(failed)?),
+        _ => None,
+    };
+    let removed = copier.remove(source, copied.version.as_ref()).await;
+    if let Some(kept) = kept
+        && kept.end().map_err(failed)?
+    {
+        return Err(Failure::failed(format!(
+            "{source} is {destination} by another address, and is left; there is nothing to move"
+        )));
     }
-    let copied = copier.copy(pair, bar).await?;
-    if after == After::Remove {
-        copier.remove(source, copied.version.as_ref()).await?;
-    }
-    Ok(copied)
+    removed
 }
 
 /// Moves a file by a rename, if it stays on its file system. Returns whether it did.

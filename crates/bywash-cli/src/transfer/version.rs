@@ -78,6 +78,10 @@ impl From<&ObjectMeta> for ObjectVersion {
 }
 
 impl ObjectVersion {
+    pub(crate) fn modified(&self) -> DateTime<Utc> {
+        self.modified
+    }
+
     /// Returns whether it can be distinguished from other versions: by an ETag or a date. Stores without dates report the epoch.
     pub(crate) fn is_known(&self) -> bool {
         self.e_tag.is_some() || self.modified.timestamp() > 0

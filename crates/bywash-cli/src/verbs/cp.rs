@@ -87,7 +87,9 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
             "--sha256 is of one object; name one, as s3://bucket/key",
         ));
     }
-    let copier = Copier::new(endpoint, mode, args.output).comparing(args.sha256);
+    let copier = Copier::new(endpoint, mode, args.output)
+        .comparing(args.sha256)
+        .of_sources(ends.sources.len());
     let copier = Arc::new(copier);
     if args.recursive {
         let (copies, left_out) = or_interrupt(trees(&args, ends, &copier.endpoint)).await?;
