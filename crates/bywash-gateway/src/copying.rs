@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use bywash::origin::{CLIENT_ETAG, kept_client_etag};
-use bywash::{Bucket, EngineError, PartBody};
+use bywash::{Bucket, EngineError, HeldKeys, PartBody};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
@@ -57,6 +57,18 @@ impl Guard {
             }
         };
         (PutMode::Overwrite, body.chain(stream::once(look)).boxed())
+    }
+}
+
+/// Waits for the turn of a copy, if it is of an object onto itself.
+pub(crate) async fn turn_onto_itself(
+    source: &(Bucket, Path),
+    target: &(Bucket, Path),
+) -> Option<HeldKeys> {
+    let (bucket, path) = target;
+    match bucket.is_same_object(path, &source.0, &source.1) {
+        true => Some(bucket.change_turn(path).await),
+        false => None,
     }
 }
 

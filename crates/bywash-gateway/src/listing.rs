@@ -369,11 +369,13 @@ impl ListingWalk<'_> {
     }
 }
 
-/// Returns a string before all keys with `prefix` and after most others; empty if there is none.
+/// Returns a string before all keys with `prefix` and after most others; empty if there is none. It has no character that XML cannot
+/// represent in place of one that it can: a store may repeat it in its response.
 fn before(prefix: &str) -> String {
     let mut chars = prefix.chars();
-    let last = chars.next_back();
-    match last.and_then(|last| char::from_u32(u32::from(last) - 1)) {
+    let lower = chars.next_back().map_or(0, u32::from);
+    let mut lower = (0..lower).rev().filter_map(char::from_u32);
+    match lower.find(|lower| xml::fits(*lower)) {
         Some(previous) => format!("{}{previous}{LAST}", chars.as_str()),
         None => String::new(),
     }

@@ -46,6 +46,7 @@ use crate::sent::SentHead;
 use crate::signature::Framing;
 use crate::signature::chunks::ChunkVerifier;
 use crate::signature::keys::SigningKeys;
+use crate::verify::Checks;
 
 /// Serves requests from any number of connections.
 pub(crate) struct Middleware {
@@ -218,20 +219,29 @@ impl Middleware {
         }
         parts.extensions.insert(Arc::clone(context));
         let target = Arc::clone(&admission.target);
-        let Admitted {
-            operation,
-            verified,
-            framing,
-        } = match self.admit(&mut parts, admission) {
+        let admitted = self.admit(&mut parts, admission, context);
+        let (admitted, mut checks) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 context.body_open.store(unread, Relaxed);
                 return refused(context, refusal);
             }
         };
+        let Admitted {
+            operation,
+            verified,
+            framing,
+        } = admitted;
+        // Nothing reads an empty body.
+        if !unread
+            && checks.finish(context).is_err()
+            && let Some(fault) = context.fault()
+        {
+            return refused(context, fault);
+        }
         let documents = Arc::new(RequestDocuments::new(Arc::clone(&self.documents)));
         parts.extensions.insert(Arc::clone(&documents));
-        let gather = Gather::new(context, &documents, &target);
+        let gather = Gather::new(context, &documents, &target, checks);
         let chunks = verified.and_then(|verified| verified.chunks);
         let body = self.body(framing, chunks, incoming, gather);
         let mut response = self.service.call(Request::from_parts(parts, body)).await?;
@@ -249,8 +259,13 @@ impl Middleware {
         Ok(response.map(|body| documents.settle(body)))
     }
 
-    /// Checks the rights of a request, and leaves of its head what `s3s` is to see.
-    fn admit(&self, parts: &mut Parts, admission: Admission) -> S3Result<Admitted> {
+    /// Checks the rights of a request, and leaves of its head what `s3s` is to see. Returns also the digests of XML that it announces.
+    fn admit(
+        &self,
+        parts: &mut Parts,
+        admission: Admission,
+        context: &RequestContext,
+    ) -> S3Result<(Admitted, Checks)> {
         let Admission {
             target, admitted, ..
         } = admission;
@@ -281,13 +296,17 @@ impl Middleware {
                 admitted
             }
         };
+        let Parts {
+            method, headers, ..
+        } = &*parts;
+        let checks = Checks::of_document(admitted.operation, method, headers, context)?;
         // From here on the body has its decoded length.
         match admitted.framing.length.map(HeaderValue::from) {
             Some(length) => parts.headers.insert(CONTENT_LENGTH, length),
             None => parts.headers.remove(CONTENT_LENGTH),
         };
         SentHead::keep(parts, &target, admitted.operation)?;
-        Ok(admitted)
+        Ok((admitted, checks))
     }
 
     fn body(

@@ -17,7 +17,7 @@ use crate::documents::{Charge, RequestDocuments, no_room};
 use crate::errors::{OperationContext, WithElements, fault};
 use crate::host::Target;
 use crate::limits::{MAX_XML_BYTES, MAX_XML_ENTRIES};
-use crate::verify::check_payload;
+use crate::verify::{Checks, check_payload};
 
 /// Bytes charged before a body is read, and the first capacity of its buffer.
 const STEP: usize = 64 << 10;
@@ -31,6 +31,8 @@ pub(crate) struct Gather {
     pub(crate) documents: Arc<RequestDocuments>,
     pub(crate) bucket: String,
     pub(crate) key: String,
+    /// The digests that the request announces for its XML.
+    checks: Checks,
 }
 
 enum GatherState<S> {
@@ -53,7 +55,7 @@ where
                 let piece = body.next().await?;
                 Some((piece, GatherState::Streamed(body)))
             }
-            GatherState::Unread(mut body, gather) => {
+            GatherState::Unread(mut body, mut gather) => {
                 let whole = Box::pin(gather.read(&mut body)).await;
                 Some((whole, GatherState::Gathered))
             }
@@ -71,16 +73,18 @@ impl Gather {
         context: &Arc<RequestContext>,
         documents: &Arc<RequestDocuments>,
         target: &Target,
+        checks: Checks,
     ) -> Self {
         Self {
             context: Arc::clone(context),
             documents: Arc::clone(documents),
             bucket: target.bucket.clone(),
             key: target.key.clone(),
+            checks,
         }
     }
 
-    async fn read<S>(&self, body: &mut S) -> Result<Bytes, BodyError>
+    async fn read<S>(&mut self, body: &mut S) -> Result<Bytes, BodyError>
     where
         S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
     {
@@ -107,6 +111,8 @@ impl Gather {
             }
             whole.extend_from_slice(&piece);
         }
+        self.checks.update(&whole);
+        self.checks.finish(&self.context)?;
         if self.context.payload_sha256.get().is_some() {
             check_payload(&self.context, &Sha256::digest(&whole))?;
         }

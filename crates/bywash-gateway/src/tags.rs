@@ -4,19 +4,25 @@
 use bywash::Bucket;
 use bywash::origin::ObjectTags;
 use form_urlencoded::Serializer;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error as StoreError, TagSet};
+use percent_encoding::percent_decode;
 use s3s::dto::Tag;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::{WithElements, fault, not_implemented};
 use crate::limits::{MAX_TAG_KEY_CHARS, MAX_TAG_VALUE_CHARS, MAX_TAGS};
-use crate::meta::text;
+use crate::meta::joined;
 use crate::xml;
 
 /// Attribute that stores the tags. User metadata cannot have this prefix.
 const ATTRIBUTE: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("bywash-tags"));
+
+/// Header of a write with its tags, as a form.
+const HEADER: &str = "x-amz-tagging";
+/// Prefix of tags that only S3 itself sets.
+const RESERVED: &str = "aws:";
 
 /// Tags of an object, in the given order.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -51,6 +57,11 @@ impl Tags {
                     "A tag's key has 1 to {MAX_TAG_KEY_CHARS} characters."
                 ));
             }
+            if key.starts_with(RESERVED) {
+                return wrong(format!(
+                    "The tag {key} has a key that begins with {RESERVED}, which is reserved."
+                ));
+            }
             if value.chars().count() > MAX_TAG_VALUE_CHARS {
                 return wrong(format!(
                     "The tag {key} is longer than {MAX_TAG_VALUE_CHARS} characters."
@@ -70,7 +81,12 @@ impl Tags {
 
     /// Parses the tags in the header of a write; none without it.
     pub(crate) fn from_headers(headers: &HeaderMap) -> S3Result<Self> {
-        let header = text(headers, "x-amz-tagging").unwrap_or_default();
+        let is_text = |value: &HeaderValue| percent_decode(value.as_bytes()).decode_utf8().is_ok();
+        if !headers.get_all(HEADER).iter().all(is_text) {
+            let message = format!("The header {HEADER} is not UTF-8.");
+            return Err(fault(S3ErrorCode::InvalidTag, message));
+        }
+        let header = joined(headers, HEADER).unwrap_or_default();
         let pairs = form_urlencoded::parse(header.as_bytes()).into_owned();
         Self::new(pairs.collect())
     }
@@ -188,6 +204,7 @@ mod tests {
             many.collect(),
             vec![pair("a".to_owned(), "1"), pair("a".to_owned(), "2")],
             vec![pair(String::new(), "1")],
+            vec![pair("aws:k".to_owned(), "1")],
             vec![pair("k".repeat(129), "")],
             vec![pair("k".to_owned(), &"v".repeat(257))],
         ] {

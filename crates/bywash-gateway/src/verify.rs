@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Method};
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 
@@ -16,6 +16,8 @@ use crate::body::{BodyError, RequestContext};
 use crate::digest::{Algorithm, Checksum, Hasher, hex};
 use crate::errors::{WithElements, fault, not_implemented};
 use crate::meta::joined;
+
+const CONTENT_MD5: &str = "content-md5";
 
 /// The expected value of a digest.
 enum ExpectedDigest {
@@ -43,7 +45,7 @@ impl Checks {
     /// Parses the announced digests.
     pub(crate) fn announced(headers: &HeaderMap, context: &RequestContext) -> S3Result<Self> {
         let mut checks = Vec::new();
-        if let Some(value) = headers.get("content-md5") {
+        if let Some(value) = headers.get(CONTENT_MD5) {
             let digest = BASE64_STANDARD.decode(value.as_bytes()).ok();
             let Some(digest) = digest.filter(|digest| digest.len() == 16) else {
                 let message = "Content-MD5 is not the base64 of an MD5 digest.";
@@ -84,6 +86,31 @@ impl Checks {
             expected,
         }));
         Ok(Self(checks))
+    }
+
+    /// Parses the digests that a request announces for a body that is buffered whole. Operations that stream their bodies parse them
+    /// themselves, and a copy has no body.
+    pub(crate) fn of_document(
+        operation: &str,
+        method: &Method,
+        headers: &HeaderMap,
+        context: &RequestContext,
+    ) -> S3Result<Self> {
+        match operation {
+            _ if *method != Method::PUT && *method != Method::POST => Ok(Self::default()),
+            "PutObject"
+            | "UploadPart"
+            | "CopyObject"
+            | "UploadPartCopy"
+            | "CreateMultipartUpload" => Ok(Self::default()),
+            "CompleteMultipartUpload" => {
+                // Its checksums are those of the object.
+                let md5 = headers.get(CONTENT_MD5).cloned();
+                let md5 = md5.map(|value| (HeaderName::from_static(CONTENT_MD5), value));
+                Self::announced(&md5.into_iter().collect(), context)
+            }
+            _ => Self::announced(headers, context),
+        }
     }
 
     /// Computes the MD5 of the body too, if `wanted`.
@@ -138,14 +165,14 @@ impl Checks {
         })
     }
 
-    fn update(&mut self, data: &[u8]) {
+    pub(crate) fn update(&mut self, data: &[u8]) {
         for check in &mut self.0 {
             check.hasher.update(data);
         }
     }
 
     /// Compares all digests at the end of the body.
-    fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
+    pub(crate) fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
         for check in std::mem::take(&mut self.0) {
             let digest = check.hasher.finish();
             match check.expected {

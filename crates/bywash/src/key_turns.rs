@@ -1,7 +1,8 @@
 //! Turns of writes over a store without conditional deletes: the delete of a copied object is alone with its key.
 //!
 //! Any number of writes of a key go on at a time. A delete that was preceded by a look at the object has the key to itself from the
-//! look to its end, so that it deletes no version that a write of this process stored in between.
+//! look to its end, so that it deletes no version that a write of this process stored in between. In a table of their own, changes
+//! of attributes are alone with their key from the read to the end of the write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ struct KeyTurn {
 
 /// The right to write some keys, until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct HeldKeys {
+pub struct HeldKeys {
     _turns: Vec<KeyTurn>,
 }
 

@@ -79,6 +79,7 @@ pub use engine::{
     WrapOptions,
 };
 pub use error::{EngineError, OriginUrlError, StatusError};
+pub use key_turns::HeldKeys;
 pub use left_out::Unlistable;
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use origin::{

@@ -16,6 +16,7 @@ use object_store::{
 use crate::bucket::Bucket;
 use crate::content_digest::ContentDigest;
 use crate::error::{EngineError, source_of};
+use crate::key_turns::HeldKeys;
 use crate::origin::WriteConflict;
 use crate::origin::interface::{
     AttributeRewrite, Capability, CompleteOptions, PartCopy, UploadedPart,
@@ -35,6 +36,13 @@ impl Bucket {
     pub fn rewrites_by_copy(&self, size: u64) -> bool {
         let min = self.shared().origin.min_rewritten_bytes();
         min.is_some_and(|min| size > min)
+    }
+
+    /// Waits until no other change of the object that begins with a read of it is in progress in this process. A store may compare
+    /// versions by ETags of their bytes alone, and so not notice that another change came between the read and the write.
+    #[must_use = "the turn ends when it is dropped"]
+    pub async fn change_turn(&self, path: &Path) -> HeldKeys {
+        self.shared().change_turns.alone(path.clone()).await
     }
 
     /// Requests the digest that the store states of the content of a version; `None` if it states none, or has another version. A

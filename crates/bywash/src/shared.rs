@@ -219,6 +219,8 @@ pub(crate) struct BucketShared {
     pub(crate) cluster: Option<Cluster>,
     /// Turns of writes, over a store without conditional deletes.
     pub(crate) key_turns: Option<Arc<KeyTurns>>,
+    /// Turns of changes that read the object first. Their writes have turns of their own.
+    pub(crate) change_turns: Arc<KeyTurns>,
     /// Loads that wait for other nodes.
     pub(crate) peer_waits: Arc<PeerWaits>,
     pub(crate) engine: Arc<EngineShared>,
@@ -276,6 +278,7 @@ impl BucketShared {
             fetch_permits: Arc::new(Semaphore::new(MAX_RANGED_GETS)),
             cluster: engine.cluster.clone(),
             key_turns: needs_turns.then(Arc::default),
+            change_turns: Arc::default(),
             peer_waits: Arc::default(),
             engine,
         }

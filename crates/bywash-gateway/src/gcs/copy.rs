@@ -18,7 +18,7 @@ use super::metadata::GivenMetadata;
 use super::read::{head, head_written};
 use super::resource::{self, ObjectResource};
 use crate::copying::{
-    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, version_of,
+    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, turn_onto_itself, version_of,
 };
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{OperationContext, from_store, no_such_bucket};
@@ -106,6 +106,7 @@ pub(crate) async fn run(
         from,
         to,
     };
+    let turn = turn_onto_itself(&copying.source, &copying.target).await;
     let (mut attempts, mut guard) = (0..MAX_COPY_ATTEMPTS, Guard::Condition);
     let written = loop {
         match copying.attempt(guard).await? {
@@ -121,6 +122,7 @@ pub(crate) async fn run(
             }
         }
     };
+    drop(turn);
     let (bucket, path) = &copying.target;
     let found = head_written(bucket, path, written.e_tag.as_deref(), to).await?;
     Ok(Copied {

@@ -70,8 +70,11 @@ fn position(query: &Query) -> GcsResult<ListPosition> {
 /// Refuses what lists other objects. `versions` is none of it: of each object there is one version, which is listed.
 fn refuse_flags(query: &Query) -> GcsResult<()> {
     // `includeFoldersAsPrefixes` adds the folders of buckets with a hierarchical namespace, and managed folders: there are none.
-    let flags = ["softDeleted"];
-    match flags.into_iter().find(|name| query.flag(name)) {
+    let is_given = |name: &&str| match *name {
+        "filter" => query.get(name).is_some(),
+        flag => query.flag(flag),
+    };
+    match ["softDeleted", "filter"].into_iter().find(is_given) {
         None => Ok(()),
         Some(name) => Err(GcsError::not_served(format!(
             "{name} is not served here; leave it out."
@@ -138,16 +141,7 @@ pub(crate) async fn objects(
     };
     let page = listing::page(&bucket, scope, after, searched, max_bytes).await;
     let mut page = page.map_err(|error| from_store(doing, &error))?;
-    if let Some(end) = end
-        && let Some(at) = page.entries.iter().position(|entry| entry.name() >= end)
-    {
-        page.entries.truncate(at);
-        page.next = None;
-    }
-    if let Some(start) = start {
-        page.entries
-            .retain(|entry| matches!(entry, ListEntry::Prefix(_)) || entry.name() >= start);
-    }
+    within(&bucket, &mut page, start, end, doing).await?;
     if let Some(glob) = &glob {
         retain(&mut page, glob, max).await;
     }
@@ -160,12 +154,50 @@ pub(crate) async fn objects(
         with_metadata: request.admission == Admission::All
             && (bucket.takes_late_attributes() || names_metadata),
         with_prefixes: query.flag("includeTrailingDelimiter"),
+        start: start.unwrap_or_default(),
         doing,
     };
     let left_out = page.left_out_header();
     let mut response = resource::document(&describing.page(page, max_bytes).await?)?;
     response.headers_mut().extend(left_out);
     Ok(response)
+}
+
+/// Leaves the objects from `start` to before `end`, and the prefixes of such objects.
+async fn within(
+    bucket: &Bucket,
+    page: &mut EntryPage,
+    start: Option<&str>,
+    end: Option<&str>,
+    doing: OperationContext<'_>,
+) -> GcsResult<()> {
+    if let Some(end) = end
+        && let Some(at) = page.entries.iter().position(|entry| entry.name() >= end)
+    {
+        page.entries.truncate(at);
+        page.next = None;
+    }
+    if let Some(end) = end
+        && let Some(ListEntry::Prefix(prefix)) = page.entries.last()
+        && end.starts_with(prefix.as_str())
+    {
+        // All that are left of its objects may have later names.
+        let below = ListScope {
+            prefix,
+            delimiter: "",
+        };
+        let from = start.map_or(ListPosition::Key(String::new()), ListPosition::before);
+        let first = listing::page(bucket, below, from, 1, u64::MAX).await;
+        let first = first.map_err(|error| from_store(doing, &error))?;
+        if first.entries.iter().all(|entry| entry.name() >= end) {
+            page.entries.pop();
+        }
+    }
+    if let Some(start) = start {
+        page.entries
+            .retain(|entry| matches!(entry, ListEntry::Prefix(_)) || entry.name() >= start);
+    }
+    Ok(())
 }
 
 /// Leaves the first `max` entries that match in a page.
@@ -204,6 +236,8 @@ struct Describing<'a> {
     with_metadata: bool,
     /// Whether objects that have the name of a common prefix are items too.
     with_prefixes: bool,
+    /// The name that items begin at.
+    start: &'a str,
     doing: OperationContext<'a>,
 }
 
@@ -254,7 +288,9 @@ impl Describing<'_> {
                 }
             }
             ListEntry::Object(listed) => Ok(self.listed(listed)),
-            ListEntry::Prefix(prefix) if self.with_prefixes => self.read(prefix).await,
+            ListEntry::Prefix(prefix) if self.with_prefixes && prefix.as_str() >= self.start => {
+                self.read(prefix).await
+            }
             ListEntry::Prefix(_) => Ok((None, 0)),
         }
     }

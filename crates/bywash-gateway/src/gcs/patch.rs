@@ -66,6 +66,7 @@ async fn change(
         replaces,
         doing,
     };
+    let turn = changing.bucket.change_turn(&changing.path).await;
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
     let written = loop {
         if let Some(written) = changing.attempt().await? {
@@ -78,6 +79,7 @@ async fn change(
             )));
         }
     };
+    drop(turn);
     let (bucket, path) = (&changing.bucket, &changing.path);
     let found = head_written(bucket, path, written.e_tag.as_deref(), doing).await?;
     let url = endpoint.url(&request.parts);

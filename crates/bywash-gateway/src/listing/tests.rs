@@ -12,7 +12,9 @@ fn before_sorts_below_all_keys_with_the_prefix() {
         }
     }
     assert_eq!(before(""), "");
-    assert_eq!(before("\u{e000}"), "", "there is no character before it");
+    assert_eq!(before("\u{e000}"), format!("\u{d7ff}{LAST}"));
+    assert_eq!(before("a "), format!("a\n{LAST}"), "XML has it");
+    assert_eq!(before("\t"), "", "there is no character before it");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::write::WriteCondition;
 use crate::conditions::Conditions;
 use crate::copy_source::CopySource;
 use crate::copying::{
-    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, version_of,
+    Attempt, Guard, Replaced, is_replaced, is_unmet, lacks_conditions, turn_onto_itself, version_of,
 };
 use crate::digest::Algorithm;
 use crate::encryption;
@@ -244,6 +244,16 @@ pub(crate) async fn object(
     let doing = OperationContext::new("copy to", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
+    let turn = match CopySource::of(&headers)? {
+        Some(CopySource {
+            bucket: name, key, ..
+        }) => {
+            let from = gateway.bucket(&name)?;
+            let from_path = stored_path(&from, &key)?;
+            turn_onto_itself(&(from, from_path), &(bucket.clone(), path.clone())).await
+        }
+        None => None,
+    };
     let (mut attempts, mut guard) = (0..MAX_COPY_ATTEMPTS, Guard::Condition);
     loop {
         let copying = Copying {
@@ -264,6 +274,7 @@ pub(crate) async fn object(
             }
         }
     }
+    drop(turn);
     let head = GetOptions {
         head: true,
         ..GetOptions::default()

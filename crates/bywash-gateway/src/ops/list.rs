@@ -15,6 +15,7 @@ use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope, Listed
 use crate::meta::{e_tag, timestamp};
 use crate::routes::Query;
 use crate::values::{count, is_true};
+use crate::xml;
 
 /// Characters that `encoding-type=url` leaves unchanged.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -55,6 +56,12 @@ impl Encoding {
         } else {
             name.to_owned()
         }
+    }
+
+    /// As [`Self::option`]; `None` also for a text that the response cannot represent. No client needs it repeated.
+    fn repeated(self, name: Option<&str>) -> Option<String> {
+        self.option(name)
+            .filter(|written| written.chars().all(xml::fits))
     }
 
     pub(super) fn option(self, name: Option<&str>) -> Option<String> {
@@ -227,7 +234,7 @@ pub(crate) async fn v2(
         ListObjectsV2Output {
             prefix: Some(encoding.write(scope.prefix)),
             delimiter: encoding.option(query.first("delimiter")),
-            start_after: encoding.option(query.first("start-after")),
+            start_after: encoding.repeated(query.first("start-after")),
             max_keys: Some(max),
             key_count,
             continuation_token: query.first("continuation-token").map(str::to_owned),

@@ -309,7 +309,13 @@ fn refuse_unsigned_overrides(extensions: &http::Extensions, query: Option<&str>)
 
 /// Applies the header overrides of a query.
 fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
+    let mut seen = Vec::new();
     for (name, value) in overrides(query) {
+        if seen.contains(&name) {
+            // The first counts.
+            continue;
+        }
+        seen.push(name.clone());
         // Ignores values that are invalid in a header.
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.insert(name, value);

@@ -7,9 +7,10 @@ use object_store::{Attributes, GetOptions, GetResult, ObjectStore, TagSet};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use crate::copying::version_of;
-use crate::errors::{OperationContext, from_store, not_implemented};
+use crate::copying::{is_replaced, is_unmet, version_of};
+use crate::errors::{OperationContext, from_store, not_implemented, slow_down};
 use crate::gateway::Gateway;
+use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{check_version, keep_e_tag};
 use crate::routes::Query;
 use crate::tags::{Tags, check_kept};
@@ -57,11 +58,32 @@ impl<'a> Rewritten<'a> {
         found.map_err(|error| from_store(self.doing, &error))
     }
 
-    /// Changes the attributes of the object, if it was not replaced since they were read.
+    /// Changes the attributes of the current version; starts over if it is replaced meanwhile.
     pub(super) async fn replace(
         &self,
-        change: impl FnOnce(&Bucket, &mut Attributes) -> S3Result<()>,
+        change: impl Fn(&Bucket, &mut Attributes) -> S3Result<()>,
     ) -> S3Result<()> {
+        let _turn = self.bucket.change_turn(&self.path).await;
+        for _ in 0..MAX_COPY_ATTEMPTS {
+            if self.attempt(&change).await? {
+                return Ok(());
+            }
+        }
+        let OperationContext {
+            operation,
+            bucket,
+            key,
+        } = self.doing;
+        Err(slow_down(format!(
+            "{operation} {bucket}/{key}: the object was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again"
+        )))
+    }
+
+    /// Changes the attributes of the current version. Returns false if it was replaced after they were read.
+    async fn attempt(
+        &self,
+        change: impl Fn(&Bucket, &mut Attributes) -> S3Result<()>,
+    ) -> S3Result<bool> {
         let found = self.get(true).await?;
         let mut attributes = found.attributes.clone();
         change(&self.bucket, &mut attributes)?;
@@ -74,9 +96,11 @@ impl<'a> Rewritten<'a> {
             attributes,
             tags: TagSet::default(),
         };
-        let written = self.bucket.replace_attributes(&self.path, rewrite).await;
-        written.map_err(|error| from_store(self.doing, &error))?;
-        Ok(())
+        match self.bucket.replace_attributes(&self.path, rewrite).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_unmet(&error) || is_replaced(&error) => Ok(false),
+            Err(error) => Err(from_store(self.doing, &error)),
+        }
     }
 }
 
@@ -113,6 +137,8 @@ async fn set(
     let (bucket, path) = gateway.target(doing)?;
     if bucket.has_tags() {
         check_version(version, doing.key)?;
+        // A change of metadata writes the object anew with the tags that it has read.
+        let _turn = bucket.change_turn(&path).await;
         let set = bucket.set_object_tags(&path, tags?.into()).await;
         return set.map_err(|error| from_store(doing, &error));
     }

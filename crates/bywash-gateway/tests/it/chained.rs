@@ -262,3 +262,26 @@ async fn folder_markers_pass_through_both() {
         absent.expect_error(404, "NoSuchKey");
     }
 }
+
+#[tokio::test]
+async fn prefixes_with_a_space_at_their_end_are_listed_through_both() {
+    for (chain, bucket) in Chain::all().await {
+        for key in ["my", "my%20file", "my%20files/a", "mz"] {
+            let target = format!("/{bucket}/{key}");
+            chain.inner.put(&target, &[], b"x").await.expect(200);
+        }
+        let outer = &chain.outer;
+        for query in ["list-type=2&", "list-type=2&encoding-type=url&", ""] {
+            let list = format!("/cloud?{query}delimiter=/&prefix=my%20");
+            let list = outer.get(&list, &[]).await.expect(200);
+            let keys = list.tags("Key").len();
+            assert_eq!((keys, list.tags("CommonPrefixes").len()), (1, 1), "{query}");
+        }
+        let after = "/cloud?list-type=2&encoding-type=url&start-after=my%1F";
+        let list = outer.get(after, &[]).await.expect(200);
+        assert_eq!(list.tags("Key"), ["my%20file", "my%20files/a", "mz"]);
+        let list = chain.outer_gcs.get("/storage/v1/b/cloud/o?prefix=my%20");
+        let list: Value = serde_json::from_slice(&list.await.expect(200).body).unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    }
+}

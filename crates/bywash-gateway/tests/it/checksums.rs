@@ -5,6 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use md5::Digest as _;
 
 use crate::http::{HttpResponse, http_chunks, pattern};
+use crate::multipart::{complete, completion, create, part};
 use crate::server::{BUCKETS, Server};
 use crate::sign::{Signer, borrow, sha256_hex};
 
@@ -452,5 +453,91 @@ async fn types_without_an_algorithm_and_unknown_algorithms_are_refused() {
             .send("POST", "/memory/key?uploads", &headers, b"")
             .await;
         reply.expect_error(400, "InvalidRequest");
+    }
+}
+
+#[tokio::test]
+async fn digests_of_xml_are_compared_before_it_is_applied() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let key = format!("/{bucket}/key");
+        let tagged = [("x-amz-tagging", "a=1&b=2")];
+        server.put(&key, &tagged, b"x").await.expect(200);
+        let tags = "<Tagging><TagSet><Tag><Key>c</Key><Value>3</Value></Tag></TagSet></Tagging>";
+        let cors = "<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod>\
+                    <AllowedOrigin>*</AllowedOrigin></CORSRule></CORSConfiguration>";
+        let delete = "<Delete><Object><Key>key</Key></Object></Delete>";
+        let (cors_of, created) = (format!("/{bucket}?cors"), format!("/new-{bucket}"));
+        let requests = [
+            ("PUT", format!("{key}?tagging"), tags),
+            ("PUT", cors_of.clone(), cors),
+            ("PUT", format!("{key}?acl"), ""),
+            ("PUT", created.clone(), ""),
+            ("POST", format!("/{bucket}?delete"), delete),
+        ];
+        let public = ("x-amz-acl", "public-read");
+        let other = checksums(b"something else");
+        let mut cases = vec![
+            ("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA==", "BadDigest"),
+            ("Content-MD5", "x", "InvalidDigest"),
+            ("x-amz-checksum-crc32", "x", "InvalidRequest"),
+        ];
+        cases.extend(
+            other
+                .iter()
+                .map(|(name, value)| (*name, value.as_str(), "BadDigest")),
+        );
+        for (method, target, xml) in &requests {
+            for (name, value, code) in &cases {
+                let headers = [public, (*name, *value)];
+                let reply = server.send(method, target, &headers, xml.as_bytes()).await;
+                reply.expect_error(400, code);
+            }
+        }
+        let kept = server.get(&key, &[]).await.expect(200);
+        assert_eq!(kept.header("x-amz-tagging-count"), Some("2"));
+        server.get(&cors_of, &[]).await.expect(404);
+        server.get(&created, &[]).await.expect(404);
+        let acl = server.get(&format!("{key}?acl"), &[]).await.expect(200);
+        assert!(!acl.text().contains("AllUsers"));
+        for (method, target, xml) in &requests {
+            let md5 = BASE64_STANDARD.encode(md5::Md5::digest(xml));
+            let sums = checksums(xml.as_bytes());
+            let (name, sum) = &sums[0];
+            let headers = [public, ("Content-MD5", &*md5), (*name, &**sum)];
+            let reply = server.send(method, target, &headers, xml.as_bytes()).await;
+            reply.expect(200);
+        }
+        server.get(&key, &[]).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn md5_of_a_completion_is_that_of_its_xml() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        let id = create(
+            &server,
+            &target,
+            &[
+                ("x-amz-checksum-algorithm", "CRC32"),
+                ("x-amz-checksum-type", "FULL_OBJECT"),
+            ],
+        )
+        .await;
+        let e_tag = part(&server, &target, &id, 1, b"bytes").await;
+        let xml = completion(&[(1, &e_tag)]);
+        let sums = checksums(b"bytes");
+        let object = (sums[0].0, sums[0].1.as_str());
+        let wrong = ("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA==");
+        let refused = complete(&server, &target, &id, &[object, wrong], &xml).await;
+        refused.expect_error(400, "BadDigest");
+        server.get(&target, &[]).await.expect(404);
+        let md5 = BASE64_STANDARD.encode(md5::Md5::digest(&xml));
+        let right = ("Content-MD5", md5.as_str());
+        let completed = complete(&server, &target, &id, &[object, right], &xml).await;
+        completed.expect(200);
+        assert_eq!(server.get(&target, &[]).await.text(), "bytes");
     }
 }

@@ -193,7 +193,10 @@ async fn stalled_xml_is_charged_and_the_next_gets_slow_down() {
     let request = head(
         "POST",
         "/bkt?delete",
-        &[("Content-Length", &length), ("Content-MD5", "x")],
+        &[
+            ("Content-Length", &length),
+            ("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA=="),
+        ],
     );
     let mut stalled = server.connect().await;
     stalled.write_all(request.as_bytes()).await.unwrap();

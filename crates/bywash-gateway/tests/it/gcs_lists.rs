@@ -240,6 +240,18 @@ async fn objects_named_as_a_prefix_are_items_if_the_client_wants_them() {
             assert_eq!(names(&page), ["a", "b/", "d"], "{bucket}");
             assert_eq!(page["prefixes"], json!(["b/", "c/"]));
         }
+        for (offset, items, prefixes) in [
+            ("startOffset=b/0", vec!["d"], vec!["b/", "c/"]),
+            ("startOffset=b/", vec!["b/", "d"], vec!["b/", "c/"]),
+            ("endOffset=c/1", vec!["a", "b/"], vec!["b/"]),
+            ("endOffset=c/2", vec!["a", "b/"], vec!["b/", "c/"]),
+            ("startOffset=b/1&endOffset=c", vec![], vec!["b/"]),
+        ] {
+            let query = format!("delimiter=/&includeTrailingDelimiter=true&{offset}");
+            let page = list(&server, bucket, &query).await;
+            assert_eq!(names(&page), items, "{bucket} {offset}");
+            assert_eq!(page["prefixes"], json!(prefixes), "{bucket} {offset}");
+        }
     }
 }
 
@@ -307,4 +319,13 @@ async fn buckets_take_changes_that_change_nothing() {
         .send("PATCH", "/storage/v1/b/absent", &[], b"{}")
         .await;
     refused(absent, 404, "notFound");
+}
+
+#[tokio::test]
+async fn filter_of_contexts_is_refused_by_name() {
+    let server = GcsServer::start().await;
+    let target = "/storage/v1/b/memory/o?filter=contexts.%22k%22:*";
+    let listed = server.get(target).await;
+    assert!(listed.text().contains("filter"), "{}", listed.text());
+    refused(listed, 400, "notImplemented");
 }

@@ -506,3 +506,28 @@ async fn listing_entries_have_all_fields() {
         .expect(200);
     assert_eq!(reply.tag("MaxKeys").as_deref(), Some("1000"));
 }
+
+#[tokio::test]
+async fn start_that_xml_cannot_represent_is_not_repeated() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        for key in ["my ", "my file", "mz"] {
+            let target = format!("/{bucket}/{}", encode(key));
+            server.put(&target, &[], b"x").await.expect(200);
+        }
+        let list = format!("/{bucket}?list-type=2&start-after=my%1F%F4%8F%BF%BD");
+        let plain = server.get(&list, &[]).await.expect(200);
+        assert_eq!(page_of(&plain).keys, ["my ", "my file", "mz"]);
+        assert_eq!(plain.tag("StartAfter"), None);
+        let encoded = server.get(&format!("{list}&encoding-type=url"), &[]).await;
+        let encoded = encoded.expect(200);
+        let start = encoded.tag("StartAfter");
+        assert_eq!(start.as_deref(), Some("my%1F%F4%8F%BF%BD"));
+        assert_eq!(encoded.tags("Key"), ["my%20", "my%20file", "mz"]);
+        for (parameter, repeated) in [("marker", "Marker"), ("versions&key-marker", "KeyMarker")] {
+            let list = format!("/{bucket}?{parameter}=my%1F&encoding-type=url");
+            let reply = server.get(&list, &[]).await.expect(200);
+            assert_eq!(reply.tag(repeated).as_deref(), Some("my%1F"));
+        }
+    }
+}

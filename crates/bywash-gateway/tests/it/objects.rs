@@ -208,6 +208,9 @@ async fn response_headers_can_be_overridden() {
     ] {
         assert_eq!(reply.header(name), Some(value));
     }
+    let twice = "/memory/key?response-content-type=text%2Fc&response-content-type=text%2Fd";
+    let reply = server.get(twice, &[]).await.expect(200);
+    assert_eq!(reply.header("content-type"), Some("text/c"));
 }
 
 #[tokio::test]

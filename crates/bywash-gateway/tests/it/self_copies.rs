@@ -232,3 +232,38 @@ async fn acknowledged_writes_survive_changes_of_attributes_in_folders_and_memory
         assert_eq!(s3.get(&key, &[]).await.expect(200).text(), "40");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_and_acls_without_conditions_are_set_beside_writers() {
+    let s3 = Server::anonymous().await;
+    for bucket in crate::server::BUCKETS {
+        let key = format!("/{bucket}/key");
+        s3.put(&key, &[], b"0").await.expect(200);
+        let writer = async {
+            for number in 1..=60 {
+                let body = number.to_string();
+                s3.put(&key, &[], body.as_bytes()).await.expect(200);
+            }
+        };
+        let tag = async || {
+            let tags =
+                b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
+            let target = format!("{key}?tagging");
+            for _ in 0..20 {
+                s3.put(&target, &[], tags).await.expect(200);
+                s3.send("DELETE", &target, &[], b"").await.expect(204);
+            }
+        };
+        let publish = async {
+            let target = format!("{key}?acl");
+            for _ in 0..20 {
+                for acl in ["public-read", "private"] {
+                    let headers = [("x-amz-acl", acl)];
+                    s3.put(&target, &headers, b"").await.expect(200);
+                }
+            }
+        };
+        tokio::join!(writer, tag(), tag(), publish);
+        assert_eq!(s3.get(&key, &[]).await.expect(200).text(), "60", "{bucket}");
+    }
+}

@@ -432,3 +432,27 @@ async fn checksums_that_nothing_would_compare_are_refused() {
     }
     server.get("/memory/key", &[]).await.expect(404);
 }
+
+#[tokio::test]
+async fn tags_of_a_header_are_utf_8_or_refused() {
+    let server = Server::anonymous().await;
+    let put = async |tags: &[u8]| {
+        let mut request = head("PUT", "/memory/raw", &[("Content-Length", "0")]).into_bytes();
+        request.truncate(request.len() - 2);
+        request.extend(b"x-amz-tagging: ");
+        request.extend(tags);
+        request.extend(b"\r\n\r\n");
+        raw(server.address, &request).await
+    };
+    for wrong in [&b"k=caf\xe9"[..], b"k=caf%E9", b"aws:k=1", b"a=1&aws%3Ak=1"] {
+        put(wrong).await.expect_error(400, "InvalidTag");
+    }
+    server.get("/memory/raw", &[]).await.expect(404);
+    put("k=\u{fc}&\u{fc}=1".as_bytes()).await.expect(200);
+    let tags = server.get("/memory/raw?tagging", &[]).await.expect(200);
+    assert_eq!(tags.tags("Key"), ["k", "\u{fc}"]);
+    assert_eq!(tags.tags("Value"), ["\u{fc}", "1"]);
+    let xml = b"<Tagging><TagSet><Tag><Key>aws:k</Key><Value>v</Value></Tag></TagSet></Tagging>";
+    let refused = server.put("/memory/raw?tagging", &[], xml).await;
+    refused.expect_error(400, "InvalidTag");
+}
