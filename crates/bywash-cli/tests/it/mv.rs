@@ -1,5 +1,7 @@
 //! `bywash mv`: the object is at the destination, and no longer at the source.
 
+use std::time::UNIX_EPOCH;
+
 use crate::common::{Server, bywash, data_dir, pattern, stderr, text, tree, write_tree};
 
 #[test]
@@ -148,8 +150,17 @@ fn object_is_moved_over_its_copy_of_the_same_date() {
     assert_eq!(tree(&out), [("copy".to_owned(), b"x".to_vec())].into());
     // To an object of another date.
     server.run(&["cp", text(&file), "s3://first/k"]);
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    server.run(&["cp", "s3://first/k", "s3://second/k"]);
+    let second = |bucket: &str| {
+        let file = data.join("buckets").join(bucket).join("k");
+        let modified = file.metadata().unwrap().modified().unwrap();
+        modified.duration_since(UNIX_EPOCH).unwrap().as_secs()
+    };
+    loop {
+        server.run(&["cp", "s3://first/k", "s3://second/k"]);
+        if second("first") != second("second") {
+            break;
+        }
+    }
     server.run(&["mv", "s3://first/k", "s3://second/k"]);
     assert_eq!(server.fail(&["stat", "s3://first/k"]).0, 3);
     assert_eq!(server.run(&["cat", "s3://second/k"]), b"x");
