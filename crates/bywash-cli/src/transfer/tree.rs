@@ -4,12 +4,12 @@ mod walk;
 
 use std::path::Path as FsPath;
 
-use bywash::Bucket;
+use bywash::{Bucket, Omissions};
 use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore};
 
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
@@ -84,13 +84,25 @@ pub(crate) fn objects(
     prefix: Path,
     what: String,
 ) -> BoxStream<'static, Result<(String, ObjectMeta), Failure>> {
+    objects_noting(&store, prefix, what).0
+}
+
+/// The same as [`objects`]; the second value has what the listing has left out, once the stream has ended.
+pub(crate) fn objects_noting(
+    store: &Bucket,
+    prefix: Path,
+    what: String,
+) -> (
+    BoxStream<'static, Result<(String, ObjectMeta), Failure>>,
+    Omissions,
+) {
     let mut not_found = (!prefix.is_root()).then(|| {
         Failure::new(
             Kind::NotFound,
             format!("cannot list {what}: no key begins with it"),
         )
     });
-    let listing = store.list(Some(&prefix));
+    let (listing, omissions) = store.list_with_omissions(Some(&prefix), None);
     let found = listing.map(move |found| match found {
         Ok(meta) => Ok((name_below(&meta.location, &prefix), meta)),
         Err(error) => Err(Failure::store(format!("cannot list {what}"), &error)),
@@ -105,9 +117,8 @@ pub(crate) fn objects(
         async { item }
     });
     // The marker of the prefix itself is not below it.
-    items
-        .try_filter(|(name, _)| std::future::ready(!name.is_empty()))
-        .boxed()
+    let items = items.try_filter(|(name, _)| std::future::ready(!name.is_empty()));
+    (items.boxed(), omissions)
 }
 
 /// Returns the name of a key relative to its prefix.

@@ -4,6 +4,7 @@ use std::iter::Peekable;
 use std::path::Path as FsPath;
 use std::sync::Arc;
 
+use bywash::LeftOut as Omitted;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -19,7 +20,7 @@ use crate::output::Output;
 use crate::transfer::jobs::Failures;
 use crate::transfer::left_out::LeftOut;
 use crate::transfer::plan::{Entries, Plan};
-use crate::transfer::tree::{self, Asides};
+use crate::transfer::tree::{self, Asides, Item};
 use crate::url::Url;
 
 /// Delete objects or files
@@ -72,7 +73,7 @@ impl Deletion {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let endpoint = Endpoint::with_short_deadline(&args.remote);
     // All names are checked, and all trees listed, before anything is deleted.
-    let plan = or_interrupt(find(&args, &endpoint)).await?;
+    let (plan, left) = or_interrupt(find(&args, &endpoint)).await?;
     let count = plan.len();
     let locations: Arc<[Url]> = args.locations.as_slice().into();
     let queue = Queue::new(plan.entries()?, Arc::clone(&locations));
@@ -103,6 +104,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             tree::remove_empty_folders(folder, &mut |failure| failures.push(failure));
         }
     }
+    for failure in left {
+        failures.push(failure);
+    }
     failures.end(count, "could not be deleted")
 }
 
@@ -110,8 +114,9 @@ fn is_folder(path: &FsPath) -> bool {
     path.is_dir() && !path.is_symlink()
 }
 
-async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Deletion>, Failure> {
-    let mut plan = Plan::new();
+/// Returns what to delete, and a failure for each location with objects that cannot be deleted.
+async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<Failure>), Failure> {
+    let (mut plan, mut left) = (Plan::new(), Vec::new());
     for (index, location) in args.locations.iter().enumerate() {
         let mut add = |name| {
             plan.push(&Deletion {
@@ -143,15 +148,51 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Deletion>, Failur
         }
         guard(location, args.force)?;
         let left_out = LeftOut::of(&args.filter);
-        let mut items = tree::items(location, endpoint, &left_out, Asides::LeaveOut)?;
+        let (mut items, omissions) = match location {
+            Url::Object(address) => {
+                let (store, prefix) = (endpoint.reader(address)?, address.path()?);
+                let listed = tree::objects_noting(&store, prefix, location.to_string());
+                (listed.0.map_ok(Item::from).boxed(), Some(listed.1))
+            }
+            _ => {
+                let items = tree::items(location, endpoint, &left_out, Asides::LeaveOut)?;
+                (items, None)
+            }
+        };
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
                 add(Some(item.name))?;
             }
         }
         left_out.outcome(location, "kept too: nothing was deleted")?;
+        let omitted = omissions.map(|omissions| omissions.left_out());
+        left.extend(omitted.and_then(|omitted| unnamed(location, &args.filter, omitted)));
     }
-    Ok(plan)
+    Ok((plan, left))
+}
+
+/// Returns the failure to delete objects whose keys cannot be named here.
+fn unnamed(location: &Url, filter: &Filter, mut omitted: Omitted) -> Option<Failure> {
+    let all = omitted.named.len();
+    let root = match location {
+        Url::Object(address) if !address.key.is_empty() => {
+            format!("{}/", address.key.trim_end_matches('/'))
+        }
+        _ => String::new(),
+    };
+    omitted
+        .named
+        .retain(|(key, _)| filter.takes(key.strip_prefix(&root).unwrap_or(key)));
+    let count = omitted.count - (all - omitted.named.len()) as u64;
+    let example = omitted.named.first().map_or(String::new(), |(key, _)| {
+        format!(", the first with the key {key:?}")
+    });
+    (count > 0).then(|| {
+        Failure::failed(format!(
+            "{count} objects below {location} are left{example}: keys with an empty segment, `.` or `..` cannot be named here; delete \
+             them with another client, as aws s3api delete-object"
+        ))
+    })
 }
 
 /// Items still to be deleted, in the order of the plan.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Server, bywash, data_dir, fails, json_lines, text, tree, write_tree};
+use crate::common::{Server, bywash, data_dir, fails, json_lines, put, text, tree, write_tree};
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 
 #[test]
@@ -91,4 +91,26 @@ async fn keys_of_a_failing_store_are_not_retried_one_by_one() {
     // The bulk delete, and the retries of one key.
     let requests = store.take_log().len();
     assert!(requests < keys.len(), "{requests}");
+}
+
+#[test]
+fn objects_that_rm_cannot_name_are_a_failure() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &["--anonymous"]);
+    put(&server.s3, "/first/p/a", "a");
+    put(&server.s3, "/first/p/odd/", "content");
+    put(&server.s3, "/first/p/empty/", "");
+    for (args, code) in [
+        (&["rm", "-r", "--include", "*.txt", "s3://first/p"][..], 0),
+        (&["rm", "-r", "--force", "s3://first"], 1),
+    ] {
+        let (found, message) = server.fail(args);
+        assert_eq!(found, code, "{args:?}: {message}");
+        assert_eq!(
+            message.contains("2 objects below s3://first/ are left"),
+            code == 1,
+            "{message}"
+        );
+    }
+    assert_eq!(server.fail(&["stat", "s3://first/p/a"]).0, 3);
 }

@@ -95,11 +95,17 @@ pub(crate) fn write_tree(root: &Path, files: &BTreeMap<String, Vec<u8>>) {
 
 /// Puts an empty object under any key, without credentials.
 pub(crate) fn put_empty(server: &str, path: &str) {
+    put(server, path, "");
+}
+
+/// Puts an object under any key, without credentials.
+pub(crate) fn put(server: &str, path: &str, content: &str) {
     let host = server.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     write!(
         stream,
-        "PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{content}",
+        content.len()
     )
     .unwrap();
     let mut response = String::new();
