@@ -260,8 +260,13 @@ impl Copier {
             }
             _ => {
                 let bytes = listed.map(|listed| listed.bytes);
-                let opened =
-                    or_interrupt(Source::open(source, None, bytes, &self.endpoint)).await?;
+                let opened = Box::pin(or_interrupt(Source::open(
+                    source,
+                    None,
+                    bytes,
+                    &self.endpoint,
+                )))
+                .await?;
                 if listed.is_none() {
                     bar.inc_length(opened.bytes.unwrap_or(0));
                 }

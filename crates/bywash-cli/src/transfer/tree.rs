@@ -78,12 +78,11 @@ pub(crate) fn items(
     }
 }
 
-/// Lists the objects of a store below a prefix, with relative names.
-pub(crate) fn objects(
-    store: Bucket,
-    prefix: Path,
-    what: String,
-) -> BoxStream<'static, Result<(String, ObjectMeta), Failure>> {
+/// Objects below a prefix, with relative names.
+pub(crate) type NamedObjects = BoxStream<'static, Result<(String, ObjectMeta), Failure>>;
+
+/// Lists the objects of a store below a prefix.
+pub(crate) fn objects(store: Bucket, prefix: Path, what: String) -> NamedObjects {
     objects_noting(&store, prefix, what).0
 }
 
@@ -92,10 +91,7 @@ pub(crate) fn objects_noting(
     store: &Bucket,
     prefix: Path,
     what: String,
-) -> (
-    BoxStream<'static, Result<(String, ObjectMeta), Failure>>,
-    Omissions,
-) {
+) -> (NamedObjects, Omissions) {
     let mut not_found = (!prefix.is_root()).then(|| {
         Failure::new(
             Kind::NotFound,

@@ -30,10 +30,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let endpoint = Endpoint::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
     for location in &args.sources {
-        let bytes = or_interrupt(async {
+        let bytes = or_interrupt(Box::pin(async {
             let mut source = Source::open(location, args.range, None, &endpoint).await?;
             to_stdout(&mut source, |_| ()).await
-        })
+        }))
         .await?;
         args.output
             .summary(&serde_json::json!({"source": location.to_string(), "bytes": bytes}))?;

@@ -32,13 +32,13 @@ use crate::versions::Version;
 pub(super) struct WantsVersion;
 
 /// Reads an object or its metadata through the cache.
-pub(crate) async fn get(
+pub(crate) fn get(
     bucket: &Arc<BucketShared>,
     path: &Path,
     options: GetOptions,
-) -> Result<GetResult> {
+) -> impl Future<Output = Result<GetResult>> {
     bucket.counters.request();
-    get_uncounted(bucket, path, options).await
+    get_uncounted(bucket, path, options)
 }
 
 /// As [`get`], of a request that was counted before.
