@@ -458,7 +458,7 @@ def test_settings_of_another_server_do_not_reach_the_one_that_is_started(data, m
     monkeypatch.setenv("BYWASH_MEMORY", "96MiB")
     store = bywash.connect()
     assert "theirs" not in store.buckets()
-    assert "at most 96.00 MiB" in (data / "daemon.log").read_text()
+    until("its banner is written", lambda: "at most 96.00 MiB" in (data / "daemon.log").read_text(), 60)
     with bywash.testing.server() as server:
         assert server.store().buckets() == ["test"]
 

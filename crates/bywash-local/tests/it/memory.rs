@@ -48,7 +48,7 @@ fn many_clients_with_the_largest_lease_keep_no_other_out() {
             .get_with(key, whole, &GetOptions::default());
         (client, object.unwrap().bytes)
     };
-    // All hold the same frames, which count once.
+    // All hold the same frames, which count once, also where a read has to ask for the version.
     let mut clients: Vec<_> = (0..100).map(|_| read("a")).collect();
     assert!(clients.iter().all(|(_, view)| view.is_leased()));
     assert_eq!(door.stats().leased_bytes, 20 << 20);

@@ -162,11 +162,19 @@ async fn load_lease(
     };
     // None: an object that is never cached.
     let version = read.extensions.remove::<Arc<Version>>();
-    let blocks = version.and_then(|version| Blocks::new(bucket, version, vec![read.range.clone()]));
+    let info = read.extensions.get::<ReadInfo>();
+    let outcome = info.map_or(CacheOutcome::Miss, |info| info.outcome);
+    let range = || vec![read.range.clone()];
+    if let Some(version) = version.as_ref().filter(|_| outcome != CacheOutcome::Miss)
+        && let Some(lease) = pinned(bucket, version, range(), true)
+    {
+        // Only the version had to be asked for: blocks that others have leased are no further loan.
+        return Ok(Some(LeasedRead::Lease(Lease { outcome, ..lease })));
+    }
+    let blocks = version.and_then(|version| Blocks::new(bucket, version, range()));
     let Some(mut blocks) = blocks.and_then(Blocks::lent) else {
         return Ok(Some(LeasedRead::Body(read)));
     };
-    let outcome = read.extensions.get::<ReadInfo>().map(|info| info.outcome);
     let mut at = read.range.start;
     let mut body = read.into_stream();
     while let Some(bytes) = body.try_next().await? {
@@ -176,7 +184,7 @@ async fn load_lease(
             return Ok(None);
         }
     }
-    let lease = blocks.into_lease(outcome.unwrap_or(CacheOutcome::Miss));
+    let lease = blocks.into_lease(outcome);
     Ok(lease.map(LeasedRead::Lease))
 }
 
@@ -264,23 +272,31 @@ fn resident(
         .iter()
         .map(|range| checked_range(&version, range.as_ref()));
     let ranges: Vec<Range<u64>> = ranges.collect::<Result<_>>()?;
-    let is_compared = |range: &Range<u64>| is_to_be_compared(bucket, &version, range);
+    Ok(pinned(bucket, &version, ranges, count))
+}
+
+/// Leases ranges of a version whose blocks are all in memory.
+fn pinned(
+    bucket: &Arc<BucketShared>,
+    version: &Arc<Version>,
+    ranges: Vec<Range<u64>>,
+    count: bool,
+) -> Option<Lease> {
+    let is_compared = |range: &Range<u64>| is_to_be_compared(bucket, version, range);
     if ranges.iter().any(is_compared) {
-        return Ok(None);
+        return None;
     }
-    let Some(mut blocks) = Blocks::new(bucket, Arc::clone(&version), ranges) else {
-        return Ok(None);
-    };
+    let mut blocks = Blocks::new(bucket, Arc::clone(version), ranges)?;
     // Again: a block that was compared may have been evicted since, and loaded again.
     if !blocks.pin_resident() || blocks.ranges.iter().any(is_compared) {
-        return Ok(None);
+        return None;
     }
-    let lease = blocks.into_lease(CacheOutcome::Hit);
-    if let Some(lease) = lease.as_ref().filter(|_| count) {
+    let lease = blocks.into_lease(CacheOutcome::Hit)?;
+    if count {
         let bytes = lease.ranges.iter().map(|range| range.end - range.start);
         bucket.counters.body(lease.blocks.len() as u64, bytes.sum());
     }
-    Ok(lease)
+    Some(lease)
 }
 
 /// Numbers of the blocks that have bytes of `range`.
