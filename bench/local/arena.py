@@ -1,4 +1,4 @@
-"""Measures what memory that other processes can map costs the S3 endpoint: one server with the local door beside one with `--local off`, whose
+"""Measures the cost of memory that other processes can map for the S3 endpoint: a server with the local door next to one with `--local off`, whose
 blocks are in anonymous memory. `cargo xtask peers local` runs it.
 
 A row has the processor time of the server a request, from the scheduler, and the time of its client. The servers alternate in rounds; a ratio is
@@ -81,7 +81,7 @@ def row(what, servers, rounds, call, count):
     cells = []
     for kind in range(2):
         mapped, anonymous = ([figures[kind] for figures in found[name]] for name in ("mapped", "anonymous"))
-        ratios = [own / beside for own, beside in zip(mapped, anonymous, strict=True)]
+        ratios = [own / other for own, other in zip(mapped, anonymous, strict=True)]
         low, median, high = statistics.quantiles(ratios, n=4)
         micros = [statistics.median(figures) * 1e6 for figures in (mapped, anonymous)]
         cells.append(f"{micros[0]:.1f} | {micros[1]:.1f} | {median:.3f} | {low:.3f} to {high:.3f}")
@@ -111,7 +111,7 @@ def main():
     for server in servers.values():
         for key in COLD:
             server.send("PUT", key, body)
-    # Twice as much as the memory: what is read next was read longest ago.
+    # Twice as much as the memory: the object read next is the one read longest ago.
     row("cold GET of 8 MiB", servers, rounds, lambda server, number: server.send("GET", COLD[number]), len(COLD))
     for server in servers.values():
         server.close()

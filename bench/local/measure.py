@@ -135,7 +135,7 @@ def pss(pid, names=("Pss_Anon", "Pss_Shmem")):
 
 def processes(server, bucket, quick):
     """Eight processes over one warm set: memory of all, beside one copy."""
-    size, number = 64 * MIB, 2 if quick else int(os.environ.get("BYWASH_SET_MIB", "512")) // 64
+    size, number = 64 * MIB, 2 if quick else 8
     keys = [f"set-{at}" for at in range(number)]
     for key in keys:
         bucket.put(key, os.urandom(size))
@@ -149,7 +149,7 @@ def processes(server, bucket, quick):
         for child in children:
             child.start()
         found = {ready.get() for _ in children}
-        # What the server does not lend is copied.
+        # Objects that the server does not lend are copied.
         assert len(found) == 1 and found.pop()[1], found
         all_of_them = pss(server.pid) + sum(pss(child.pid) for child in children)
         own = sum(pss(child.pid, ["Pss_Anon"]) for child in children)

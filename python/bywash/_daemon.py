@@ -22,7 +22,7 @@ _END_SECONDS = 20.0
 # Begins the lines of each server in the log.
 _MARK = "# started by the Python package"
 _IDLE = "BYWASH_IDLE_EXIT"
-# Settings of a server that this user's environment may have for the one started here. Others are those of another server: its buckets,
+# Settings that the environment passes to a server started here. Others configure another server: its buckets,
 # addresses, keys, certificates, its cluster.
 _SETTINGS = frozenset(f"BYWASH_{name}" for name in ("MEMORY", "DISK", "DISK_DAILY_WRITES", "IDLE_AGE", "LOG"))
 

@@ -145,7 +145,7 @@ fn tests() -> Step {
         .args(["--exclude", "bywash-bench"])
 }
 
-/// Returns the step that runs the commit's shard of the unit tests, all of them if `whole` is set, or only the tests with these names.
+/// Returns the step that runs the commit's shard of the unit tests, all unit tests if `whole` is set, or the tests with these names.
 fn unit(names: &[String], whole: bool) -> Step {
     // Tests wait for servers and disks: more than processors.
     let threads = if names.is_empty() { "4" } else { "1" };

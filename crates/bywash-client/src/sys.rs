@@ -76,7 +76,7 @@ impl Map {
         Some(NonNull::slice_from_raw_parts(first, len))
     }
 
-    /// Returns parts mapped side by side: those of an earlier lease of the same parts, or new ones. `None` as [`Joined::new`].
+    /// Maps parts side by side, or returns the kept map of the same parts. `None` as [`Joined::new`].
     fn joined(&self, parts: &[Part]) -> Option<Arc<Joined>> {
         let Ok(mut kept) = self.kept.try_lock() else {
             return Joined::new(self, parts).map(Arc::new);
@@ -146,7 +146,7 @@ impl<L> AsRef<[u8]> for LeasedBytes<L> {
     }
 }
 
-/// Parts of the server's memory mapped side by side. The map alone keeps no bytes: who reads them holds their lease.
+/// Parts of the server's memory mapped side by side. The map does not keep the bytes: a reader must hold their lease.
 #[derive(Debug)]
 struct Joined {
     parts: Vec<Part>,

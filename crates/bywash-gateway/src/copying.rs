@@ -66,9 +66,10 @@ pub(crate) async fn turn_onto_itself(
     target: &(Bucket, Path),
 ) -> Option<HeldKeys> {
     let (bucket, path) = target;
-    match bucket.is_same_object(path, &source.0, &source.1) {
-        true => Some(bucket.change_turn(path).await),
-        false => None,
+    if bucket.is_same_object(path, &source.0, &source.1) {
+        Some(bucket.change_turn(path).await)
+    } else {
+        None
     }
 }
 

@@ -22,12 +22,15 @@ pub(crate) fn health(engine: &Engine, parts: &Parts) -> Option<StatusCode> {
     let asks = (asks_live || READY.contains(&path))
         && [Method::GET, Method::HEAD].contains(&parts.method)
         && engine.bucket(BUCKET).is_none();
-    let joins = || {
+    let is_joining = || {
         let status = engine.cluster_status();
         status.is_some_and(|status| status.state != "up")
     };
-    asks.then(|| match !asks_live && joins() {
-        true => StatusCode::SERVICE_UNAVAILABLE,
-        false => StatusCode::OK,
+    asks.then(|| {
+        if !asks_live && is_joining() {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::OK
+        }
     })
 }

@@ -168,7 +168,7 @@ pub(crate) const MAX_READ_OVER_KEYS: usize = 128;
 /// listing cannot stop early, so it is not the first choice.
 pub(crate) const MAX_LISTING_RESTARTS: usize = 8;
 
-/// Max attempts of a copy or a change of attributes whose object is replaced meanwhile; then it gets SlowDown.
+/// Max attempts of a copy or a change of attributes while other writers replace the object; then SlowDown.
 pub(crate) const MAX_COPY_ATTEMPTS: usize = 16;
 /// Max bytes of a key, as in S3.
 pub(crate) const MAX_KEY_BYTES: usize = 1024;

@@ -104,7 +104,7 @@ impl Checks {
             | "UploadPartCopy"
             | "CreateMultipartUpload" => Ok(Self::default()),
             "CompleteMultipartUpload" => {
-                // Its checksums are those of the object.
+                // Its checksum headers state the object's checksums.
                 let md5 = headers.get(CONTENT_MD5).cloned();
                 let md5 = md5.map(|value| (HeaderName::from_static(CONTENT_MD5), value));
                 Self::announced(&md5.into_iter().collect(), context)

@@ -23,7 +23,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const CLIENTS: usize = 16;
 const OBJECT_BYTES: usize = 48 << 20;
 
-/// Sends an object to one client, of whatever the service speaks. Returns the bytes sent.
+/// Sends an object to one client, by any protocol. Returns the number of bytes sent.
 async fn serve(
     bucket: Bucket,
     path: Path,
@@ -34,7 +34,7 @@ async fn serve(
         parallel: 4,
         ..DownloadOptions::default()
     };
-    // Clients of one version share a download. It ends early when the last of them has left.
+    // Clients of one version share a download. It ends early when its last client has left.
     let download = bucket.download(&path, options).await?;
     let sent = tokio::io::copy(&mut download.reader(), &mut client).await?;
     client.flush().await?;
@@ -43,7 +43,7 @@ async fn serve(
     Ok(sent)
 }
 
-/// Serves the object to all clients. Returns the bytes that they got, and those that the store sent.
+/// Serves the object to all clients. Returns the number of bytes received by clients, and sent by the store.
 pub(crate) async fn run() -> Result<(u64, u64), Failure> {
     let slow = ThrottleConfig {
         wait_get_per_call: Duration::from_millis(100),

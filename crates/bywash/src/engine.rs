@@ -260,7 +260,7 @@ impl Engine {
         self.shared.pool.shared_memory()
     }
 
-    /// Returns the bytes of memory that leases keep from being evicted. What several leases hold counts once.
+    /// Returns the bytes of memory that leases keep from being evicted. A frame that several leases hold counts once.
     #[must_use]
     pub fn leased_bytes(&self) -> u64 {
         self.shared.loans.leased_bytes()

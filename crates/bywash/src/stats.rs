@@ -49,7 +49,7 @@ pub struct LocalStats {
     pub clients: u64,
     /// Leases held by clients.
     pub leases: u64,
-    /// Bytes of frames that leases keep in memory. What several hold counts once.
+    /// Bytes of frames that leases keep in memory. A frame that several leases hold counts once.
     pub leased_bytes: u64,
     /// Bytes of objects returned by lease.
     pub shared_bytes: u64,

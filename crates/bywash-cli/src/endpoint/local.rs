@@ -168,7 +168,7 @@ fn check_key(remote: &Remote, bucket: &bywash_client::Bucket) -> std::result::Re
             return Ok(());
         }
     }
-    Err("the server's own key is another one than that of this command".to_owned())
+    Err("the server's own key differs from the key of this command".to_owned())
 }
 
 /// Returns the signer of this verb's requests; `None` if they are not signed, or by a key that is not in the settings.
@@ -259,6 +259,10 @@ impl Readable for LocalReads {
 
     fn reads_odd_keys(&self) -> bool {
         self.endpoint().reads_odd_keys()
+    }
+
+    fn keeps_marks(&self) -> bool {
+        self.endpoint().keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {

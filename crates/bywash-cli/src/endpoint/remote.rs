@@ -49,7 +49,7 @@ impl Remote {
     pub(super) fn local_bucket<'u>(&self, url: &'u OriginUrl) -> Option<&'u str> {
         match url {
             OriginUrl::S3 { bucket, prefix } if !self.no_local && prefix.is_root() => {
-                // Over TLS the server proves who it is.
+                // Over TLS the server proves its name.
                 let endpoint = self.endpoint()?;
                 (endpoint.scheme() == "http").then_some(bucket)
             }

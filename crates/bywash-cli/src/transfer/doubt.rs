@@ -49,10 +49,8 @@ impl Copier {
                 return Ok(Doubt::None);
             }
             Url::File(path) => {
-                return Ok(match path.metadata().is_ok_and(|meta| meta.is_file()) {
-                    true => Doubt::File,
-                    false => Doubt::None,
-                });
+                let exists = path.metadata().is_ok_and(|meta| meta.is_file());
+                return Ok(if exists { Doubt::File } else { Doubt::None });
             }
             _ => {}
         }
@@ -65,13 +63,13 @@ impl Copier {
         let Some(there) = self.existing(destination).await? else {
             return Ok(Doubt::None);
         };
-        match may_be_one(&self.head(from).await?, &there) {
-            true => Err(Failure::failed(format!(
-                "{source} is left: {destination} has its size and date, and may be the same object by another address; if they are two, \
-                 delete {source} with rm"
-            ))),
-            false => Ok(Doubt::None),
+        if may_be_one(&self.head(from).await?, &there) {
+            return Err(Failure::failed(format!(
+                "{source} is kept: {destination} has the same size and date, and may be the same object by another address; if they are two \
+                 objects, delete {source} with rm"
+            )));
         }
+        Ok(Doubt::None)
     }
 
     /// Waits after a copy to a place that cannot be read, until the source shows the write if it is there.

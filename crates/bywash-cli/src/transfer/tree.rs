@@ -86,7 +86,7 @@ pub(crate) fn objects(store: Bucket, prefix: Path, what: String) -> NamedObjects
     objects_noting(&store, prefix, what).0
 }
 
-/// The same as [`objects`]; the second value has what the listing has left out, once the stream has ended.
+/// The same as [`objects`]; the second value has the omitted keys, once the stream has ended.
 pub(crate) fn objects_noting(
     store: &Bucket,
     prefix: Path,

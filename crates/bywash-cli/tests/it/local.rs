@@ -18,7 +18,7 @@ type Settings<'a> = &'a [(&'a str, &'a str)];
 /// Result of a verb: exit code, standard output and standard error.
 type Printed = (Option<i32>, Vec<u8>, String);
 
-/// Returns what a verb has printed, without the times and names in it that are others in each run.
+/// Returns the output of a verb with masked times and names, which differ from run to run.
 fn printed(output: Output) -> Printed {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let words = stderr.split(' ').map(|word| {
@@ -365,7 +365,7 @@ fn killed_server_is_reported_as_by_the_endpoint() {
     }
 }
 
-/// Forwards connections to a socket, and cuts all of them after so many bytes of the server. It forwards no descriptors, so the server's
+/// Forwards connections to a socket, and cuts all connections after the server has sent `n` bytes. It forwards no descriptors, so the server's
 /// memory is not mapped.
 fn cut_after(bytes: usize, server: &Path, at: &Path) {
     let (listener, server) = (UnixListener::bind(at).unwrap(), server.to_owned());

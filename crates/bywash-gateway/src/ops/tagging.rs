@@ -58,7 +58,7 @@ impl<'a> Rewritten<'a> {
         found.map_err(|error| from_store(self.doing, &error))
     }
 
-    /// Changes the attributes of the current version; starts over if it is replaced meanwhile.
+    /// Changes the attributes of the current version; starts over if another writer replaces it.
     pub(super) async fn replace(
         &self,
         change: impl Fn(&Bucket, &mut Attributes) -> S3Result<()>,
@@ -137,7 +137,7 @@ async fn set(
     let (bucket, path) = gateway.target(doing)?;
     if bucket.has_tags() {
         check_version(version, doing.key)?;
-        // A change of metadata writes the object anew with the tags that it has read.
+        // A change of metadata rewrites the object with the tags that were read before.
         let _turn = bucket.change_turn(&path).await;
         let set = bucket.set_object_tags(&path, tags?.into()).await;
         return set.map_err(|error| from_store(doing, &error));

@@ -110,7 +110,7 @@ async fn patch_heeds_its_conditions() {
 
 #[tokio::test]
 async fn concurrent_patches_are_all_kept() {
-    // Over S3 all versions have one ETag: that of their bytes.
+    // Over S3 all versions with these bytes have the same ETag.
     let (_store, server) = over_s3().await;
     for bucket in ["folder", "memory", "cloud"] {
         server.put_object(bucket, "key", b"body").await;

@@ -471,13 +471,13 @@ fn joined_maps_are_kept_and_show_the_bytes_of_their_lease() {
     let large = door.warm("large", (MAX_KEPT_PARTS + 1) * block);
     let first = joined("small");
     assert_eq!(address(&first), address(&joined("small")));
-    // It is mapped anew each time, and nothing is kept beside it.
+    // It is mapped again each time, and evicts all kept maps.
     for _ in 0..2 {
         assert!(joined("large").contiguous() == Some(&large));
     }
     assert!(first.contiguous() == Some(&small));
     drop(first);
-    // Frames come round while maps of them are kept.
+    // Frames are reused while maps of them are kept.
     for round in 0..200 {
         let key = format!("k{}", round % 7);
         let bytes = pattern(&round.to_string(), 5 * block);

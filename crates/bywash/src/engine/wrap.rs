@@ -25,7 +25,7 @@ pub struct WrapOptions {
     pub multipart: Option<Arc<dyn MultipartStore>>,
     /// Name of the store that every process gives it, with its endpoint, bucket and prefix, and of no other store. With it, objects with
     /// strong ETags are kept on the disk tier for later processes ([`crate::EngineBuilder::disk`]). Only for stores whose strong ETags
-    /// name the same bytes for ever, and whose credentials all see the same objects.
+    /// always name the same bytes, and whose credentials all see the same objects.
     pub address: Option<String>,
 }
 

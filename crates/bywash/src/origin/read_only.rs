@@ -92,7 +92,7 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         false
     }
 
-    /// See [`Origin::keeps_marks`]: no reader sees the marks of those who write.
+    /// See [`Origin::keeps_marks`]: readers do not see the marks of writers.
     fn keeps_marks(&self) -> bool {
         false
     }

@@ -127,7 +127,7 @@ pub(crate) async fn get_for_copy(
     Ok(result)
 }
 
-/// Reads once. `not_before`: the version is asked for after this moment, whatever is known of it.
+/// Reads once. With `not_before`, a version that was resolved earlier is requested again.
 pub(super) async fn try_get(
     bucket: &Arc<BucketShared>,
     path: &Path,

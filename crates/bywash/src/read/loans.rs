@@ -30,7 +30,7 @@ pub(crate) struct Loans {
     downloads: AtomicU64,
     /// Bytes of frames on loan. A block lent to several bodies counts for each; to several leases, once.
     lent: AtomicU64,
-    /// What leases hold of it.
+    /// Frames on loan to leases.
     leased: Mutex<Leased>,
     /// Bytes of copies beyond the first piece of each body.
     pub(super) grown: AtomicU64,
@@ -75,8 +75,8 @@ impl Loans {
         (before + bytes <= limit).then_some(loan)
     }
 
-    /// Lends frames to a lease. Only those that no other lease holds count: with `loan`, which was taken for all of them before, the rest
-    /// of it is given back; without one, fails if they are more than the bound allows.
+    /// Lends frames to a lease. Counts only frames that no other lease holds. With `loan`, a loan of all frames, the surplus
+    /// is given back; without one, fails if they are more than the bound allows.
     pub(super) fn lease(
         self: &Arc<Self>,
         frames: Box<[Frame]>,
@@ -194,7 +194,7 @@ impl Leased {
     }
 }
 
-/// Frames on loan to a lease. Dropping it ends the loan of those that no other lease holds.
+/// Frames on loan to a lease. Dropping it ends the loan of each frame that no other lease holds.
 #[derive(Debug)]
 pub(super) struct LeasedFrames {
     loans: Arc<Loans>,

@@ -123,7 +123,7 @@ async fn observe_lease(
     seen
 }
 
-/// Reads what is at the place of a lease now.
+/// Reads the bytes that are at the place of a lease now.
 fn leased_bytes(engine: &Engine, lease: &Lease) -> Vec<u8> {
     let memory = engine.shared_memory().expect("there is a lease of it");
     let memory = memory.descriptor.try_clone_to_owned();

@@ -9,8 +9,6 @@ use object_store::{Attribute, Attributes, ObjectMeta};
 
 /// Prefix of the headers with user metadata.
 const METADATA: &str = "x-amz-meta-";
-/// Metadata that conditional writes add, which no reader sees.
-const WRITE_MARK: &str = "bywashwrite";
 /// States tags, which the response of the endpoint has in a form of its own.
 const TAG_COUNT: &str = "x-amz-tagging-count";
 
@@ -54,11 +52,10 @@ impl ObjectHead {
     }
 }
 
-/// Returns the attribute that a header states; `None` for a header that is none, or empty.
+/// Returns the attribute for a header; `None` if the header is empty, or not an attribute.
 fn attribute(name: &str, value: &str) -> Option<Attribute> {
     if let Some(name) = name.strip_prefix(METADATA) {
-        let is_mark = name == WRITE_MARK;
-        return (!is_mark).then(|| Attribute::Metadata(name.to_owned().into()));
+        return Some(Attribute::Metadata(name.to_owned().into()));
     }
     Some(match name {
         "cache-control" => Attribute::CacheControl,
@@ -123,7 +120,6 @@ mod tests {
             ("accept-ranges", "bytes"),
             ("expires", "never"),
             ("x-amz-meta-a", "b"),
-            ("x-amz-meta-bywashwrite", "0123"),
         ];
         let head = ObjectHead::of(&Path::from("dir/k"), found(&headers)).unwrap();
         assert_eq!(head.meta.e_tag.as_deref(), Some("\"tag\""));

@@ -148,7 +148,7 @@ impl ObjectVersion {
     }
 }
 
-/// Splits a range into those of single calls.
+/// Splits a range into one range for each call.
 fn windows(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
     let end = range.end;
     let starts = std::iter::successors(Some(range.start), |start| start.checked_add(WINDOW_BYTES));
@@ -169,7 +169,7 @@ impl AsRef<[u8]> for Segment {
     }
 }
 
-/// Returns the bytes of a view, which is held until the last of them is dropped.
+/// Returns the segments of a view. The view is held until its last segment is dropped.
 fn segments(view: View) -> impl Iterator<Item = Bytes> {
     let view = Arc::new(view);
     let count = view.segments().len();

@@ -36,7 +36,7 @@ pub(crate) fn bywash(args: &[&str]) -> Command {
         // Also without the user's profiles.
         .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         .env("AWS_CONFIG_FILE", "/dev/null")
-        // No server of this user: that of another test may be at the well-known socket.
+        // No local socket: another test's server may listen at the well-known one.
         .env("BYWASH_LOCAL", "/dev/null/local.sock")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -21,9 +21,10 @@ pub(super) enum Asked {
 
 impl Asked {
     pub(super) fn of(options: &GetOptions) -> Self {
-        match options.head {
-            true => Self::Head,
-            false => Self::Bytes(options.range.clone()),
+        if options.head {
+            Self::Head
+        } else {
+            Self::Bytes(options.range.clone())
         }
     }
 

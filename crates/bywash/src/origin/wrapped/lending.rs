@@ -21,7 +21,7 @@ const KEEPS: u8 = 2;
 /// Whether a store keeps the bytes of the writes of one kind after it has acknowledged them.
 #[derive(Debug, Default)]
 pub(super) struct Lending {
-    /// Set by writes that have ended, read by those that begin. Orders nothing, hence relaxed.
+    /// Set when a write ends, read when a write begins. Orders nothing, hence relaxed.
     store: AtomicU8,
     /// Held by the first write.
     first: Mutex<()>,

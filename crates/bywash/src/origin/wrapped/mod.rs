@@ -1,6 +1,6 @@
 //! Any [`ObjectStore`] that the program has configured itself, as an origin.
 //!
-//! Each call is passed on, and each response compared with its request. What the store lacks is refused by name.
+//! Each call is passed on, and each response compared with its request. An operation that the store lacks is refused by name.
 
 mod checked;
 mod lending;

@@ -60,7 +60,7 @@ struct Odd {
     is_backwards: bool,
     /// Parts of uploads that fail before others succeed.
     failing_parts: AtomicUsize,
-    /// Parts and bodies never end; set when one of them is dropped.
+    /// Parts and bodies never end; set when a part or body is dropped.
     hanging: Option<Arc<AtomicBool>>,
 }
 

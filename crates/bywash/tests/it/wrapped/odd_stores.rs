@@ -75,7 +75,7 @@ async fn object_without_etag_and_date_is_read_and_never_cached() {
     assert_eq!(engine.stats().pool.resident_bytes, 0);
 }
 
-/// The object is replaced before its second read, whatever condition that has.
+/// Replaces the object before its second read, and ignores conditions.
 #[tokio::test]
 async fn version_that_changes_between_blocks_is_never_mixed() {
     let inner = Arc::new(InMemory::new());

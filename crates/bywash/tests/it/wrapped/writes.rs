@@ -22,7 +22,7 @@ use super::{BLOCK, MEMORY, Odd, dead_line, wrap};
 
 const MIB: usize = 1 << 20;
 
-/// What a program does with its store; returns what it saw.
+/// Runs the operations of a program on its store, and returns their results.
 async fn program(store: Arc<dyn ObjectStore>) -> Vec<String> {
     let mut seen = Vec::new();
     let [a, b, c, d] = ["p/a", "p/b", "q/c", "q/d"].map(Path::from);
@@ -140,7 +140,7 @@ async fn store_that_keeps_bytes_does_not_keep_the_engines_memory() {
     }
 }
 
-/// Uploads in numbered parts of a memory store, of which the first parts fail.
+/// Uploads to a memory store in numbered parts. The first parts fail.
 #[derive(Debug)]
 struct NumberedParts {
     store: Arc<InMemory>,
