@@ -21,12 +21,12 @@ FOREIGN = {"ListDirectoryBuckets", "CreateSession", "WriteGetObjectResponse"}
 
 def documented():
     """Returns the operations of the table, with their support: yes, partly or no."""
-    section = DOCUMENT.read_text().split("| operation | served | test |", 1)[1].split("\n## ", 1)[0]
+    section = DOCUMENT.read_text().split("| id | operation | served |", 1)[1].split("\n#", 1)[0]
     table = {}
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 5:
-            table |= {name: re.match(r"\w*", cells[2]).group() for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w*", cells[1])}
+            table |= {name: re.match(r"\w*", cells[3]).group() for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w*", cells[2])}
     return table
 
 

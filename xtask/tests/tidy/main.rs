@@ -11,6 +11,7 @@ mod claims;
 mod layers;
 mod limits;
 mod programs;
+mod promises;
 mod sources;
 
 use std::path::{Path, PathBuf};
