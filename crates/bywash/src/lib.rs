@@ -107,7 +107,12 @@ pub use verify::Verify;
 pub use write::PutStreamOptions;
 pub use write_cache::WriteCache;
 
-/// The README's examples, compiled and run with the tests.
+/// The README's example, compiled and run with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The examples of the page on doors, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/doors.md")]
+struct Doors;
