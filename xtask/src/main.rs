@@ -12,8 +12,10 @@ mod image;
 mod install;
 mod load;
 mod local;
+mod map;
 mod package;
 mod proofs;
+mod quick;
 mod retry;
 mod run;
 mod shard;
@@ -56,6 +58,17 @@ enum Task {
         /// Arguments for pytest in the clients stage, after `--` (for example `-k multipart`).
         #[arg(last = true)]
         pytest: Vec<String>,
+    },
+    /// Runs the inner loop of a change: fmt, tidy, clippy, unit tests and `--test it` of the crates that changed since main, built incrementally.
+    /// Prints the time, and what is left to the gate.
+    Quick {
+        /// These packages instead, whatever changed.
+        packages: Vec<String>,
+    },
+    /// Prints the code map: each source file of `crates/` with the first sentence of its documentation.
+    Map {
+        /// Only files whose path contains this.
+        filter: Option<String>,
     },
     /// Runs real clients against the released binary: those of the gate, or the wide matrix.
     Clients {
@@ -120,6 +133,8 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Quick { packages } => quick::run(&packages),
+        Task::Map { filter } => map::run(filter.as_deref()),
         Task::Charts => charts::run(),
         Task::Image { binary } => image::run(binary.as_deref()),
         Task::Test {

@@ -53,6 +53,11 @@ pub(crate) fn commit() -> usize {
     usize::from_str_radix(digits.get(..7).unwrap_or_default(), 16).unwrap_or_default()
 }
 
+/// Returns all slow tests.
+pub(crate) fn slow_tests() -> &'static [&'static str] {
+    &SLOW_TESTS
+}
+
 /// Returns the slow tests that `commit` leaves to others.
 pub(crate) fn tests_left_out(commit: usize) -> Vec<&'static str> {
     others(&SLOW_TESTS, SHARDS, commit)
