@@ -1,5 +1,7 @@
 //! A promise in the documentation names the test that holds it, and that test exists.
 
+use std::collections::BTreeSet;
+
 use super::{files, none};
 
 /// The cells of a table line, or nothing when it is not one.
@@ -141,41 +143,76 @@ fn each_term_of_the_glossary_names_files_that_exist() {
     assert_eq!(missing_files(planted, exists), ["crates/a/src/gone.rs"]);
 }
 
-/// Source files of a crate whose names the code map does not have.
-fn unmapped<'a>(map: &str, files: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let is_source = |path: &&str| {
-        path.starts_with("crates/")
-            && path.contains("/src/")
-            && path.ends_with(".rs")
-            && !["/tests/", "tests.rs", "fuzz.rs", "/lib.rs", "/mod.rs"]
-                .iter()
-                .any(|left_out| path.contains(left_out))
-    };
-    let is_mapped = |path: &&str| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        map.contains(&format!("`{name}`")) || map.contains(&format!("/{name}`"))
-    };
-    files
-        .filter(is_source)
-        .filter(|path| !is_mapped(path))
-        .map(str::to_owned)
-        .collect()
+/// Whether a path is a source of the product, which the code map covers.
+fn is_mapped_source(path: &str) -> bool {
+    let left_out = ["/tests/", "tests.rs", "fuzz.rs"];
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && path.ends_with(".rs")
+        && !left_out.iter().any(|part| path.contains(part))
+}
+
+/// Folders that the lines of the code map name, in full: the first cell of a row has them below the crate of its heading, or from the root.
+fn mapped_folders(map: &str) -> BTreeSet<String> {
+    let mut folders = BTreeSet::new();
+    let mut package = "";
+    for line in map.lines() {
+        if line.starts_with("## ") {
+            package = "";
+        } else if line.starts_with("### ") {
+            package = line.split('`').nth(1).unwrap_or_default();
+        } else if let Some(cells) = cells(line).filter(|_| package.starts_with("crates/")) {
+            let quoted = cells[0].split('`').skip(1).step_by(2);
+            folders.extend(quoted.filter_map(|name| {
+                let name = name.strip_suffix('/')?;
+                Some(match name {
+                    "src" => format!("{package}/src"),
+                    _ if name.starts_with("crates/") => name.to_owned(),
+                    _ => format!("{package}/src/{name}"),
+                })
+            }));
+        }
+    }
+    folders
+}
+
+/// What is wrong between the code map and the sources: folders without a line, lines without a folder, files that do not say what they are.
+fn wrong_map(map: &str, files: &[(String, String)]) -> Vec<String> {
+    let mapped = mapped_folders(map);
+    let sources = || files.iter().filter(|(path, _)| is_mapped_source(path));
+    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let folders: BTreeSet<String> = sources().filter_map(|(path, _)| folder(path)).collect();
+    let missing = folders.difference(&mapped);
+    let mut wrong: Vec<String> = missing
+        .map(|folder| format!("{folder} has no line"))
+        .collect();
+    let gone = mapped.difference(&folders);
+    wrong.extend(gone.map(|folder| format!("{folder} has no sources")));
+    let silent = sources().filter(|(_, text)| !text.starts_with("//! "));
+    wrong.extend(silent.map(|(path, _)| format!("{path} does not begin with a sentence (`//!`)")));
+    wrong
 }
 
 #[test]
-fn code_map_names_each_source_file() {
+fn code_map_has_each_folder_and_each_file_says_what_it_is() {
     let files = files();
-    let (_, map) = files
-        .iter()
-        .find(|(path, _)| path == "ARCHITECTURE.md")
-        .unwrap();
-    let paths = files.iter().map(|(path, _)| path.as_str());
-    none("files that the code map lacks", &unmapped(map, paths));
+    let map = files.iter().find(|(path, _)| path == "ARCHITECTURE.md");
+    let (_, map) = map.unwrap();
+    none("the code map", &wrong_map(map, &files));
+    let map = "### `crates/a`: a\n| folder | what |\n|---|---|\n| `src/`, `b/` | all |\n| `gone/` | nothing |\n| `crates/c/src/` | c |\n\n\
+               ## Invariants\n| `x/` | no folder |\n";
     let planted = [
-        "crates/a/src/pin.rs",
-        "crates/a/src/b/gone.rs",
-        "crates/a/src/lib.rs",
+        ("crates/a/src/lib.rs", "//! All."),
+        ("crates/a/src/b/mod.rs", "mod silent;"),
+        ("crates/a/src/d/mod.rs", "//! Unmapped."),
+        ("crates/a/src/e/tests/cases.rs", "mod tests_are_left_out;"),
+        ("crates/c/src/lib.rs", "//! C."),
     ];
-    let found = unmapped("| `pin.rs` | pins |", planted.into_iter());
-    assert_eq!(found, ["crates/a/src/b/gone.rs"]);
+    let planted = planted.map(|(path, text)| (path.to_owned(), text.to_owned()));
+    let expected = [
+        "crates/a/src/d has no line",
+        "crates/a/src/gone has no sources",
+        "crates/a/src/b/mod.rs does not begin with a sentence (`//!`)",
+    ];
+    assert_eq!(wrong_map(map, &planted), expected);
 }
