@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bywash::fuzzing::names(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bywash_store::fuzzing::names(bytes));

@@ -2,7 +2,7 @@
 
 mod elements;
 
-use bywash::{EngineError, StatusError, is_transient};
+use bywash::{EngineError, OriginError, StatusError, is_transient};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
 use object_store::Error as StoreError;
@@ -122,6 +122,9 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
     if let Some(engine) = EngineError::find(error) {
         return from_engine(doing, engine);
     }
+    if let Some(origin) = OriginError::find(error) {
+        return from_origin(doing, origin);
+    }
     match error {
         StoreError::NotFound { .. } => no_such_key(doing),
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
@@ -195,17 +198,9 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
         EngineError::SlowDown { .. } | EngineError::WriteUnconfirmed { .. } => slow_down(text),
         // The same request can succeed, and clients are to repeat it.
         EngineError::VersionChanged { .. }
-        | EngineError::UploadLost { .. }
         | EngineError::UploadUnproven { .. }
-        | EngineError::WriteUnproven { .. }
-        | EngineError::BadResponse { .. } => slow_down(text),
-        EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
-        EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
+        | EngineError::WriteUnproven { .. } => slow_down(text),
         EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),
-        EngineError::InvalidPart { number, .. } => {
-            fault(S3ErrorCode::InvalidPart, text).with([("PartNumber", number.to_string())])
-        }
-        EngineError::InvalidTag { .. } => fault(S3ErrorCode::InvalidTag, text),
         EngineError::RangeNotSatisfiable { length, .. } => invalid_range(doing, *length),
         EngineError::BucketExists(name) => {
             fault(S3ErrorCode::BucketAlreadyOwnedByYou, text).with([("BucketName", name)])
@@ -218,11 +213,37 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
             fault(S3ErrorCode::InvalidBucketName, text).with([("BucketName", bucket)])
         }
         EngineError::NoRoot(_) => not_implemented(text),
-        EngineError::ReadOnly { .. } => fault(S3ErrorCode::AccessDenied, text),
         _ => fault(
             S3ErrorCode::InternalError,
             format!("{operation} {bucket}/{key} failed: {text}"),
         ),
+    }
+}
+
+/// Converts an error of the origin.
+fn from_origin(doing: OperationContext<'_>, error: &OriginError) -> S3Error {
+    let text = error.to_string();
+    match error {
+        // The same request can succeed, and clients are to repeat it.
+        OriginError::UploadLost { .. } | OriginError::BadResponse { .. } => slow_down(text),
+        OriginError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
+        OriginError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
+        OriginError::InvalidPart { number, .. } => {
+            fault(S3ErrorCode::InvalidPart, text).with([("PartNumber", number.to_string())])
+        }
+        OriginError::InvalidTag { .. } => fault(S3ErrorCode::InvalidTag, text),
+        OriginError::ReadOnly { .. } => fault(S3ErrorCode::AccessDenied, text),
+        _ => {
+            let OperationContext {
+                operation,
+                bucket,
+                key,
+            } = doing;
+            fault(
+                S3ErrorCode::InternalError,
+                format!("{operation} {bucket}/{key} failed: {text}"),
+            )
+        }
     }
 }
 
@@ -259,7 +280,7 @@ mod tests {
         let unavailable = StatusError::new(StatusCode::BAD_GATEWAY, "a proxy");
         for error in [
             EngineError::VersionChanged { object: object() }.into(),
-            EngineError::UploadLost { object: object() }.into(),
+            OriginError::UploadLost { object: object() }.into(),
             EngineError::UploadUnproven {
                 object: object(),
                 length: 1,
@@ -268,10 +289,10 @@ mod tests {
             .into(),
             EngineError::WriteUnproven {
                 object: object(),
-                source: "503".into(),
+                failure: "503".into(),
             }
             .into(),
-            EngineError::BadResponse {
+            OriginError::BadResponse {
                 object: object(),
                 detail: "short".to_owned(),
             }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash_store::MAX_FAILURES_NAMED;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, Result};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::cost::Cost;
-use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
+use crate::limits::MAX_WARMED_AT_ONCE;
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
 use crate::versions::KnownVersion;

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash_store::ContentDigest;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta, Result};
 
-use crate::content_digest::ContentDigest;
 pub(crate) use source::BucketSource;
 pub use status::{ClusterMember, ClusterStatus, MemberFault};
 pub(crate) use waits::{PeerWait, PeerWaits};

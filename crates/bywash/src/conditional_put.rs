@@ -5,12 +5,11 @@
 
 use std::future::Future;
 
+use bywash_store::{Capability, OriginError, WriteConflict, WriteMark, source_of};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 
-use crate::error::{EngineError, source_of};
-use crate::origin::interface::Capability;
-use crate::origin::{WriteConflict, WriteMark};
+use crate::EngineError;
 use crate::retry::{BucketRetry, Retries, is_transient, once, stalled};
 use crate::shared::BucketShared;
 
@@ -37,9 +36,11 @@ impl ConditionalPut<'_> {
             Some(mark) => self.send_marked(&mark).await,
             None => {
                 let put = self.limited("write", self.request()).await;
-                put.map_err(|error| match is_transient(&error) || is_stall(&error) {
-                    true => self.unproven(error),
-                    false => error,
+                put.map_err(|error| {
+                    match is_transient(&error) || OriginError::is_unavailable(&error) {
+                        true => self.unproven(error),
+                        false => error,
+                    }
                 })
             }
         }
@@ -64,7 +65,7 @@ impl ConditionalPut<'_> {
                 match self.find(mark).await {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => return Err(with_doubt(failure)),
-                    Err(error) if !is_transient(&error) && !is_stall(&error) => {
+                    Err(error) if !is_transient(&error) && !OriginError::is_unavailable(&error) => {
                         return Err(self.unproven(error));
                     }
                     Err(_) => {}
@@ -120,7 +121,7 @@ impl ConditionalPut<'_> {
     fn unproven(&self, source: Error) -> Error {
         EngineError::WriteUnproven {
             object: self.path.to_string(),
-            source: Box::new(source),
+            failure: Box::new(source),
         }
         .into()
     }
@@ -136,12 +137,6 @@ fn is_refused(error: &Error) -> bool {
 /// Whether the store refused the write for another one in progress.
 fn is_conflict(error: &Error) -> bool {
     source_of::<WriteConflict>(error).is_some()
-}
-
-/// Whether a request had no response in time.
-fn is_stall(error: &Error) -> bool {
-    let found = EngineError::find(error);
-    matches!(found, Some(EngineError::OriginUnavailable { .. }))
 }
 
 /// Returns a refusal after an attempt without a response: the object, if there is one, is of another write.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::time::parse_duration;
+use bywash_store::time::parse_duration;
 
 /// Time for which the engine trusts the known version of an object.
 ///

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use bywash_store::{Capability, DeleteCondition, OriginError};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, Result};
 
 use crate::bucket::Bucket;
 use crate::cluster::WriteEnd;
-use crate::error::EngineError;
-use crate::origin::interface::{Capability, DeleteCondition};
 use crate::read::clone_error;
 use crate::retry::{is_transient, once, with_retries};
 
@@ -59,7 +58,7 @@ impl Bucket {
                 Err(error) if is_transient(&error) && !unavailable => {
                     self.shared().counters.retries().add();
                     let retried = self.delete_with_retries(path).await;
-                    unavailable = retried.as_ref().is_err_and(is_unavailable);
+                    unavailable = retried.as_ref().is_err_and(OriginError::is_unavailable);
                     retried
                 }
                 result => result,
@@ -118,11 +117,6 @@ impl Bucket {
         results.resize_with(count, || Err(missing_result()));
         results
     }
-}
-
-fn is_unavailable(error: &Error) -> bool {
-    let found = EngineError::find(error);
-    matches!(found, Some(EngineError::OriginUnavailable { .. }))
 }
 
 fn missing_result() -> Error {

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use bywash_mem::{Budget, Share, SharedMemory, StoreStats};
+use bywash_store::{Origin, OriginStats, OriginUrl, folder::FolderStore};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -29,9 +30,6 @@ use crate::bucket_options::BucketOptions;
 use crate::cluster::{BucketSource, ClusterStatus};
 use crate::disk::DiskTier;
 use crate::error::EngineError;
-use crate::origin::folder::FolderStore;
-use crate::origin::interface::Origin;
-use crate::origin::{OriginStats, OriginUrl};
 use crate::shared::{BucketShared, EngineShared};
 use crate::stats::{
     BucketMemory, BudgetStats, KindStats, LocalStats, LocalStatsSource, MemoryStats, PoolStats,
@@ -445,7 +443,7 @@ mod tests {
     #[test]
     fn memory_is_freed_with_the_last_handle() {
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
-        let origin = Arc::new(crate::origin::memory::MemoryStore::new());
+        let origin = Arc::new(bywash_store::memory::MemoryStore::new());
         let bucket = engine
             .mount("test", origin, Consistency::Immutable)
             .unwrap();

@@ -3,10 +3,8 @@
 use std::error::Error as StdError;
 
 use bywash_mem::LimitError;
-use http::StatusCode;
-use object_store::Error as StoreError;
-
-use crate::content_digest::ContentDigest;
+use bywash_store::{ContentDigest, OriginError, OriginUrlError, sources};
+use object_store::Error;
 
 /// An error of the engine itself; errors of the origin stay [`object_store::Error`].
 ///
@@ -61,24 +59,6 @@ pub enum EngineError {
         /// What would fit.
         reason: String,
     },
-    /// The origin could not be reached, or kept failing until the retry deadline.
-    #[error("{operation} {object}: the origin failed until the retry deadline: {source}")]
-    OriginUnavailable {
-        /// The operation.
-        operation: &'static str,
-        /// The object it was done to.
-        object: String,
-        /// The last failure.
-        source: Box<dyn StdError + Send + Sync>,
-    },
-    /// The origin's response does not match the request.
-    #[error("{object}: the origin's response does not match the request: {detail}")]
-    BadResponse {
-        /// The object.
-        object: String,
-        /// The mismatch.
-        detail: String,
-    },
     /// A listing has an entry that it cannot list, and the bucket's settings make that an error.
     #[error(
         "list {bucket}: the entry {entry} cannot be listed: {reason}; mend it at the origin, or list the others by unlistable = \"leave-out\" of \
@@ -105,18 +85,6 @@ pub enum EngineError {
         /// Digest of the bytes received.
         got: ContentDigest,
     },
-    /// A body was longer or shorter than announced. Nothing was stored.
-    #[error(
-        "write {object}: the body has {got} bytes, {expected} were announced; nothing was stored"
-    )]
-    LengthMismatch {
-        /// The object.
-        object: String,
-        /// Announced length in bytes.
-        expected: u64,
-        /// Bytes received; a lower bound if the body was cut off for being too long.
-        got: u64,
-    },
     /// The body has more parts than an upload may have.
     #[error(
         "write {object}: the body needs more than {limit_parts} parts; announce its length, or raise the chunk size"
@@ -126,73 +94,6 @@ pub enum EngineError {
         object: String,
         /// Maximum parts of an upload.
         limit_parts: u16,
-    },
-    /// A part named at completion was not uploaded, or was replaced since. Nothing was stored.
-    #[error(
-        "complete upload of {object}: part {number} is unknown or was replaced; upload it again"
-    )]
-    InvalidPart {
-        /// The object.
-        object: String,
-        /// The part's number.
-        number: u16,
-    },
-    /// The store refused a tag of the object: its rules for tags are stricter than those of the protocol. Nothing was changed.
-    #[error("tag {object}: the store refuses a tag: {reason}; change the tag, or leave it out")]
-    InvalidTag {
-        /// The object.
-        object: String,
-        /// The store's reason.
-        reason: String,
-    },
-    /// The store no longer knows the upload's session, and no object proves that the upload was completed. Upload it
-    /// again.
-    #[error(
-        "upload of {object}: the store no longer knows the session, and no object there matches what was sent; upload it again"
-    )]
-    UploadLost {
-        /// The object.
-        object: String,
-    },
-    /// A signed address does not allow what the upload needs, or one request that cannot be repeated has failed.
-    #[error("upload of {object}: {reason}")]
-    SignedAddress {
-        /// The object.
-        object: String,
-        /// The reason, and what to do.
-        reason: String,
-    },
-    /// A file of the store beside the object is damaged. Repeating would not help.
-    #[error(
-        "{operation} {object}: the file {file} in its folder is damaged ({reason}); restore it, or delete it"
-    )]
-    DamagedSideFile {
-        /// The operation.
-        operation: &'static str,
-        /// The object.
-        object: String,
-        /// The file, relative to the folder of the bucket.
-        file: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The bucket is read-only.
-    #[error("{operation} {object}: the bucket is read-only: {reason}")]
-    ReadOnly {
-        /// The refused operation.
-        operation: &'static str,
-        /// The object of the operation.
-        object: String,
-        /// The reason, and what to do about it.
-        reason: &'static str,
-    },
-    /// The store's response about the upload contradicts what was sent. Repeating would not help.
-    #[error("upload of {object}: {detail}; upload it again")]
-    UploadDamaged {
-        /// The object.
-        object: String,
-        /// The contradiction.
-        detail: String,
     },
     /// The journal of uploads failed.
     #[error(transparent)]
@@ -214,13 +115,13 @@ pub enum EngineError {
     /// A conditional write had no response, and nothing at the origin shows how it ended.
     #[error(
         "write {object}: the origin's response was lost, and nothing there shows whether the write was applied: if it was, a repetition \
-         fails the condition; read the object and compare it before writing again: {source}"
+         fails the condition; read the object and compare it before writing again: {failure}"
     )]
     WriteUnproven {
         /// The object.
         object: String,
-        /// The last failure.
-        source: Box<dyn StdError + Send + Sync>,
+        /// The last failure. Not the error's source, which would be mistaken for the outcome.
+        failure: Box<dyn StdError + Send + Sync>,
     },
     /// The bytes of an upload do not have the checksum that the caller announced. Nothing was completed.
     #[error(
@@ -240,14 +141,6 @@ pub enum EngineError {
     InvalidToken {
         /// The mistake in them.
         reason: String,
-    },
-    /// The upload has ended or is ending; it accepts no more bytes.
-    #[error("upload of {object}: it is already {how}; begin a new upload")]
-    UploadEnded {
-        /// The object.
-        object: String,
-        /// `finished`, `aborted`, or `ended` for either.
-        how: &'static str,
     },
     /// An upload cannot be taken over because its source has changed. Upload it again.
     #[error(
@@ -343,79 +236,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Returns the engine's error inside `error`, if there is one.
+    /// Returns the engine's error inside `error`, if there is one; not one inside an error of the origin, which another engine may have
+    /// caused.
     #[must_use]
-    pub fn find(error: &StoreError) -> Option<&Self> {
-        source_of(error)
+    pub fn find(error: &Error) -> Option<&Self> {
+        let mut sources = sources(error).take_while(|source| !source.is::<OriginError>());
+        sources.find_map(|source| source.downcast_ref())
     }
 }
 
-/// Returns the error of type `E` inside `error`, if there is one.
-pub(crate) fn source_of<E: StdError + 'static>(error: &StoreError) -> Option<&E> {
-    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(current) = next {
-        if let Some(found) = current.downcast_ref() {
-            return Some(found);
-        }
-        next = current.source();
-    }
-    None
-}
-
-/// The text is not the URL of a known origin.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder or memory://"
-)]
-pub struct OriginUrlError {
-    pub(crate) text: String,
-    pub(crate) reason: String,
-}
-
-/// An origin's response with an unsuccessful HTTP status.
-///
-/// Source of an [`object_store::Error`]; [`StatusError::find`] extracts it. Not in those errors of object_store's own
-/// clients that have a variant for the status, as `NotFound`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("status {status}: {detail}")]
-pub struct StatusError {
-    /// The status.
-    pub status: StatusCode,
-    /// The operation, and the server's reason.
-    pub detail: String,
-}
-
-impl StatusError {
-    /// Creates the error; `detail` must contain no secret.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            detail: detail.into(),
-        }
-    }
-
-    /// Returns the status error inside `error`, if there is one.
-    #[must_use]
-    pub fn find(error: &StoreError) -> Option<&Self> {
-        source_of(error)
-    }
-
-    /// Returns the error for `object` of a `store`: of the variant for its status, if there is one.
-    pub(crate) fn of(self, store: &'static str, object: &str) -> StoreError {
-        let (status, path) = (self.status, object.to_owned());
-        let source = Box::new(self);
-        match status {
-            StatusCode::NOT_FOUND | StatusCode::GONE => StoreError::NotFound { path, source },
-            StatusCode::NOT_MODIFIED => StoreError::NotModified { path, source },
-            StatusCode::PRECONDITION_FAILED => StoreError::Precondition { path, source },
-            StatusCode::UNAUTHORIZED => StoreError::Unauthenticated { path, source },
-            StatusCode::FORBIDDEN => StoreError::PermissionDenied { path, source },
-            _ => StoreError::Generic { store, source },
-        }
-    }
-}
-
-impl From<EngineError> for StoreError {
+impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
         Self::Generic {
             store: "Bywash",

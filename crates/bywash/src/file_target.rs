@@ -7,12 +7,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path as FsPath, PathBuf};
 
+use bywash_store::{
+    folder::{FolderStore, Root},
+    staged_file::open_folder,
+};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use crate::error::EngineError;
-use crate::origin::folder::{FolderStore, Root};
-use crate::staged_file::open_folder;
 
 /// Permissions of a new file, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
+use bywash_store::{Omission, Omissions, odd_keys::key_of};
 use object_store::path::Path;
 use parking_lot::Mutex;
 
 use crate::limits::MAX_WARNED_ENTRIES;
-use crate::origin::odd_keys::key_of;
-use crate::origin::{Omission, Omissions};
 
 /// What a bucket does about entries that it cannot list: names that are those of no key, and folders that may not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,7 +16,6 @@ pub mod cluster;
 pub mod cluster_uploads;
 mod conditional_put;
 mod consistency;
-mod content_digest;
 mod copy_memory;
 mod cost;
 mod damage;
@@ -34,7 +33,6 @@ mod left_out;
 mod limits;
 mod list;
 mod open_upload;
-pub mod origin;
 mod outcome;
 mod part_body;
 mod progress;
@@ -46,11 +44,8 @@ mod rewrite;
 mod scratch;
 mod shared;
 mod spill;
-pub mod staged_file;
 mod stats;
 mod store_trait;
-mod tag_count;
-pub mod time;
 pub mod traffic;
 pub mod upload;
 mod verify;
@@ -66,10 +61,17 @@ pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]
 pub use bywash_disk::testing;
 pub use bywash_mem::{LimitError, Reservation, Segments, Share, SharedMemory};
+/// The stores below the engine.
+pub use bywash_store as origin;
+pub use bywash_store::{
+    CompleteOptions, ContentDigest, DeleteCondition, LeftOut, ListedPart, ListedParts,
+    MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, Omission, Omissions, Origin, OriginError, OriginUrl,
+    OriginUrlError, PartBody, RunningDigest, StatusError, UploadedPart, forward_object_store,
+    staged_file, time,
+};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use cgroup::available_memory;
 pub use consistency::{Consistency, ParseConsistencyError};
-pub use content_digest::{ContentDigest, RunningDigest};
 pub use copy_memory::{CopyMemory, CopyReads};
 pub use cost::Cost;
 pub use damage::DamagedFile;
@@ -78,14 +80,10 @@ pub use engine::{
     BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,
     WrapOptions,
 };
-pub use error::{EngineError, OriginUrlError, StatusError};
+pub use error::EngineError;
 pub use key_turns::HeldKeys;
 pub use left_out::Unlistable;
-pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
-pub use origin::{
-    CompleteOptions, DeleteCondition, LeftOut, ListedPart, ListedParts, Omission, Omissions,
-    Origin, OriginUrl, PartBody, UploadedPart,
-};
+pub use limits::MAX_TIMED_BUCKETS;
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{
     Download, DownloadOptions, DownloadedFile, FileDownloadOptions, Lease, LeasedRead, MayBeStale,

@@ -4,6 +4,10 @@ mod omitted;
 
 use std::sync::Arc;
 
+use bywash_store::{
+    Capability, LeftOut, Level, ListPage, Omission, Omissions, OriginError,
+    odd_keys::{is_odd, key_of},
+};
 use futures::stream::{BoxStream, try_unfold};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -14,10 +18,6 @@ use self::omitted::CountedOmissions;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::left_out::note_odd;
-use crate::origin::interface::Capability;
-use crate::origin::odd_keys::{is_odd, key_of};
-use crate::origin::page::{Level, ListPage};
-use crate::origin::{LeftOut, Omission, Omissions};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 use crate::shared::BucketShared;
 
@@ -101,7 +101,7 @@ pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
 
 fn bad_listing(prefix: &Path, detail: String) -> Error {
     let object = prefix.to_string();
-    EngineError::BadResponse { object, detail }.into()
+    OriginError::BadResponse { object, detail }.into()
 }
 
 impl Listing {
@@ -202,7 +202,7 @@ impl Bucket {
     }
 
     /// Returns whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
-    /// [`crate::origin::odd_keys`].
+    /// [`bywash_store::odd_keys`].
     #[must_use]
     pub fn reads_odd_keys(&self) -> bool {
         self.shared().origin.reads_odd_keys()
@@ -210,7 +210,7 @@ impl Bucket {
 
     /// Returns at most `max` objects after `after` with keys that begin with `prefix`, in key order, and whether there
     /// are more. Sends one request, where [`object_store::ObjectStore::list`] continues to the end. Has odd keys, by the paths that
-    /// [`crate::origin::odd_keys`] gives them. `after` is a key, or another text to begin at.
+    /// [`bywash_store::odd_keys`] gives them. `after` is a key, or another text to begin at.
     ///
     /// # Errors
     /// Errors of a listing.

@@ -1,11 +1,11 @@
 //! Open uploads as their store knows them, for a caller that has no record of their parts.
 
+use bywash_store::{Capability, ListedParts};
 use object_store::path::Path;
 use object_store::{GetOptions, GetResult, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::bucket::Bucket;
-use crate::origin::interface::{Capability, ListedParts};
 use crate::retry::with_retries;
 
 impl Bucket {

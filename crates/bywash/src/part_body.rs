@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash_mem::{Reservation, Share};
+use bywash_store::PartBody;
 use futures::{Stream, StreamExt};
 use object_store::Result;
 
 use crate::limits::{MAX_JOIN_WAIT, MAX_JOINED_BYTES};
-use crate::origin::interface::PartBody;
 use crate::shared::EngineShared;
 
 /// A buffer and its charge, released with the last slice of it.

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use bywash_store::PartBody;
 use futures::StreamExt;
 use futures::stream::poll_fn;
 use object_store::Result;
 
 use crate::RetryPolicy;
-use crate::origin::interface::PartBody;
 use crate::retry::stalled;
 
 /// Progress of a body being sent.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use bywash_store::{Capability, DeleteCondition, ObjectRename, VersionDeletes};
 use object_store::path::Path;
 use object_store::{
     CopyMode, CopyOptions, Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
@@ -10,7 +11,6 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::interface::{Capability, DeleteCondition, ObjectRename, VersionDeletes};
 use crate::retry::{once, with_retries};
 use crate::shared::BucketShared;
 

@@ -7,6 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use bywash_store::{
+    AttributeRewrite, Capability, CompleteOptions, ContentDigest, OriginError, PartCopy,
+    UploadedPart, WriteConflict, is_refusal, source_of,
+};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{
@@ -14,14 +18,9 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::content_digest::ContentDigest;
-use crate::error::{EngineError, source_of};
+
 use crate::key_turns::HeldKeys;
-use crate::origin::WriteConflict;
-use crate::origin::interface::{
-    AttributeRewrite, Capability, CompleteOptions, PartCopy, UploadedPart,
-};
-use crate::retry::{is_refusal, once, with_retries};
+use crate::retry::{once, with_retries};
 use crate::write::PutStreamOptions;
 
 /// Bytes of a part, unless an object would have too many of them. A store copies some hundred MiB a second, and sends nothing until
@@ -268,8 +267,8 @@ fn is_refused(error: &Error) -> bool {
             | Error::NotImplemented { .. }
     );
     let invalid = matches!(
-        EngineError::find(error),
-        Some(EngineError::InvalidPart { .. })
+        OriginError::find(error),
+        Some(OriginError::InvalidPart { .. })
     );
     by_kind || invalid || is_refusal(error) || source_of::<WriteConflict>(error).is_some()
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
+use bywash_store::{Capability, Metered, Origin, OriginHealth, VersionDeletes};
 use crossbeam_utils::CachePadded;
 use object_store::Result as StoreResult;
 use object_store::path::Path;
@@ -22,9 +23,6 @@ use crate::error::EngineError;
 use crate::key_turns::KeyTurns;
 use crate::left_out::{Unlistable, WarnedEntries};
 use crate::limits::MAX_RANGED_GETS;
-use crate::origin::health::OriginHealth;
-use crate::origin::interface::{Capability, Origin, VersionDeletes};
-use crate::origin::metered::Metered;
 use crate::read::{
     AbandonedMemory, DownloadFlights, FileDownloadQueues, FileDownloads, FlightResult,
     ForeignBlocks, LatencyWindow, Loans, PeerDemand, ReadaheadBudget, SequentialDetector,
@@ -251,7 +249,9 @@ impl BucketShared {
         // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
         let looks = engine.cluster.is_none() && origin.version_deletes() == VersionDeletes::ByLook;
         let needs_turns = looks && origin.can(Capability::Write);
-        let metered = Metered::new(origin, Arc::clone(&health), Arc::clone(&engine.traffic));
+        let traffic = Arc::clone(&engine.traffic);
+        let note = move |request, latency| traffic.note_origin(request, latency);
+        let metered = Metered::new(origin, Arc::clone(&health), Arc::new(note));
         Self {
             name: name.to_owned(),
             origin: Arc::new(metered),

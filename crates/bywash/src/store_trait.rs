@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash_store::{Capability, Omissions};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
@@ -16,8 +17,6 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::limits::{MAX_DELETE_REQUESTS_IN_FLIGHT, MAX_DELETES_PER_REQUEST, MAX_PARTS_IN_FLIGHT};
-use crate::origin::Omissions;
-use crate::origin::interface::Capability;
 use crate::retry::{once, with_retries};
 use crate::upload::{Ordered, UploadOptions};
 use crate::{list, read};

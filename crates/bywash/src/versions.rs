@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, Reservation, Share};
+use bywash_store::TagCount;
 use foldhash::fast::RandomState;
 use object_store::path::Path;
 use object_store::{Attributes, GetResult, ObjectMeta};
@@ -25,7 +26,6 @@ use tokio::time::Instant;
 
 use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes};
 use crate::stats::ObjectStats;
-use crate::tag_count::TagCount;
 use absent::AbsentKey;
 use table::{BoundedTable, TableEntry};
 pub(crate) use version::{SharedFile, Version, next_object_id};

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bywash_mem::Share;
+use bywash_store::{Capability, CompleteOptions, ENCRYPTION, ObjectTags, PartBody, UploadedPart};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
@@ -14,9 +15,6 @@ use object_store::{
 use crate::bucket::Bucket;
 use crate::conditional_put::ConditionalPut;
 use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
-use crate::origin::ENCRYPTION;
-use crate::origin::interface::{Capability, CompleteOptions, PartBody, UploadedPart};
-use crate::origin::object_tags::ObjectTags;
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::read;
@@ -241,7 +239,7 @@ impl Bucket {
     /// Replaces the tags of an object in one step, where the store keeps them beside it; none deletes them all.
     ///
     /// # Errors
-    /// [`crate::EngineError::InvalidTag`] if the store refuses a tag; otherwise as any request.
+    /// [`crate::OriginError::InvalidTag`] if the store refuses a tag; otherwise as any request.
     pub async fn set_object_tags(&self, path: &Path, tags: ObjectTags) -> Result<()> {
         let shared = Arc::clone(self.shared());
         shared.counters.request();

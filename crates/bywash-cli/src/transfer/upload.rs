@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bywash::EngineError;
+use bywash::OriginError;
 use bywash::upload::journal::SourceIdentity;
 use bywash::upload::{JournalOptions, Upload, UploadOptions, UploadResult};
 use indicatif::ProgressBar;
@@ -101,8 +101,8 @@ async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: 
         Ok(Ok(())) => {}
         Ok(Err(error))
             if matches!(
-                EngineError::find(&error),
-                Some(EngineError::UploadEnded { .. })
+                OriginError::find(&error),
+                Some(OriginError::UploadEnded { .. })
             ) => {}
         Ok(Err(error)) => tracing::warn!("{url}: parts may be left at the endpoint: {error}"),
         Err(_) => {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bywash::cluster_uploads::{RecordedState, SharedUploadsError};
-use bywash::{Bucket, EngineError, UploadedPart};
+use bywash::{Bucket, OriginError, UploadedPart};
 use object_store::path::Path;
 use object_store::{Error as StoreError, PutMode, PutResult};
 use s3s::dto::CompletedPart;
@@ -330,8 +330,8 @@ fn ended(doing: OperationContext<'_>, reason: &str) -> S3Error {
 /// Whether an origin refuses a completion so because an equal one has succeeded.
 fn is_refused_after_success(error: &StoreError) -> bool {
     let invalid_part = matches!(
-        EngineError::find(error),
-        Some(EngineError::InvalidPart { .. })
+        OriginError::find(error),
+        Some(OriginError::InvalidPart { .. })
     );
     let condition = matches!(
         error,

@@ -18,12 +18,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash_store::TagCount;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, Result};
 
 use super::{CurrentVersion, ObjectVersion, WriteEnd};
 use crate::shared::BucketShared;
-use crate::tag_count::TagCount;
 use crate::versions::{RequestStamp, Version};
 
 /// Maximum time that a read waits until the other nodes know of a change that no node made. They see it a window later at the latest.

@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
     use crate::Consistency;
-    use crate::origin::memory::MemoryStore;
+    use bywash_store::memory::MemoryStore;
 
     const BLOCK: usize = 64 << 10;
 

@@ -2,9 +2,10 @@
 
 use std::path::Path as FsPath;
 
+use bywash_store::folder::FolderStore;
+
 use crate::error::EngineError;
 use crate::limits::MAX_BUCKET_NAME_BYTES;
-use crate::origin::folder::FolderStore;
 
 /// Removes a bucket's folder if it contains nothing but the store's own folder.
 ///

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bywash_store::WrappedStore;
 use object_store::ObjectStore;
 use object_store::multipart::MultipartStore;
 
@@ -11,7 +12,6 @@ use crate::bucket::Bucket;
 use crate::bucket_options::BucketOptions;
 use crate::consistency::Consistency;
 use crate::error::EngineError;
-use crate::origin::wrapped::WrappedStore;
 
 /// Options of [`Engine::wrap`]. A [`Consistency`] or [`BucketOptions`] can be given instead; the others are then the defaults.
 #[derive(Clone, Default)]
@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// The engine retries a request that failed for a transient reason, for up to [`crate::RetryPolicy::deadline`]. Turn the retries
     /// of a store off, or each of its own is repeated. Operations that the store lacks fail with its own error, mostly
-    /// `NotImplemented`; a response that does not match its request is [`EngineError::BadResponse`]. An object without a strong ETag
+    /// `NotImplemented`; a response that does not match its request is [`OriginError::BadResponse`]. An object without a strong ETag
     /// is known by its date and size, and one without a date either is not cached.
     ///
     /// Cancellation: a dropped read drops the store's request, unless other readers wait for it; requests for a version may continue

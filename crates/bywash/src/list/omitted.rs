@@ -1,8 +1,9 @@
 //! Entries that listings of a bucket leave out: counted, and each named once by a warning.
 
+use bywash_store::{LeftOut, Omission, Omissions};
+
 use crate::error::EngineError;
 use crate::left_out::Unlistable;
-use crate::origin::{LeftOut, Omission, Omissions};
 use crate::shared::BucketShared;
 
 /// What of a listing in progress is counted already.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use bywash_mem::{BlockReader, BlockSlice, FlightError, Load, OwnedPin, PinScope, Share};
+use bywash_store::OriginError;
 use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,7 +19,6 @@ use super::resolution::Resolution;
 use super::sequential::Stream;
 use super::shared_error::from_load_error;
 use crate::block_kind::BlockKind;
-use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
@@ -260,7 +260,7 @@ impl Body {
             self.read_ahead(block);
         }
         let object = self.resolved.version.meta.location.to_string();
-        Err(EngineError::BadResponse {
+        Err(OriginError::BadResponse {
             object,
             detail: "every load of a block was abandoned, over and over".to_owned(),
         }

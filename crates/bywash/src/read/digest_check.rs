@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash_store::{ContentDigest, RunningDigest};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetResult, ObjectMeta, Result};
 
-use crate::content_digest::{ContentDigest, RunningDigest};
 use crate::error::EngineError;
 use crate::shared::BucketShared;
 use crate::verify::Verify;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bywash_mem::{FrameError, Segments, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
+use bywash_store::ContentDigest;
 use object_store::path::Path;
 use object_store::{Attributes, Error, GetRange, ObjectMeta, Result};
 use tokio::task::JoinSet;
@@ -26,7 +27,6 @@ use super::digest_check::{is_digest_mismatch, is_requested, stated_digest};
 use super::ranged::{checked_range, is_version_change};
 use super::shared_error::clone_error;
 use crate::bucket::Bucket;
-use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
 use crate::shared::BucketShared;
@@ -123,8 +123,8 @@ impl Download {
     ///
     /// # Errors
     /// The error of the download; no bytes are returned then. [`EngineError::VersionChanged`] if the object changed
-    /// meanwhile, [`EngineError::BadResponse`] if its length differs from what the origin reported (within
-    /// [`EngineError::OriginUnavailable`] if retries went on until the deadline), [`EngineError::DigestMismatch`] if the
+    /// meanwhile, [`OriginError::BadResponse`] if its length differs from what the origin reported (within
+    /// [`OriginError::OriginUnavailable`] if retries went on until the deadline), [`EngineError::DigestMismatch`] if the
     /// bytes do not have the object's digest in a second download either.
     pub async fn finish(self) -> Result<Segments> {
         match self.ended().await {

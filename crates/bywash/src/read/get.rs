@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use bywash_store::{OriginError, TagCount, is_out_of_range};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
@@ -21,9 +22,8 @@ use super::{resolve, stale};
 use crate::copy_memory::CopyReads;
 use crate::error::EngineError;
 use crate::outcome::{CacheOutcome, ReadInfo};
-use crate::retry::{is_out_of_range, stalled, with_retries};
+use crate::retry::{stalled, with_retries};
 use crate::shared::BucketShared;
-use crate::tag_count::TagCount;
 use crate::verify::Verify;
 use crate::versions::Version;
 
@@ -309,7 +309,7 @@ fn checked_response(
         return Ok(range);
     }
     let detail = format!("requested {range:?}, received {:?}", result.range);
-    Err(EngineError::BadResponse {
+    Err(OriginError::BadResponse {
         object: path.to_string(),
         detail,
     }
@@ -363,7 +363,7 @@ fn uncached(
             let next = tokio::time::timeout(stall, body.try_next()).await;
             let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
                 let detail = format!("the body ended {left} bytes early");
-                return Err(EngineError::BadResponse {
+                return Err(OriginError::BadResponse {
                     object: object.to_string(),
                     detail,
                 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use bywash_store::{OriginError, is_out_of_range};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -10,7 +11,7 @@ use object_store::{
 };
 
 use crate::error::EngineError;
-use crate::retry::{is_out_of_range, stalled};
+use crate::retry::stalled;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
@@ -94,7 +95,7 @@ pub(super) fn changed(version: &Version) -> Error {
 }
 
 pub(super) fn bad_response(version: &Version, detail: String) -> Error {
-    EngineError::BadResponse {
+    OriginError::BadResponse {
         object: version.meta.location.to_string(),
         detail,
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_mem::{Frame, Share};
+use bywash_store::{TagCount, is_out_of_range};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
@@ -19,9 +20,8 @@ use super::single_flight::{FlightGuard, FlightOutcome};
 use super::{plan, ranged};
 use crate::cluster::{Cluster, CurrentVersion, ObjectVersion};
 use crate::limits::MAX_ABANDONED_MEMORY_DIVISOR;
-use crate::retry::{is_out_of_range, once, with_retries};
+use crate::retry::{once, with_retries};
 use crate::shared::BucketShared;
-use crate::tag_count::TagCount;
 use crate::versions::{RequestStamp, Version};
 
 /// Returns the current version of `path`: from memory if it was confirmed within the window, else from the origin.
@@ -347,7 +347,7 @@ async fn first_get(
 /// Checks by a HEAD request that the whole object has the Content-Encoding `named` in the response to a range.
 ///
 /// # Errors
-/// [`EngineError::BadResponse`] if it does not.
+/// [`OriginError::BadResponse`] if it does not.
 pub(super) async fn confirm_encoding(
     bucket: &Arc<BucketShared>,
     path: &Path,

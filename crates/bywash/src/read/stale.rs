@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash_store::OriginError;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, Result};
 
 use super::resolution::Resolution;
 use super::resolve;
-use crate::error::EngineError;
 use crate::retry::is_transient;
 use crate::shared::BucketShared;
 use crate::verify::Verify;
@@ -56,8 +56,7 @@ pub(super) async fn resolve_or_stale(
 
 /// Returns whether an error is the origin's failure, not its response about the object.
 fn is_down(error: &Error) -> bool {
-    let found = EngineError::find(error);
-    is_transient(error) || matches!(found, Some(EngineError::OriginUnavailable { .. }))
+    is_transient(error) || OriginError::is_unavailable(error)
 }
 
 /// Returns the version last known, if a read may use it as stale: all blocks that it needs are in memory or on the disk.

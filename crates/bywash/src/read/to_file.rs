@@ -18,6 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash_store::{
+    ContentDigest, RunningDigest,
+    staged_file::{StagedFile, remove_leftovers},
+};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetResult, ObjectMeta, Result};
@@ -28,11 +32,9 @@ use super::pieces::PieceByPiece;
 use super::ranged::is_version_change;
 use super::resolve::resolve;
 use crate::bucket::Bucket;
-use crate::content_digest::{ContentDigest, RunningDigest};
 use crate::error::EngineError;
 use crate::file_target::{FileTarget, checked, new_permissions};
 use crate::shared::BucketShared;
-use crate::staged_file::{StagedFile, remove_leftovers};
 use copy::{Copied, CopyError, copy_piece};
 pub(crate) use queue::FileDownloadQueues;
 use queue::{ActiveDownload, FinishedFile};

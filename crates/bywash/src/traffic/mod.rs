@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::limits::{MAX_COUNTED_OPERATIONS, MAX_TIMED_BUCKETS};
 use crate::outcome::CacheOutcome;
+pub use bywash_store::OriginRequest;
 
 /// Kind of work of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,48 +45,6 @@ impl RequestKind {
             Self::Read => "read",
             Self::Write => "write",
             Self::Other => "other",
-        }
-    }
-}
-
-/// Kind of a request to an origin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OriginRequest {
-    /// Object data.
-    Read,
-    /// Metadata of an object.
-    Head,
-    /// A listing.
-    List,
-    /// A whole object, or a copy within the origin.
-    Write,
-    /// A deletion.
-    Delete,
-    /// Any request of an upload in parts.
-    Upload,
-}
-
-impl OriginRequest {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [
-        Self::Read,
-        Self::Head,
-        Self::List,
-        Self::Write,
-        Self::Delete,
-        Self::Upload,
-    ];
-
-    /// Returns the kind's name in metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Head => "head",
-            Self::List => "list",
-            Self::Write => "write",
-            Self::Delete => "delete",
-            Self::Upload => "upload",
         }
     }
 }

@@ -7,12 +7,11 @@
 mod end;
 
 use bytes::{Buf, Bytes};
+use bywash_store::{Chunk, ContentDigest, SessionStatus, StoredRange};
 use object_store::Result;
 
 use super::checksum::{combine, crc32c};
 use super::session_client::{SessionClient, TransferStats, accepted_nothing, matches};
-use crate::content_digest::ContentDigest;
-use crate::origin::session::{Chunk, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 
 /// Progress of an upload with an open session.

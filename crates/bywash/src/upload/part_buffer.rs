@@ -1,11 +1,11 @@
 //! Buffer of one chunk: copied bytes first, then at most one slice of the caller's own.
 
 use bytes::Bytes;
+use bywash_store::Chunk;
 
 use super::ChunkPlan;
 use super::checksum::{RunningCrc32c, crc32c};
 use crate::frame_buffer::FrameBuffer;
-use crate::origin::session::Chunk;
 
 /// A chunk that is not sent, or not acknowledged yet.
 #[derive(Debug)]

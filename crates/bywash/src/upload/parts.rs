@@ -5,6 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bywash_store::{
+    Chunk, CompleteOptions, CompleteRequest, ContentDigest, Finished, MAX_PARTS, Origin,
+    OriginError, SessionStatus, SessionToken, StoredRange, UploadSession, UploadedPart,
+};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -12,13 +16,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::RetryPolicy;
-use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
-use crate::limits::MAX_PARTS;
-use crate::origin::interface::{CompleteOptions, Origin, UploadedPart};
-use crate::origin::session::{
-    Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
-};
 use crate::progress::send_watched;
 
 /// A part acknowledged by the origin.
@@ -67,7 +65,7 @@ impl PartsSession {
     }
 
     fn lost(&self) -> Error {
-        EngineError::UploadLost {
+        OriginError::UploadLost {
             object: self.path.to_string(),
         }
         .into()
@@ -131,7 +129,7 @@ impl UploadSession for PartsSession {
                 (part.range.start == end).then_some(part.range.end)
             });
             if end != Some(ending.length) {
-                return Err(EngineError::UploadDamaged {
+                return Err(OriginError::UploadDamaged {
                     object: self.path.to_string(),
                     detail: format!("its parts are not its {} bytes", ending.length),
                 }

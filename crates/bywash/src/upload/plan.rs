@@ -1,8 +1,7 @@
 //! Boundaries of an upload's chunks: the same in every process, so that stored parts can be matched.
 
+use bywash_store::ChunkRule;
 use serde::{Deserialize, Serialize};
-
-use crate::origin::session::ChunkRule;
 
 /// Chunk from which a plan applies, and its offset: not the first one if the length of chunks was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

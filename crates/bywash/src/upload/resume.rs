@@ -7,6 +7,10 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash_store::{
+    ChunkRule, Finished, OpenSession, OriginError, SessionOptions, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
+};
 use object_store::Result;
 use object_store::path::Path;
 
@@ -17,10 +21,6 @@ use super::options::JournalOptions;
 use super::{ChunkPlan, Upload, UploadOptions, UploadToken};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
-use crate::origin::session::{
-    ChunkRule, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
-};
 use crate::retry::with_retries;
 
 /// An upload that was taken over.
@@ -167,7 +167,7 @@ impl Bucket {
             .resume_session(&header.object, &options, &header.session)
             .await?;
         resumed.map(Arc::from).ok_or_else(|| {
-            EngineError::UploadLost {
+            OriginError::UploadLost {
                 object: header.object.to_string(),
             }
             .into()
@@ -197,7 +197,7 @@ impl Bucket {
             stored,
         } = compared
         else {
-            return Err(EngineError::UploadDamaged {
+            return Err(OriginError::UploadDamaged {
                 object: header.object.to_string(),
                 detail: "the source's bytes are not those that were acknowledged, though its date and size are"
                     .to_owned(),
@@ -302,7 +302,7 @@ impl Bucket {
         if !shared.origin.begins_sessions() {
             // No process can continue it, and its addresses are of no further use.
             JournalWriter::over(entry).remove().await?;
-            return Err(EngineError::SignedAddress {
+            return Err(OriginError::SignedAddress {
                 object: header.url,
                 reason: "the store has no such upload any more: another run has completed or aborted it, or it has expired. Its entry was \
                          removed, as what was signed for it begins no other. If the object is not there, have addresses signed: bywash \
@@ -325,7 +325,7 @@ type SourceFile = (File, SourceIdentity);
 fn plan_of(header: &Header, rule: &ChunkRule) -> Result<ChunkPlan> {
     let plan = ChunkPlan::new(rule, header.chunk, true, header.options.length);
     plan.map_err(|reason| {
-        EngineError::UploadDamaged {
+        OriginError::UploadDamaged {
             object: header.object.to_string(),
             detail: format!("its chunks do not fit the store any more: {reason}"),
         }

@@ -3,16 +3,16 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use bywash_store::{
+    Chunk, ChunkRule, CompleteRequest, ContentDigest, Finished, OriginError, SessionStatus,
+    StoredRange, UploadSession,
+};
 use object_store::path::Path;
 use object_store::{Error, Result};
 
 use crate::RetryPolicy;
 use crate::bucket::Bucket;
-use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
-use crate::origin::session::{
-    Chunk, ChunkRule, CompleteRequest, Finished, SessionStatus, StoredRange, UploadSession,
-};
 use crate::retry::{Retries, stalled, unavailable, with_retries};
 
 /// A session, and the bucket that counts its requests.
@@ -102,7 +102,7 @@ impl SessionClient {
     }
 
     pub(super) fn damaged(&self, detail: String) -> Error {
-        EngineError::UploadDamaged {
+        OriginError::UploadDamaged {
             object: self.path.to_string(),
             detail,
         }
@@ -110,7 +110,7 @@ impl SessionClient {
     }
 
     pub(super) fn lost(&self) -> Error {
-        EngineError::UploadLost {
+        OriginError::UploadLost {
             object: self.path.to_string(),
         }
         .into()

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
+use bywash_store::SessionToken;
 use object_store::path::Path;
 
 use super::parts::StoredPart;
 use super::{ChunkPlan, UploadOptions};
-use crate::origin::session::SessionToken;
 
 /// An upload at one moment: what the store has, and the bytes it does not have. Created by
 /// [`super::Upload::capture`]; [`Self::to_bytes`] serialises it for another process.

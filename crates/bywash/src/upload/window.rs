@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use bywash_store::Chunk;
 use object_store::{Error, Result};
 use tokio::task::JoinSet;
 
@@ -10,7 +11,6 @@ use super::driver::Driver;
 use super::part_buffer::PartBuffer;
 use super::session_client::TransferStats;
 use crate::frame_buffer::FrameBuffer;
-use crate::origin::session::Chunk;
 
 /// The chunks between the acknowledged offset and the chunk being filled.
 #[derive(Debug, Default)]

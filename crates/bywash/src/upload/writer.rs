@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use bywash_store::{ChunkRule, ENCRYPTION, OriginError};
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutResult, Result};
 
@@ -24,8 +25,6 @@ use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::frame_buffer::FrameBuffer;
-use crate::origin::ENCRYPTION;
-use crate::origin::session::ChunkRule;
 use crate::written_blocks::WrittenBlocks;
 use end::UploadState;
 
@@ -125,7 +124,7 @@ impl Bucket {
     /// [`Upload::position`]. Sends no request: the status is requested when there is something to send.
     ///
     /// # Errors
-    /// [`EngineError::UploadLost`] if this kind of store cannot continue the session.
+    /// [`OriginError::UploadLost`] if this kind of store cannot continue the session.
     pub async fn restore_upload(&self, token: &UploadToken) -> Result<Upload> {
         self.shared().counters.request();
         let plan = match token.session {
@@ -224,9 +223,9 @@ impl Upload {
     /// with [`Self::capture`]; likewise after this future was dropped.
     ///
     /// # Errors
-    /// [`EngineError::OriginUnavailable`] if the store failed until the retry deadline, [`EngineError::SlowDown`]
-    /// without memory; both are transient. [`EngineError::UploadLost`] and [`EngineError::UploadDamaged`] are not.
-    /// [`EngineError::LengthMismatch`] if there are more bytes than announced.
+    /// [`OriginError::OriginUnavailable`] if the store failed until the retry deadline, [`EngineError::SlowDown`]
+    /// without memory; both are transient. [`OriginError::UploadLost`] and [`OriginError::UploadDamaged`] are not.
+    /// [`OriginError::LengthMismatch`] if there are more bytes than announced.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
         if !bytes.is_empty() {
@@ -283,7 +282,7 @@ impl Upload {
     /// Aborts the upload and deletes its bytes at the store.
     ///
     /// # Errors
-    /// [`EngineError::UploadEnded`] if it has finished, even just now; otherwise as any request.
+    /// [`OriginError::UploadEnded`] if it has finished, even just now; otherwise as any request.
     pub async fn abort(&mut self) -> Result<()> {
         if matches!(self.state, UploadState::Completing(_)) && self.ended().await.is_ok() {
             return Err(self.ended_error("finished"));
@@ -385,7 +384,7 @@ impl Upload {
     }
 
     fn ended_error(&self, how: &'static str) -> Error {
-        EngineError::UploadEnded {
+        OriginError::UploadEnded {
             object: self.path.to_string(),
             how,
         }

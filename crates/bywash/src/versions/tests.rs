@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use bywash_store::memory::MemoryStore;
 use object_store::{Attributes, ObjectStoreExt as _};
 
 use super::*;
-use crate::origin::memory::MemoryStore;
 use crate::{Consistency, Engine};
 
 const MIB: u64 = 1 << 20;

@@ -7,17 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bywash_mem::BlockKey;
+use bywash_store::{ContentDigest, TagCount, folder::HeldFile, unmodified_since};
 use chrono::{DateTime, Utc};
 use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::cluster::ObjectVersion;
-use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
-use crate::origin::folder::HeldFile;
-use crate::origin::interface::unmodified_since;
-use crate::tag_count::TagCount;
 
 /// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);

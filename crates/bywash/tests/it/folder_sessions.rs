@@ -4,7 +4,7 @@ use std::path::Path as FsPath;
 
 use bytes::Bytes;
 use bywash::ContentDigest;
-use bywash::EngineError;
+use bywash::OriginError;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{
@@ -185,8 +185,8 @@ async fn gap_or_excess_byte_never_becomes_an_object() {
         let error = session.finish(&ending).await.unwrap_err();
         assert!(
             matches!(
-                EngineError::find(&error),
-                Some(EngineError::UploadDamaged { .. })
+                OriginError::find(&error),
+                Some(OriginError::UploadDamaged { .. })
             ),
             "{error}"
         );
@@ -287,8 +287,8 @@ async fn unknown_session_is_gone() {
         ] {
             assert!(
                 matches!(
-                    EngineError::find(&error),
-                    Some(EngineError::UploadLost { .. })
+                    OriginError::find(&error),
+                    Some(OriginError::UploadLost { .. })
                 ),
                 "{error}"
             );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bywash::origin::{OriginOptions, ReadOnly};
-use bywash::{Consistency, Engine, EngineError, Origin, OriginUrl};
+use bywash::{Consistency, Engine, Origin, OriginError, OriginUrl};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
@@ -148,9 +148,9 @@ async fn read_only_origin_receives_no_write_request() {
         upload(&bucket, &other, large).await.unwrap_err(),
     ];
     for error in errors {
-        let refused = EngineError::find(&error);
+        let refused = OriginError::find(&error);
         assert!(
-            matches!(refused, Some(EngineError::ReadOnly { .. })),
+            matches!(refused, Some(OriginError::ReadOnly { .. })),
             "{error}"
         );
         assert!(error.to_string().contains("read-only"), "{error}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash::origin::OriginOptions;
-use bywash::{Bucket, Consistency, Engine, EngineError, OriginUrl, RetryPolicy, StatusError};
+use bywash::{Bucket, Consistency, Engine, OriginError, OriginUrl, RetryPolicy, StatusError};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
@@ -140,9 +140,9 @@ async fn checksum_in_the_response_is_compared() {
             // A store that ignores the checksum states none.
             Ok(_) => assert!(states_none),
             Err(error) => {
-                let found = EngineError::find(&error);
+                let found = OriginError::find(&error);
                 assert!(
-                    matches!(found, Some(EngineError::UploadDamaged { .. })),
+                    matches!(found, Some(OriginError::UploadDamaged { .. })),
                     "{}: {error}",
                     store.url
                 );

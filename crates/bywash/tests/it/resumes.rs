@@ -7,7 +7,7 @@ use bywash::origin::folder::FolderStore;
 use bywash::origin::{Chunk, SessionOptions};
 use bywash::upload::journal::{Journal, JournalError, SourceIdentity};
 use bywash::upload::{JournalOptions, Resumed, UploadOptions};
-use bywash::{Bucket, Engine, EngineError, Origin, OriginUrl};
+use bywash::{Bucket, Engine, EngineError, Origin, OriginError, OriginUrl};
 use bywash_sim::server::objects::crc32c;
 use bywash_support::pattern;
 use object_store::path::Path;
@@ -207,8 +207,8 @@ async fn changed_source_with_restored_date_is_detected() {
     let error = place.resume(&id).await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::UploadDamaged { .. })
+            OriginError::find(&error),
+            Some(OriginError::UploadDamaged { .. })
         ),
         "{error}"
     );

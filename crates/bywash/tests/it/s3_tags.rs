@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::{OriginOptions, ReadOnly};
 use bywash::{
-    Bucket, Consistency, Engine, EngineError, Origin, OriginUrl, PutStreamOptions, ReadInfo,
+    Bucket, Consistency, Engine, Origin, OriginError, OriginUrl, PutStreamOptions, ReadInfo,
 };
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
@@ -161,9 +161,9 @@ async fn tag_that_the_store_refuses_is_a_typed_error_and_is_sent_once() {
     let world = World::new(S3::new(), &[]).await;
     world.put(5, &TAGS).await.unwrap();
     let is_refused = |error: Error| {
-        let found = EngineError::find(&error);
+        let found = OriginError::find(&error);
         assert!(
-            matches!(found, Some(EngineError::InvalidTag { .. })),
+            matches!(found, Some(OriginError::InvalidTag { .. })),
             "{error:?}"
         );
     };
@@ -241,9 +241,9 @@ async fn read_only_bucket_shows_tags_and_refuses_to_change_them() {
         .set_object_tags(&path(), Vec::new())
         .await
         .unwrap_err();
-    let found = EngineError::find(&set);
+    let found = OriginError::find(&set);
     assert!(
-        matches!(found, Some(EngineError::ReadOnly { .. })),
+        matches!(found, Some(OriginError::ReadOnly { .. })),
         "{set:?}"
     );
 }

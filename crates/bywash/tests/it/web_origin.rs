@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::Redirects;
 use bywash::origin::http::HttpStore;
-use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
+use bywash::{
+    Bucket, BucketStats, Consistency, Engine, EngineError, OriginError, OriginUrl, RetryPolicy,
+};
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::web::{Tag, Web, WebServerOptions};
 use bywash_sim::server::{LoggedRequest, Server, ServerFault};
@@ -565,9 +567,9 @@ async fn write_is_refused_before_any_request() {
         bucket.abort_upload(&to, "u").await.unwrap_err(),
     ];
     for error in errors {
-        let refused = EngineError::find(&error);
+        let refused = OriginError::find(&error);
         assert!(
-            matches!(refused, Some(EngineError::ReadOnly { .. })),
+            matches!(refused, Some(OriginError::ReadOnly { .. })),
             "{error}"
         );
     }

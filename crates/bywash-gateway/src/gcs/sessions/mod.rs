@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bywash::{Engine, EngineError, Reservation, Share, Upload, UploadOptions};
+use bywash::{Engine, OriginError, Reservation, Share, Upload, UploadOptions};
 use http::header::{LOCATION, RANGE};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use object_store::Attribute;
@@ -322,8 +322,8 @@ fn failed(doing: OperationContext<'_>, error: &object_store::Error) -> GcsError 
 /// Whether the store has lost the upload.
 fn is_over(error: &object_store::Error) -> bool {
     matches!(
-        EngineError::find(error),
-        Some(EngineError::UploadLost { .. } | EngineError::UploadDamaged { .. })
+        OriginError::find(error),
+        Some(OriginError::UploadLost { .. } | OriginError::UploadDamaged { .. })
     )
 }
 

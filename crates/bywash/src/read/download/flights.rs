@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use bywash_mem::WriteAtBuffer;
+use bywash_store::ContentDigest;
 use object_store::Error;
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -12,7 +13,6 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::content_digest::ContentDigest;
 use crate::versions::Version;
 
 /// The newest download of each object of a bucket. Entries of ended ones are removed.

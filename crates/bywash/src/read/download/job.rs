@@ -7,6 +7,7 @@ use bywash_mem::{
     BlockOptions, Claim, FreezeError, Keep, OwnedPin, Segments, WriteAtBuffer, WriteAtError,
     WriteClaim,
 };
+use bywash_store::{ContentDigest, OriginError};
 use object_store::path::Path;
 use object_store::{Error, GetResult, Result};
 use parking_lot::Mutex;
@@ -14,9 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::block_kind::BlockKind;
-use crate::content_digest::ContentDigest;
 use crate::disk::DiskVersion;
-use crate::error::EngineError;
 use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
 use crate::read::ownership::is_foreign;
@@ -337,7 +336,7 @@ impl Sink for PartSink<'_> {
 pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<Segments> {
     buffer.freeze(length).map_err(|error| match error {
         FreezeError::Ended(error) => from_buffer(path, error),
-        incomplete => EngineError::BadResponse {
+        incomplete => OriginError::BadResponse {
             object: path.to_string(),
             detail: incomplete.to_string(),
         }
@@ -367,7 +366,7 @@ impl Drop for CancelOnDrop {
 fn from_buffer(path: &Path, error: WriteAtError) -> Error {
     match error {
         WriteAtError::Failed(error) => from_load_error(&error),
-        other => EngineError::BadResponse {
+        other => OriginError::BadResponse {
             object: path.to_string(),
             detail: other.to_string(),
         }

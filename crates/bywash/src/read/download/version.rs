@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bywash_store::is_out_of_range;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectStore, Result};
 
 use crate::read::ranged::{self, checked_range};
 use crate::read::{plan, resolve};
-use crate::retry::{is_out_of_range, with_retries};
+use crate::retry::with_retries;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 

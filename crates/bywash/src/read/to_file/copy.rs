@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use bywash_store::{ContentDigest, RunningDigest};
 use object_store::Error;
-
-use crate::content_digest::{ContentDigest, RunningDigest};
 
 /// Bytes copied between two moments at which a copy can be cancelled: some 10 ms.
 const PIECE_BYTES: u64 = 16 << 20;

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Weak};
 
+use bywash_store::ContentDigest;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::content_digest::ContentDigest;
 
 /// Queues of downloads to files in a bucket, by object.
 #[derive(Debug, Clone, Default)]

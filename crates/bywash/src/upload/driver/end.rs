@@ -1,10 +1,10 @@
 //! Completion of a session: succeeds only if the store confirmed the object.
 
+use bywash_store::{Chunk, CompleteRequest, Finished, OriginError, SessionStatus, StoredRange};
 use object_store::{Attributes, Error, Result};
 
 use super::Driver;
 use crate::error::EngineError;
-use crate::origin::session::{Chunk, CompleteRequest, Finished, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 use crate::upload::checksum::combine;
 
@@ -50,8 +50,8 @@ impl Driver {
                 retries.progress();
             }
             if matches!(
-                EngineError::find(&failure),
-                Some(EngineError::UploadLost { .. })
+                OriginError::find(&failure),
+                Some(OriginError::UploadLost { .. })
             ) {
                 return self.client.head(length, crc).await;
             }

@@ -26,13 +26,12 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bywash_store::{SessionToken, signed::is_one_session};
+
 use self::error::io_error;
 use self::files::{is_locked, is_still, lock_alone, remove, sync_folder, write_new};
 use self::kinds::{FORMAT, Kind};
 use self::state::{ParseError, State};
-
-use crate::origin::session::SessionToken;
-use crate::origin::signed::is_one_session;
 
 pub use self::entry::Entry;
 pub use self::error::JournalError;

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FsPath, PathBuf};
 
+use bywash_store::{SessionOptions, SessionToken, folder::StoredAttributes};
 use chrono::{DateTime, Utc};
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, UpdateVersion};
@@ -11,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::kinds::{FORMAT, Fields, Kind};
-use crate::origin::folder::StoredAttributes;
-use crate::origin::session::{SessionOptions, SessionToken};
 use crate::records::{FileHeader, RecordRead};
 
 /// Facts known when an upload begins: all that another process needs to continue it.

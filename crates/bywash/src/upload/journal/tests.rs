@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::Barrier;
 
+use bywash_store::{SessionOptions, SessionToken};
 use object_store::{Attribute, Attributes, PutMode, UpdateVersion};
 use proptest::prelude::*;
 
 use super::*;
-use crate::origin::session::{SessionOptions, SessionToken};
 
 const SECRET: &str = "https://store/upload?upload_id=AbC-secret";
 

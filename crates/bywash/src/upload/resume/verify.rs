@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::content_digest::{ContentDigest, RunningDigest};
-use crate::origin::session::{ChunkRule, StoredRange};
+use bywash_store::{ChunkRule, ContentDigest, RunningDigest, StoredRange};
+
 use crate::upload::ChunkPlan;
 use crate::upload::checksum::{RunningCrc32c, combine};
 use crate::upload::journal::Progress;

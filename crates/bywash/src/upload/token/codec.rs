@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use bywash_store::{SessionToken, folder::StoredAttributes};
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, TagSet};
 use serde::{Deserialize, Serialize};
 
 use super::UploadToken;
 use crate::error::EngineError;
-use crate::origin::folder::StoredAttributes;
-use crate::origin::session::SessionToken;
 use crate::upload::checksum::{combine, crc32c};
 use crate::upload::journal::StoredMode;
 use crate::upload::parts::StoredPart;

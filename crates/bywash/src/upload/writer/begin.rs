@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bywash_store::{Capability, SessionOptions};
 use chrono::Utc;
 use object_store::{PutMultipartOptions, Result};
 
 use super::Upload;
-use crate::origin::interface::Capability;
-use crate::origin::session::SessionOptions;
 use crate::retry::with_retries;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 
+use bywash_store::{Chunk, Finished, body_length_error};
 use object_store::{Attributes, Error, PutOptions, PutPayload, Result};
 use tokio::task::JoinHandle;
 
 use super::{Upload, UploadResult};
 use crate::error::EngineError;
-use crate::origin::interface::body_length_error;
-use crate::origin::session::{Chunk, Finished};
 use crate::upload::checksum::combine;
 use crate::upload::driver::Driver;
 use crate::upload::journal::ObjectDigest;

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use bywash_mem::Share;
+use bywash_store::body_length_error;
 use object_store::{Error, Result};
 
 use super::Upload;
 use crate::error::EngineError;
 use crate::frame_buffer::{FrameBuffer, frames_for};
-use crate::origin::interface::body_length_error;
 use crate::upload::ChunkPlan;
 
 impl Upload {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::{Consistency, DownloadOptions, EngineError, RetryPolicy, Segments};
+use bywash::{Consistency, DownloadOptions, EngineError, OriginError, RetryPolicy, Segments};
 use bywash_sim::{Fault, FaultKind, FaultProfile, Validators};
 use futures::future::join_all;
 use object_store::{Error, GetRange, ObjectStoreExt as _};
@@ -89,13 +89,13 @@ async fn read_failure(world: &World) -> Error {
 }
 
 fn is_bad_answer(error: &Error) -> bool {
-    match EngineError::find(error) {
-        Some(EngineError::BadResponse { .. }) => true,
-        Some(EngineError::OriginUnavailable { source, .. }) => {
+    match OriginError::find(error) {
+        Some(OriginError::BadResponse { .. }) => true,
+        Some(OriginError::OriginUnavailable { source, .. }) => {
             source.downcast_ref::<Error>().is_some_and(|error| {
                 matches!(
-                    EngineError::find(error),
-                    Some(EngineError::BadResponse { .. })
+                    OriginError::find(error),
+                    Some(OriginError::BadResponse { .. })
                 )
             })
         }
@@ -332,8 +332,8 @@ async fn unreachable_origin_is_origin_unavailable() {
     let error = download.finish().await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::OriginUnavailable { .. })
+            OriginError::find(&error),
+            Some(OriginError::OriginUnavailable { .. })
         ),
         "{error}"
     );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::{Consistency, EngineError, RetryPolicy};
+use bywash::{Consistency, OriginError, RetryPolicy};
 use bywash_sim::{Consume, Fault, FaultKind, FaultProfile, Observation, Outcome, Validators};
 use futures::future::join_all;
 use object_store::{GetOptions, GetRange};
@@ -25,8 +25,8 @@ fn is_unavailable(seen: &Observation) -> bool {
         return false;
     };
     matches!(
-        EngineError::find(error),
-        Some(EngineError::OriginUnavailable { .. })
+        OriginError::find(error),
+        Some(OriginError::OriginUnavailable { .. })
     )
 }
 

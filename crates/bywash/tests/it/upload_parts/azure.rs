@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::azure::AzureStore;
 use bywash::origin::{SessionOptions, SessionStatus};
-use bywash::{EngineError, Origin, UploadOptions, UploadedPart};
+use bywash::{Origin, OriginError, UploadOptions, UploadedPart};
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::{FaultPlan, LoggedRequest, Server, ServerFault, ServerFaultKind};
@@ -169,8 +169,8 @@ async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
     let error = upload.finish().await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::UploadLost { .. })
+            OriginError::find(&error),
+            Some(OriginError::UploadLost { .. })
         ),
         "{error}"
     );
@@ -213,8 +213,8 @@ async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
     let error = again.await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::InvalidPart { number: 3, .. })
+            OriginError::find(&error),
+            Some(OriginError::InvalidPart { number: 3, .. })
         ),
         "{error}"
     );

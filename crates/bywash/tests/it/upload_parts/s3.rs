@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::origin::{SessionOptions, SessionStatus, SessionToken};
-use bywash::{EngineError, Origin, Upload, UploadOptions, UploadToken};
+use bywash::{Origin, OriginError, Upload, UploadOptions, UploadToken};
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{Server, ServerFault};
@@ -185,9 +185,9 @@ async fn part_that_differs_from_its_acknowledgement_is_detected_at_takeover() {
         assert!(token.acknowledged() >= 2 * CHUNK);
         let mut upload = taken_over(store, &token, &body).await;
         let error = upload.finish().await.unwrap_err();
-        let found = EngineError::find(&error);
+        let found = OriginError::find(&error);
         assert!(
-            matches!(found, Some(EngineError::UploadDamaged { .. })),
+            matches!(found, Some(OriginError::UploadDamaged { .. })),
             "{error}"
         );
         assert_eq!(object(&protocol, &path), None);
@@ -259,8 +259,8 @@ async fn upload_unknown_to_the_store_is_reported_lost() {
     };
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::UploadLost { .. })
+            OriginError::find(&error),
+            Some(OriginError::UploadLost { .. })
         ),
         "{error}"
     );

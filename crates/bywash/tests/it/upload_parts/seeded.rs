@@ -1,7 +1,7 @@
 //! Uploads to a fake store over real sockets, with seeded faults: the exact object, or an error with the reason.
 
 use bytes::Bytes;
-use bywash::{Bucket, EngineError, UploadOptions};
+use bywash::{Bucket, EngineError, OriginError, UploadOptions};
 use bywash_support::pattern;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -75,12 +75,13 @@ async fn upload(rng: &mut StdRng, bucket: &Bucket, path: &Path, body: &Bytes) ->
 /// Returns whether an error means that the store lost or damaged acknowledged bytes, or that the object cannot be
 /// verified.
 pub(crate) fn is_honest(error: &Error) -> bool {
-    matches!(
-        EngineError::find(error),
-        Some(
-            EngineError::UploadLost { .. }
-                | EngineError::UploadDamaged { .. }
-                | EngineError::UploadUnproven { .. }
+    let of_origin = matches!(
+        OriginError::find(error),
+        Some(OriginError::UploadLost { .. } | OriginError::UploadDamaged { .. })
+    );
+    of_origin
+        || matches!(
+            EngineError::find(error),
+            Some(EngineError::UploadUnproven { .. })
         )
-    )
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use bywash::origin::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
-use bywash::{EngineError, StatusError};
+use bywash::{OriginError, StatusError};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Attributes, Error, Result};
 
@@ -20,9 +20,9 @@ pub(crate) struct Driven {
 /// Returns whether the store should be queried and the upload continued.
 pub(crate) fn may_pass(error: &Error) -> bool {
     let status = StatusError::find(error).map(|found| found.status.as_u16());
-    let passing = match EngineError::find(error) {
+    let passing = match OriginError::find(error) {
         None => true,
-        Some(found) => matches!(found, EngineError::BadResponse { .. }),
+        Some(found) => matches!(found, OriginError::BadResponse { .. }),
     };
     matches!(error, Error::Generic { .. })
         && passing
@@ -101,7 +101,7 @@ async fn status(session: &dyn UploadSession, failures: &mut u32) -> Result<Sessi
 }
 
 fn damaged(detail: &str) -> Error {
-    EngineError::UploadDamaged {
+    OriginError::UploadDamaged {
         object: "a".to_owned(),
         detail: detail.to_owned(),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
 use bywash::origin::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
-use bywash::{EngineError, Origin, StatusError};
+use bywash::{Origin, OriginError, StatusError};
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
@@ -134,15 +134,15 @@ async fn anonymous_client_looks_for_no_credentials() {
 
 fn damaged(error: &Error) -> bool {
     matches!(
-        EngineError::find(error),
-        Some(EngineError::UploadDamaged { .. })
+        OriginError::find(error),
+        Some(OriginError::UploadDamaged { .. })
     )
 }
 
 fn lost(error: &Error) -> bool {
     matches!(
-        EngineError::find(error),
-        Some(EngineError::UploadLost { .. })
+        OriginError::find(error),
+        Some(OriginError::UploadLost { .. })
     )
 }
 

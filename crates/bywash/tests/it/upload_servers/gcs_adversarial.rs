@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bywash::origin::SessionStatus;
 use bywash::upload::UploadOptions;
-use bywash::{Consistency, Engine, EngineError};
+use bywash::{Consistency, Engine, OriginError};
 use bywash_sim::server::ServerFault;
 use bywash_support::pattern;
 use object_store::PutMode;
@@ -132,8 +132,8 @@ async fn acknowledgement_beyond_the_sent_bytes_is_an_error() {
     let error = drive(&*session, &bytes, UNIT).await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::UploadDamaged { .. })
+            OriginError::find(&error),
+            Some(OriginError::UploadDamaged { .. })
         ),
         "{error}"
     );
@@ -199,8 +199,8 @@ async fn unknown_session_may_have_become_the_object() {
     let error = upload.finish().await.unwrap_err();
     assert!(
         matches!(
-            EngineError::find(&error),
-            Some(EngineError::UploadLost { .. })
+            OriginError::find(&error),
+            Some(OriginError::UploadLost { .. })
         ),
         "{error}"
     );

@@ -14,7 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{Upload, UploadOptions, UploadResult};
-use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy, StatusError};
+use bywash::{
+    Bucket, Consistency, Engine, EngineError, Origin, OriginError, RetryPolicy, StatusError,
+};
 use bywash_sim::advance_clock_by_ticks;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::Objects;
@@ -349,8 +351,8 @@ fn judge(
         Some(stored) => plan.conflict && stored.bytes == pattern(!plan.seed, 10),
     };
     let damaged = outcome.as_ref().is_err_and(|error| {
-        let found = EngineError::find(error);
-        matches!(found, Some(EngineError::UploadDamaged { .. }))
+        let found = OriginError::find(error);
+        matches!(found, Some(OriginError::UploadDamaged { .. }))
     });
     // What a store has that corrupts a whole object is there; the checksum in its response makes it an error.
     let corrupt = log.iter().any(|one| {
@@ -423,20 +425,22 @@ fn right_error(
 ) -> std::result::Result<&'static str, String> {
     let small = plan.length <= plan.chunk;
     let struck = log.iter().any(|one| one.fault.is_some());
-    match (error, EngineError::find(error)) {
+    let unproven = matches!(
+        EngineError::find(error),
+        Some(EngineError::UploadUnproven { .. })
+    );
+    match (error, OriginError::find(error)) {
         (Error::AlreadyExists { .. }, _) if plan.conflict => Ok("conflict"),
         // A conditional put is tried once: a retry could find its own object and take it for another's.
         _ if plan.create && small && struck => Ok("one try"),
         // Without a checksum of the whole object, a lost response to the completion leaves one that cannot be
         // verified.
-        (_, Some(EngineError::UploadUnproven { .. })) if plan.kind != Kind::Gcs && struck => {
-            Ok("unproven")
-        }
+        _ if unproven && plan.kind != Kind::Gcs && struck => Ok("unproven"),
         _ if plan.passes() => {
             Err("an error, though all that went wrong would have passed".to_owned())
         }
-        (_, Some(EngineError::UploadLost { .. })) => Ok("lost"),
-        (_, Some(EngineError::UploadDamaged { .. })) => Ok("damaged"),
+        (_, Some(OriginError::UploadLost { .. })) => Ok("lost"),
+        (_, Some(OriginError::UploadDamaged { .. })) => Ok("damaged"),
         // The store's own check of the whole object's hash.
         (Error::Generic { .. }, None)
             if StatusError::find(error).is_some_and(|found| found.status == 400) =>

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::signed::{PartUrls, SignedStore, SignedTarget, SignedUrl};
 use bywash::{
-    Bucket, Consistency, Engine, EngineError, RetryPolicy, Upload, UploadOptions, UploadToken,
+    Bucket, Consistency, Engine, EngineError, OriginError, RetryPolicy, Upload, UploadOptions,
+    UploadToken,
 };
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
@@ -79,8 +80,8 @@ fn sent(token: &UploadToken) -> UploadToken {
 }
 
 fn misused(error: &Error) -> String {
-    match EngineError::find(error) {
-        Some(EngineError::SignedAddress { reason, .. }) => reason.clone(),
+    match OriginError::find(error) {
+        Some(OriginError::SignedAddress { reason, .. }) => reason.clone(),
         found => panic!("{found:?}: {error}"),
     }
 }
@@ -184,9 +185,9 @@ async fn long_put_of_unknown_or_wrong_length_stores_nothing() {
     };
     let mut short = upload(&target, options).await.unwrap();
     let error = complete(&mut short, &body).await.unwrap_err();
-    let found = EngineError::find(&error);
+    let found = OriginError::find(&error);
     assert!(
-        matches!(found, Some(EngineError::LengthMismatch { .. })),
+        matches!(found, Some(OriginError::LengthMismatch { .. })),
         "{error}"
     );
     short.abort().await.unwrap();
@@ -220,9 +221,9 @@ async fn checksum_of_a_streamed_put_is_compared() {
         let body = pattern(4, length);
         let mut upload = upload(&target, of_length(&body)).await.unwrap();
         let error = complete(&mut upload, &body).await.unwrap_err();
-        let found = EngineError::find(&error);
+        let found = OriginError::find(&error);
         assert!(
-            matches!(found, Some(EngineError::UploadDamaged { .. })),
+            matches!(found, Some(OriginError::UploadDamaged { .. })),
             "{error}"
         );
     }

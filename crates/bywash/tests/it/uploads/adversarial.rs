@@ -1,7 +1,7 @@
 //! The five hardest cases of java-storage's resumable writer, by name.
 
 use bytes::Bytes;
-use bywash::{EngineError, UploadOptions};
+use bywash::{EngineError, OriginError, UploadOptions};
 use object_store::Error;
 use object_store::path::Path;
 use proptest::prelude::*;
@@ -28,8 +28,8 @@ async fn object(fake: &Fake) -> Option<Bytes> {
 
 fn is_damaged(error: &Error) -> bool {
     matches!(
-        EngineError::find(error),
-        Some(EngineError::UploadDamaged { .. })
+        OriginError::find(error),
+        Some(OriginError::UploadDamaged { .. })
     )
 }
 
@@ -82,16 +82,16 @@ async fn lost_response_of_the_finalizing_request() {
     let fake = Fake::with(&[], &[SessionFault::LoseAfter(u64::MAX); 1_000]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
-        EngineError::find(&error),
-        Some(EngineError::OriginUnavailable { .. })
+        OriginError::find(&error),
+        Some(OriginError::OriginUnavailable { .. })
     ));
     assert_eq!(object(&fake).await, None);
     // The session is lost: the object decides, by the store's checksum alone.
     let fake = Fake::with(&[], &[SessionFault::Forget]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
-        EngineError::find(&error),
-        Some(EngineError::UploadLost { .. })
+        OriginError::find(&error),
+        Some(OriginError::UploadLost { .. })
     ));
     let mut fake = Fake::with(&[], &[SessionFault::LoseResponseAndForget]);
     fake.checksums = false;
@@ -129,8 +129,8 @@ async fn server_acknowledges_less_nothing_more_or_regresses() {
     let fake = Fake::with(&[SessionFault::Keep(0); 10_000], &[]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
-        EngineError::find(&error),
-        Some(EngineError::OriginUnavailable { .. })
+        OriginError::find(&error),
+        Some(OriginError::OriginUnavailable { .. })
     ));
     assert!(fake.state.lock().log.len() < 100, "it waits in between");
     for faults in [
@@ -219,10 +219,10 @@ proptest! {
                 }
                 Err(error) => {
                     assert_eq!(fake.object(&path).await, None, "no success and no failure: {error}");
-                    let found = EngineError::find(&error);
+                    let found = OriginError::find(&error);
                     let right = match last {
                         Some(SessionFault::Claim(_)) => is_damaged(&error),
-                        Some(SessionFault::Forget) => matches!(found, Some(EngineError::UploadLost { .. })),
+                        Some(SessionFault::Forget) => matches!(found, Some(OriginError::UploadLost { .. })),
                         Some(SessionFault::Refuse) => matches!(error, Error::PermissionDenied { .. }),
                         _ => false,
                     };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use bywash::{EngineError, OriginUrl, UploadOptions};
+use bywash::{OriginError, OriginUrl, UploadOptions};
 use object_store::path::Path;
 
 use super::fake::{Fake, IN_ORDER, SessionFault, crc32c};
@@ -65,9 +65,9 @@ fn failed_blocking_write_has_accepted_nothing_and_a_drop_finishes_nothing() {
     writer.write_all(&body[CHUNK..]).unwrap();
     let error = writer.write(b"more").unwrap_err();
     let error = error.get_ref().unwrap();
-    let found = EngineError::find(error.downcast_ref().unwrap());
+    let found = OriginError::find(error.downcast_ref().unwrap());
     assert!(
-        matches!(found, Some(EngineError::LengthMismatch { .. })),
+        matches!(found, Some(OriginError::LengthMismatch { .. })),
         "{found:?}"
     );
     drop(writer);

@@ -1,7 +1,7 @@
 //! Captured by one process, restored by another: (4) of the five hardest cases of java-storage's resumable writer.
 
 use bytes::Bytes;
-use bywash::{EngineError, Upload, UploadOptions, UploadToken};
+use bywash::{EngineError, OriginError, Upload, UploadOptions, UploadToken};
 use object_store::Error;
 use object_store::path::Path;
 
@@ -36,8 +36,8 @@ fn sent(token: &UploadToken) -> UploadToken {
 
 fn is_damaged(error: &Error) -> bool {
     matches!(
-        EngineError::find(error),
-        Some(EngineError::UploadDamaged { .. })
+        OriginError::find(error),
+        Some(OriginError::UploadDamaged { .. })
     )
 }
 
@@ -110,13 +110,17 @@ async fn restored_upload_detects_that_the_original_finished() {
             match restored.finish().await {
                 Ok(result) => assert!(same && checksums && result.sent_bytes == 0),
                 Err(error) => {
-                    let found = EngineError::find(&error).unwrap();
-                    let right = match found {
-                        EngineError::UploadUnproven { .. } => same && !checksums,
-                        EngineError::UploadLost { .. } | EngineError::UploadDamaged { .. } => !same,
+                    let right = match (EngineError::find(&error), OriginError::find(&error)) {
+                        (Some(EngineError::UploadUnproven { .. }), _) => same && !checksums,
+                        (
+                            _,
+                            Some(
+                                OriginError::UploadLost { .. } | OriginError::UploadDamaged { .. },
+                            ),
+                        ) => !same,
                         _ => false,
                     };
-                    assert!(right, "at {at}, gone {gone}, same {same}: {found}");
+                    assert!(right, "at {at}, gone {gone}, same {same}: {error}");
                 }
             }
             assert_eq!(fake.object(&path()).await.unwrap(), body);
@@ -209,9 +213,9 @@ async fn lost_session_is_an_error() {
         .write(body.slice(2 * CHUNK + 1..))
         .await
         .unwrap_err();
-    let found = EngineError::find(&error);
+    let found = OriginError::find(&error);
     assert!(
-        matches!(found, Some(EngineError::UploadLost { .. })),
+        matches!(found, Some(OriginError::UploadLost { .. })),
         "{found:?}"
     );
 }

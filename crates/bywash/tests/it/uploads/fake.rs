@@ -14,7 +14,7 @@ use bywash::origin::{
     StoredRange, UploadSession,
 };
 use bywash::{
-    Bucket, CompleteOptions, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart,
+    Bucket, CompleteOptions, Consistency, Engine, Origin, OriginError, PartBody, UploadedPart,
 };
 use futures::future::pending;
 use object_store::path::Path;
@@ -185,7 +185,7 @@ fn passing(what: &str) -> Error {
 }
 
 fn lost(path: &Path) -> Error {
-    EngineError::UploadLost {
+    OriginError::UploadLost {
         object: path.to_string(),
     }
     .into()
@@ -317,7 +317,7 @@ impl UploadSession for Handle {
         let session = state.sessions.get_mut(&self.id);
         let session = session.ok_or_else(|| lost(&self.path))?;
         if session.finished.is_some() {
-            return Err(EngineError::UploadDamaged {
+            return Err(OriginError::UploadDamaged {
                 object: self.path.to_string(),
                 detail: "the session has ended".to_owned(),
             }

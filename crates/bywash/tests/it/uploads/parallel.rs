@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash::origin::ChunkRule;
-use bywash::{Consistency, EngineError, UploadOptions};
+use bywash::{Consistency, OriginError, UploadOptions};
 use object_store::Error;
 use object_store::path::Path;
 use proptest::prelude::*;
@@ -144,8 +144,8 @@ proptest! {
                     assert!(result.buffers <= parallel as u64 + 1);
                 }
                 Err(error) => {
-                    let found = EngineError::find(&error);
-                    assert!(lost && matches!(found, Some(EngineError::UploadLost { .. })), "{error}");
+                    let found = OriginError::find(&error);
+                    assert!(lost && matches!(found, Some(OriginError::UploadLost { .. })), "{error}");
                     assert_eq!(fake.object(&path).await, None);
                 }
             }

@@ -1,6 +1,6 @@
 //! The upload as an `AsyncWrite`.
 
-use bywash::{EngineError, UploadOptions};
+use bywash::{OriginError, UploadOptions};
 use object_store::path::Path;
 use tokio::io::AsyncWriteExt;
 
@@ -56,9 +56,9 @@ async fn failed_write_has_accepted_nothing_and_can_be_repeated() {
     writer.write_all(&body[CHUNK..]).await.unwrap();
     let error = writer.write(b"more").await.unwrap_err();
     let error = error.get_ref().unwrap();
-    let found = EngineError::find(error.downcast_ref().unwrap());
+    let found = OriginError::find(error.downcast_ref().unwrap());
     assert!(
-        matches!(found, Some(EngineError::LengthMismatch { .. })),
+        matches!(found, Some(OriginError::LengthMismatch { .. })),
         "{found:?}"
     );
     writer.into_upload().await.finish().await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{Bucket, Consistency, EngineError};
+use bywash::{Bucket, Consistency, EngineError, OriginError};
 use bywash_support::pattern;
 use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
@@ -146,8 +146,8 @@ async fn lies_about_ranges_are_errors_and_never_bytes() {
         store.put(&path, bytes.clone().into()).await.unwrap();
         let (_engine, bucket) = wrap(&Arc::new(store), Consistency::Immutable);
         let error = read(&bucket, &path).await.unwrap_err();
-        let found = EngineError::find(&error);
-        let is_named = matches!(found, Some(EngineError::OriginUnavailable { .. }));
+        let found = OriginError::find(&error);
+        let is_named = matches!(found, Some(OriginError::OriginUnavailable { .. }));
         assert!(is_named, "lie {number}: {error}");
         assert!(error.to_string().contains("does not match"), "{error}");
         // Behind a body that is too short each fetch goes on at the byte reached: but for its last byte the object may be here.

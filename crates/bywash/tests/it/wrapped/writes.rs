@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::{Bucket, Consistency, EngineError, UploadOptions, UploadedPart, WrapOptions};
+use bywash::{
+    Bucket, Consistency, EngineError, OriginError, UploadOptions, UploadedPart, WrapOptions,
+};
 use bywash_support::pattern;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::local::LocalFileSystem;
@@ -322,10 +324,10 @@ async fn upload_as_one_stream_ends_with_a_part_that_failed() {
         }
         .await
         .unwrap_err();
-        let found = EngineError::find(&error);
-        let is_named = matches!(found, Some(EngineError::OriginUnavailable { .. }));
+        let found = OriginError::find(&error);
+        let is_named = matches!(found, Some(OriginError::OriginUnavailable { .. }));
         assert!(
-            is_named || matches!(found, Some(EngineError::UploadLost { .. })),
+            is_named || matches!(found, Some(OriginError::UploadLost { .. })),
             "{error}"
         );
         upload.abort().await.unwrap();

@@ -1,0 +1,250 @@
+//! I/O of sessions over blocks: sends the requests of `session.rs`, and converts its outcomes into the engine's
+//! errors.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode};
+use md5::{Digest as _, Md5};
+use object_store::path::Path;
+use object_store::{Error, PutMode, Result};
+use parking_lot::Mutex;
+
+use super::session::{self, Block, BlockLists, Blocks};
+use super::upload::{BlockUpload, block_list, error_code};
+use super::{AzureStore, STORE, committed, condition};
+use crate::error::OriginError;
+use crate::http_client::Response;
+use crate::limits::MAX_BLOCK_LIST_BYTES;
+use crate::session::{
+    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
+};
+
+/// An upload by blocks. Azure knows only the blocks, not the upload.
+pub(crate) struct AzureSession {
+    store: AzureStore,
+    path: Path,
+    upload: BlockUpload,
+    mode: PutMode,
+    /// Stall limit of a request.
+    stall: Duration,
+    /// Acknowledged or listed blocks.
+    blocks: Mutex<Blocks>,
+}
+
+impl fmt::Debug for AzureSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AzureSession({}/{})", self.store, self.path)
+    }
+}
+
+fn generic(text: String) -> Error {
+    Error::Generic {
+        store: STORE,
+        source: text.into(),
+    }
+}
+
+impl AzureStore {
+    /// Opens a session. Sends no request: Azure needs none before the first block.
+    pub(crate) fn open(&self, path: &Path, options: &SessionOptions) -> Result<AzureSession> {
+        // Fails before the first byte is sent rather than after the last.
+        condition(&options.mode)?;
+        Ok(self.session(path, options, BlockUpload::begin(&options.attributes)))
+    }
+
+    pub(crate) fn take_over(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<AzureSession> {
+        let (name, blocks) = session::parse_token(&token.0).ok_or_else(|| {
+            generic(format!(
+                "resume upload of {path}: the recorded session is not valid; upload it again"
+            ))
+        })?;
+        let upload = BlockUpload::named(name, &options.attributes);
+        let session = self.session(path, options, upload);
+        *session.blocks.lock() = blocks;
+        Ok(session)
+    }
+
+    fn session(&self, path: &Path, options: &SessionOptions, upload: BlockUpload) -> AzureSession {
+        AzureSession {
+            store: self.clone(),
+            path: path.clone(),
+            upload,
+            mode: options.mode.clone(),
+            stall: options.stall,
+            blocks: Mutex::default(),
+        }
+    }
+}
+
+impl AzureSession {
+    async fn send_request(
+        &self,
+        method: Method,
+        query: &[(&str, &str)],
+        headers: &[(HeaderName, String)],
+        body: Vec<Bytes>,
+    ) -> Result<Response> {
+        let length = body.iter().map(|piece| piece.len() as u64).sum();
+        let request = self
+            .store
+            .request(method, &self.path, query, headers, length)
+            .await?
+            .body(body)
+            .stall(self.stall)
+            .max_response_bytes(MAX_BLOCK_LIST_BYTES);
+        self.store.client.http.send(request).await
+    }
+
+    fn refused(&self, operation: &str, response: &Response) -> Error {
+        let is_create = matches!(self.mode, PutMode::Create);
+        self.store
+            .refused(operation, &self.path, response, is_create)
+    }
+
+    /// Lists the blob's blocks; `None` if there is no blob and no block.
+    async fn list(&self) -> Result<Option<(BlockLists, Option<String>)>> {
+        let query = [("comp", "blocklist"), ("blocklisttype", "all")];
+        let response = self
+            .send_request(Method::GET, &query, &[], Vec::new())
+            .await?;
+        let code = error_code(&response);
+        if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
+            return Ok(None);
+        }
+        if !response.status.is_success() {
+            return Err(self.refused("list blocks of", &response));
+        }
+        let lists = BlockLists::parse(&response.body)
+            .map_err(|error| generic(format!("list blocks of {}: {error}", self.path)))?;
+        Ok(Some((lists, response.header("etag").map(str::to_owned))))
+    }
+
+    /// Returns the object if the blob consists of this upload's blocks: the commit succeeded.
+    async fn find_committed(&self) -> Result<Option<Finished>> {
+        let listed = self.list().await?;
+        Ok(listed.and_then(|(lists, e_tag)| self.finished(&lists, e_tag)))
+    }
+
+    fn finished(&self, lists: &BlockLists, e_tag: Option<String>) -> Option<Finished> {
+        let length = lists.committed(self.upload.name())?;
+        Some(Finished {
+            e_tag,
+            length: Some(length),
+            ..Finished::default()
+        })
+    }
+
+    async fn commit_list(&self, length: u64) -> Result<Vec<String>> {
+        let known = session::covering(&self.blocks.lock(), length);
+        if let Some(ids) = known {
+            return Ok(ids);
+        }
+        let listed = self.list().await?;
+        let mut blocks = self.blocks.lock();
+        if let Some((lists, _)) = listed {
+            for (start, block) in lists.open(self.upload.name()) {
+                blocks.entry(start).or_insert(block);
+            }
+        }
+        session::covering(&blocks, length).ok_or_else(|| self.lost())
+    }
+
+    fn lost(&self) -> Error {
+        OriginError::UploadLost {
+            object: self.path.to_string(),
+        }
+        .into()
+    }
+}
+
+#[async_trait]
+impl UploadSession for AzureSession {
+    fn token(&self) -> SessionToken {
+        SessionToken(session::token_of(self.upload.name(), &Blocks::new()))
+    }
+
+    fn token_now(&self) -> SessionToken {
+        SessionToken(session::token_of(self.upload.name(), &self.blocks.lock()))
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let block = Block::of(self.upload.name(), chunk);
+        let mut md5 = Md5::new();
+        chunk.pieces.iter().for_each(|piece| md5.update(piece));
+        let md5 = BASE64_STANDARD.encode(md5.finalize());
+        let headers = [(HeaderName::from_static("content-md5"), md5)];
+        let query = [("comp", "block"), ("blockid", &*block.id)];
+        let response = self
+            .send_request(Method::PUT, &query, &headers, chunk.pieces.clone())
+            .await?;
+        if !response.status.is_success() {
+            return Err(self.refused("send block of", &response));
+        }
+        self.blocks.lock().insert(chunk.offset, block);
+        Ok(chunk.range().end)
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        let listed = match self.list().await {
+            // A signature may allow writing and not listing: then only acknowledged blocks are known.
+            Err(Error::PermissionDenied { .. }) => {
+                let known = self.blocks.lock();
+                return Ok(SessionStatus::Open(
+                    known.values().map(Block::stored).collect(),
+                ));
+            }
+            listed => listed?,
+        };
+        // An upload without blocks is open all the same: Azure does not know that it was opened.
+        let Some((lists, e_tag)) = listed else {
+            return Ok(SessionStatus::Open(Vec::new()));
+        };
+        if let Some(finished) = self.finished(&lists, e_tag) {
+            return Ok(SessionStatus::Finished(finished));
+        }
+        let open = lists.open(self.upload.name());
+        let stored: Vec<StoredRange> = open.values().map(Block::stored).collect();
+        Ok(SessionStatus::Open(stored))
+    }
+
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        let ids = self.commit_list(ending.length).await?;
+        let mut headers = self.upload.headers();
+        headers.extend(condition(&self.mode)?);
+        let body = vec![Bytes::from(block_list(&ids))];
+        let query = [("comp", "blocklist")];
+        let response = self
+            .send_request(Method::PUT, &query, &headers, body)
+            .await?;
+        if response.status.is_success() {
+            return Ok(committed(&response));
+        }
+        if !response.status.is_client_error() {
+            return Err(self.refused("commit upload of", &response));
+        }
+        // An earlier commit with a lost response may conflict with this one.
+        if let Some(finished) = self.find_committed().await? {
+            return Ok(finished);
+        }
+        match error_code(&response).as_str() {
+            "InvalidBlockList" => Err(self.lost()),
+            _ => Err(self.refused("commit upload of", &response)),
+        }
+    }
+
+    /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
+    async fn abort(&self) -> Result<()> {
+        Ok(())
+    }
+}

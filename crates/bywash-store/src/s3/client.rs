@@ -1,0 +1,539 @@
+//! I/O of multipart sessions: sends the requests of `multipart.rs`, and converts its outcomes into the engine's errors.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::ETAG;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use object_store::path::Path;
+use object_store::{Error, PutMode, PutMultipartOptions, Result};
+use parking_lot::Mutex;
+
+use super::S3Store;
+use super::multipart::{self, Checksums, Part, Parts, PartsPage, S3Upload, UploadsPage};
+use super::part_urls::PartUrls;
+use super::tags::{is_unknown, no_tags};
+use crate::content_digest::ContentDigest;
+use crate::error::OriginError;
+use crate::http_client::{HttpClient, Request, Response};
+use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
+use crate::multipart_xml::MultipartOutcome;
+use crate::session::{
+    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
+};
+use crate::stated_digest::stated_digest;
+
+/// Name of this kind of store in errors.
+pub(super) const STORE: &str = "S3";
+/// Time for which S3 may join parts without sending a byte.
+pub(super) const JOINING: Duration = Duration::from_secs(600);
+
+/// Source of the addresses of a session's requests.
+#[derive(Clone)]
+enum Signing {
+    /// Signed one by one, with the store's credentials.
+    Store(S3Store),
+    /// Signed ahead.
+    Ahead(Arc<PartUrls>, HttpClient),
+}
+
+/// A multipart upload.
+pub(crate) struct S3Session {
+    signing: Signing,
+    path: Path,
+    upload: S3Upload,
+    mode: PutMode,
+    /// Stall limit of a request.
+    stall: Duration,
+    state: Arc<Mutex<S3SessionState>>,
+}
+
+#[derive(Debug)]
+struct S3SessionState {
+    /// Parts at the store, as far as known to this process or the previous one.
+    parts: Parts,
+    /// ETag of the object that the completion in progress would create.
+    completing: Option<String>,
+}
+
+impl fmt::Debug for S3Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.signing {
+            Signing::Store(store) => write!(f, "S3Session({store}/{} <redacted>)", self.path),
+            Signing::Ahead(urls, _) => write!(f, "S3Session({} <redacted>)", urls.object),
+        }
+    }
+}
+
+fn generic(text: String) -> Error {
+    Error::Generic {
+        store: STORE,
+        source: text.into(),
+    }
+}
+
+impl S3Store {
+    /// Sends a presigned request; `headers` are signed too, as S3 requires.
+    pub(super) async fn send_request(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        prepare: impl FnOnce(Request) -> Request,
+    ) -> Result<Response> {
+        let url = self.presign(method.clone(), path, query, &headers).await?;
+        let request = Request::new(method, url).headers(headers);
+        self.client.http.send(prepare(request)).await
+    }
+
+    pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
+        // Fails before the first byte is sent rather than after the last.
+        multipart::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
+        let headers = multipart::start_headers(&options.attributes);
+        let response = self
+            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
+                request
+            })
+            .await?;
+        let id = multipart::started(&response).ok_or_else(|| {
+            let outcome = MultipartOutcome::of_failure(&response);
+            outcome.into_error((STORE, "start upload of"), path, &response, false)
+        })?;
+        let upload = S3Upload {
+            id,
+            checksums: Checksums::promised(&response),
+        };
+        Ok(self.session(path, options, upload, Parts::new()))
+    }
+
+    /// Starts an upload whose parts the caller numbers, and returns its id.
+    pub(super) async fn start_upload(
+        &self,
+        path: &Path,
+        options: &PutMultipartOptions,
+    ) -> Result<String> {
+        let mut headers = multipart::attribute_headers(&options.attributes);
+        let tags = options.tags.encoded();
+        if !tags.is_empty() {
+            let tags = HeaderValue::from_str(tags).map_err(|error| generic(error.to_string()))?;
+            headers.insert(HeaderName::from_static("x-amz-tagging"), tags);
+        }
+        let response = self
+            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
+                request
+            })
+            .await?;
+        if !tags.is_empty() && is_unknown(response.status) {
+            return Err(no_tags());
+        }
+        multipart::started(&response).ok_or_else(|| {
+            let outcome = MultipartOutcome::of_failure(&response);
+            outcome.into_error((STORE, "start upload of"), path, &response, false)
+        })
+    }
+
+    pub(super) fn take_over(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<S3Session> {
+        let (upload, parts) = S3Upload::parse(&token.0).ok_or_else(|| {
+            generic(format!(
+                "resume upload of {path}: the recorded session is not valid; upload it again"
+            ))
+        })?;
+        Ok(self.session(path, options, upload, parts))
+    }
+
+    fn session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        upload: S3Upload,
+        parts: Parts,
+    ) -> S3Session {
+        S3Session::new(Signing::Store(self.clone()), path, options, upload, parts)
+    }
+
+    /// Returns the open uploads below the prefix, of any program. Skips keys that no path of this origin writes.
+    pub(super) async fn list_uploads(&self) -> Result<Vec<OpenSession>> {
+        let prefix = self.full_path(&Path::ROOT);
+        let failed = |reason: &str| generic(format!("list uploads below {self}: {reason}"));
+        let (mut sessions, mut marker) = (Vec::new(), None);
+        loop {
+            let query = multipart::uploads_query(&prefix, marker.as_ref());
+            let query: Vec<_> = query
+                .iter()
+                .map(|(name, value)| (*name, &**value))
+                .collect();
+            let url = self
+                .client
+                .presign(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
+                .await?;
+            let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
+            let response = self.client.http.send(request).await?;
+            if !response.status.is_success() {
+                let outcome = MultipartOutcome::of_failure(&response);
+                let operation = (STORE, "list uploads below");
+                return Err(outcome.into_error(operation, &prefix, &response, false));
+            }
+            let page = UploadsPage::parse(&response.body).map_err(|error| failed(&error))?;
+            let next = page.next.clone();
+            sessions.extend(page.sessions(&prefix));
+            match next {
+                None => return Ok(sessions),
+                // A store that ignores markers would be queried forever.
+                next if next == marker => {
+                    return Err(failed("the store lists the same uploads again"));
+                }
+                next => marker = next,
+            }
+        }
+    }
+
+    /// Requests an object's metadata and checksum. S3 sends no checksum with a range.
+    async fn head_with_checksum(&self, path: &Path) -> Result<Response> {
+        let mut headers = HeaderMap::new();
+        let name = http::HeaderName::from_static("x-amz-checksum-mode");
+        headers.insert(name, http::HeaderValue::from_static("ENABLED"));
+        self.send_request(Method::HEAD, path, &[], headers, |request| request)
+            .await
+    }
+
+    /// Returns an object's ETag and the checksum of its content, if the store has one of the whole object.
+    pub(super) async fn head_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        let response = self.head_with_checksum(path).await?;
+        if !response.status.is_success() {
+            return Err(response.error(STORE, "look for the checksum of", path.as_ref(), ""));
+        }
+        // An ETag that is a digest is known from the responses to reads.
+        let digest = stated_digest("", response.status, &response.headers);
+        Ok(response.header("etag").map(str::to_owned).zip(digest))
+    }
+
+    /// Returns an object's metadata, with its checksum if the store has one of the whole object.
+    pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
+        found_object(path, &self.head_with_checksum(path).await?)
+    }
+}
+
+/// Returns the object in the response to a HEAD.
+fn found_object(path: &Path, response: &Response) -> Result<Option<Finished>> {
+    if response.status == http::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    if !response.status.is_success() {
+        return Err(response.error(STORE, "look for", path.as_ref(), ""));
+    }
+    let header = |name| response.header(name).map(str::to_owned);
+    // Required: a server that omits the type may return the checksum of the parts' checksums.
+    let whole = response.header("x-amz-checksum-type") == Some("FULL_OBJECT");
+    Ok(Some(Finished {
+        e_tag: header("etag"),
+        version: header("x-amz-version-id"),
+        length: header("content-length").and_then(|length| length.parse().ok()),
+        crc32c: header("x-amz-checksum-crc32c")
+            .filter(|_| whole)
+            .and_then(|crc| multipart::crc_of(&crc)),
+    }))
+}
+
+impl S3Session {
+    fn new(
+        signing: Signing,
+        path: &Path,
+        options: &SessionOptions,
+        upload: S3Upload,
+        parts: Parts,
+    ) -> Self {
+        Self {
+            signing,
+            path: path.clone(),
+            upload,
+            mode: options.mode.clone(),
+            stall: options.stall,
+            state: Arc::new(Mutex::new(S3SessionState {
+                parts,
+                completing: None,
+            })),
+        }
+    }
+
+    /// Returns the session of an upload that was begun elsewhere, by addresses that were signed ahead. `token`: that of
+    /// an earlier process, which knew parts.
+    pub(crate) fn signed_ahead(
+        urls: &Arc<PartUrls>,
+        http: &HttpClient,
+        path: &Path,
+        options: &SessionOptions,
+        token: Option<&str>,
+    ) -> Self {
+        let known = token.and_then(S3Upload::parse);
+        let (upload, parts) = known.unwrap_or_else(|| {
+            let upload = S3Upload {
+                id: urls.upload_id.clone(),
+                // No header of a checksum was signed.
+                checksums: Checksums::Md5,
+            };
+            (upload, Parts::new())
+        });
+        let signing = Signing::Ahead(Arc::clone(urls), http.clone());
+        Self::new(signing, path, options, upload, parts)
+    }
+
+    async fn send_request(
+        &self,
+        method: Method,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        prepare: impl FnOnce(Request) -> Request,
+    ) -> Result<Response> {
+        let mut query = query.to_vec();
+        query.push(("uploadId", &self.upload.id));
+        let prepare = |request: Request| prepare(request.stall(self.stall));
+        match &self.signing {
+            Signing::Store(store) => {
+                store
+                    .send_request(method, &self.path, &query, headers, prepare)
+                    .await
+            }
+            Signing::Ahead(urls, http) => {
+                let url = urls.url(&method, &query).map_err(|reason| {
+                    Error::from(OriginError::SignedAddress {
+                        object: self.path.to_string(),
+                        reason,
+                    })
+                })?;
+                http.send(prepare(Request::new(method, url).headers(headers)))
+                    .await
+            }
+        }
+    }
+
+    fn joining(&self) -> Duration {
+        match &self.signing {
+            Signing::Store(store) => store.client.joining,
+            Signing::Ahead(..) => JOINING,
+        }
+    }
+
+    /// Returns the error for an unexpected response.
+    fn refused(&self, operation: &str, response: &Response, outcome: MultipartOutcome) -> Error {
+        let is_create = matches!(self.mode, PutMode::Create);
+        match outcome {
+            MultipartOutcome::Gone => self.lost(),
+            outcome => outcome.into_error((STORE, operation), &self.path, response, is_create),
+        }
+    }
+
+    /// Lists the parts; `None` if the store does not know the upload.
+    async fn list(&self) -> Result<Option<Parts>> {
+        if let Signing::Ahead(urls, _) = &self.signing
+            && urls.list.is_empty()
+        {
+            return Ok(Some(self.state.lock().parts.clone()));
+        }
+        let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
+        loop {
+            let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
+            let response = self
+                .send_request(Method::GET, &query, HeaderMap::new(), |request| {
+                    request.max_response_bytes(MAX_PARTS_PAGE_BYTES)
+                })
+                .await?;
+            if !response.status.is_success() {
+                return match MultipartOutcome::of_failure(&response) {
+                    MultipartOutcome::Gone => Ok(None),
+                    outcome => Err(self.refused("list parts of", &response, outcome)),
+                };
+            }
+            let page = PartsPage::parse(&response.body)
+                .map_err(|error| generic(format!("list parts of {}: {error}", self.path)))?;
+            let next = match &self.signing {
+                Signing::Store(_) => page
+                    .next()
+                    .filter(|next| **next != *marker)
+                    .map(str::to_owned),
+                Signing::Ahead(urls, _) => urls.marker_after(&marker),
+            };
+            parts.extend(page.parts.into_iter().map(|part| (part.number, part)));
+            match next {
+                Some(next) => marker = next,
+                None => break,
+            }
+        }
+        let mut state = self.state.lock();
+        for (number, part) in &parts {
+            // Acknowledged parts keep their acknowledged ETag, so that a completion detects a change at the store.
+            state.parts.entry(*number).or_insert_with(|| part.clone());
+        }
+        Ok(Some(parts))
+    }
+
+    async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
+        // Whatever the response, the old state of the part is no longer valid.
+        self.state.lock().parts.remove(&number);
+        let size = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let text = number.to_string();
+        let headers = multipart::part_headers(self.upload.checksums, crc32c, &pieces);
+        let checksum = headers.get("x-amz-checksum-crc32c").cloned();
+        let response = self
+            .send_request(Method::PUT, &[("partNumber", &*text)], headers, |request| {
+                request.body(pieces)
+            })
+            .await?;
+        let e_tag = response.header(ETAG.as_str()).map(str::to_owned);
+        let (true, Some(e_tag)) = (response.status.is_success(), e_tag) else {
+            return Err(self.refused(
+                "send part of",
+                &response,
+                MultipartOutcome::of_failure(&response),
+            ));
+        };
+        let part = Part {
+            number,
+            size,
+            e_tag,
+            crc32c: checksum.and_then(|value| Some(value.to_str().ok()?.to_owned())),
+        };
+        self.state.lock().parts.insert(number, part);
+        Ok(())
+    }
+
+    /// Returns the body of the completion, from known or listed parts.
+    async fn completion(&self, length: u64) -> Result<String> {
+        if length == 0 {
+            // An upload has at least one part.
+            self.put(1, 0, Vec::new()).await?;
+        }
+        let known = multipart::covering(&self.state.lock().parts, length).is_some();
+        if !known && self.list().await?.is_none() {
+            return Err(self.lost());
+        }
+        let mut state = self.state.lock();
+        let Some(parts) = multipart::covering(&state.parts, length) else {
+            let detail = format!("the parts that the store keeps are not the {length} bytes sent");
+            return Err(self.damaged(&detail));
+        };
+        let body = multipart::complete_body(&parts, self.upload.checksums);
+        let e_tag = multipart::object_e_tag(&parts);
+        state.completing = e_tag;
+        Ok(body)
+    }
+
+    fn damaged(&self, detail: &str) -> Error {
+        OriginError::UploadDamaged {
+            object: self.path.to_string(),
+            detail: detail.to_owned(),
+        }
+        .into()
+    }
+
+    fn lost(&self) -> Error {
+        OriginError::UploadLost {
+            object: self.path.to_string(),
+        }
+        .into()
+    }
+
+    /// Looks for the object; `None` also if no address was signed for that.
+    pub(crate) async fn stat(&self) -> Result<Option<Finished>> {
+        match &self.signing {
+            Signing::Store(store) => store.head_object(&self.path).await,
+            Signing::Ahead(urls, _) if urls.head.is_none() => Ok(None),
+            Signing::Ahead(..) => {
+                let sent =
+                    self.send_request(Method::HEAD, &[], HeaderMap::new(), |request| request);
+                found_object(&self.path, &sent.await?)
+            }
+        }
+    }
+
+    /// Handles a lost upload: if the object has the ETag of our completion, the completion succeeded.
+    async fn proven(&self) -> Result<Option<Finished>> {
+        let Some(wanted) = self.state.lock().completing.clone() else {
+            return Ok(None);
+        };
+        let found = self.stat().await?;
+        Ok(found.filter(|found| found.e_tag.as_ref() == Some(&wanted)))
+    }
+}
+
+#[async_trait]
+impl UploadSession for S3Session {
+    fn token(&self) -> SessionToken {
+        SessionToken(self.upload.token(&Parts::new()))
+    }
+
+    fn token_now(&self) -> SessionToken {
+        SessionToken(self.upload.token(&self.state.lock().parts))
+    }
+
+    fn may_have_chunks(&self) -> bool {
+        matches!(&self.signing, Signing::Ahead(urls, _) if !urls.list.is_empty())
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        self.put(chunk.index + 1, chunk.crc32c, chunk.pieces.clone())
+            .await?;
+        Ok(chunk.range().end)
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        if let Some(parts) = self.list().await? {
+            return Ok(SessionStatus::Open(multipart::stored_ranges(&parts)));
+        }
+        Ok(match self.proven().await? {
+            Some(finished) => SessionStatus::Finished(finished),
+            None => SessionStatus::Gone,
+        })
+    }
+
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        let headers = multipart::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
+            .map_err(generic)?;
+        let body = self.completion(ending.length).await?;
+        let response = self
+            .send_request(Method::POST, &[], headers, |request| {
+                request
+                    .body(vec![Bytes::from(body)])
+                    .stall(self.stall + self.joining())
+            })
+            .await?;
+        match MultipartOutcome::of_completion(&response) {
+            MultipartOutcome::Finished(finished, crc32c) => {
+                let crc32c = crc32c.as_deref().and_then(multipart::crc_of);
+                let is_whole = self.upload.checksums == Checksums::Object;
+                Ok(Finished {
+                    crc32c: crc32c.filter(|_| is_whole),
+                    ..finished
+                })
+            }
+            MultipartOutcome::Gone => self.proven().await?.ok_or_else(|| self.lost()),
+            MultipartOutcome::PartMismatch => {
+                Err(self.damaged("a part that the store acknowledged is not there any more"))
+            }
+            MultipartOutcome::Damaged(reason) => Err(self.damaged(&reason)),
+            outcome => Err(self.refused("complete upload of", &response, outcome)),
+        }
+    }
+
+    async fn abort(&self) -> Result<()> {
+        let response = self
+            .send_request(Method::DELETE, &[], HeaderMap::new(), |request| request)
+            .await?;
+        if response.status.is_success() {
+            return Ok(());
+        }
+        match MultipartOutcome::of_failure(&response) {
+            MultipartOutcome::Gone => Ok(()),
+            outcome => Err(self.refused("abort upload of", &response, outcome)),
+        }
+    }
+}

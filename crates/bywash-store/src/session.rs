@@ -1,0 +1,246 @@
+//! Upload sessions: the interface of a store that accepts chunks, reports what it has, and completes an object.
+//!
+//! A session makes one attempt a call and never retries: the writer owns retries. It calls [`UploadSession::status`]
+//! before it sends anything again after a failure. A session over a network fails a call when no byte moves for a
+//! while; slow transfers may take any time.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use object_store::path::Path;
+use object_store::{Attributes, Extensions, PutMode, PutResult, Result};
+
+use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
+
+use crate::content_digest::ContentDigest;
+
+/// Default time without any response or byte after which a request has failed.
+pub const DEFAULT_STALL: Duration = Duration::from_secs(20);
+
+/// A store's rule for chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkRule {
+    /// Every chunk but the last is a multiple of this many bytes.
+    pub granule: u64,
+    /// Minimum bytes of a chunk, except the last.
+    pub min: u64,
+    /// Maximum bytes of a chunk.
+    pub max: u64,
+    /// Maximum chunks of an upload, if the store limits them.
+    pub max_chunks: Option<u64>,
+    /// Whether chunks may be in flight in parallel and arrive in any order. Otherwise they go one at a time, in
+    /// order, and the store may keep any prefix of one.
+    pub parallel: bool,
+}
+
+impl ChunkRule {
+    /// Rule for numbered parts without other limits.
+    pub const PARTS: Self = Self {
+        granule: 1,
+        min: 1,
+        max: MAX_PART_BYTES,
+        max_chunks: Some(MAX_PARTS as u64),
+        parallel: true,
+    };
+
+    /// Returns how many chunks of an upload may be in flight if `wanted` are.
+    #[must_use]
+    pub fn window(&self, wanted: usize) -> usize {
+        if self.parallel { wanted.max(1) } else { 1 }
+    }
+}
+
+/// Options of a session, known when it is opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionOptions {
+    /// Create only, replace a known version only, or replace. Checked at the latest when the object becomes visible.
+    pub mode: PutMode,
+    /// Content headers and user metadata of the object.
+    pub attributes: Attributes,
+    /// The object's length in bytes, if known.
+    pub length: Option<u64>,
+    /// No other process will continue it: a store may remove it once the process that opened it has died.
+    pub transient: bool,
+    /// Time without a byte sent or received after which a request of the session has failed; the retry policy's
+    /// unless set. A property of the process: a journal does not keep it.
+    pub stall: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            mode: PutMode::default(),
+            attributes: Attributes::default(),
+            length: None,
+            transient: false,
+            stall: DEFAULT_STALL,
+        }
+    }
+}
+
+/// Identifies a session, so that another process can continue it. May be a bearer capability, so it is never
+/// displayed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionToken(pub String);
+
+impl fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionToken(secret)")
+    }
+}
+
+/// A chunk to be sent to the store.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// Position of the chunk among the upload's chunks, from 0. Index and boundaries are the same in every process,
+    /// so numbered parts can be matched.
+    pub index: u64,
+    /// Offset of its first byte in the object. In stores that take chunks in order it may lie within the chunk, after
+    /// the part already stored.
+    pub offset: u64,
+    /// Its bytes, without empty pieces; sent without a copy.
+    pub pieces: Vec<Bytes>,
+    /// CRC32C of these bytes.
+    pub crc32c: u32,
+}
+
+impl Chunk {
+    /// Returns its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// Returns its range in the object.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length()
+    }
+}
+
+/// Request to complete an upload.
+#[derive(Debug, Clone)]
+pub struct CompleteRequest {
+    /// Length of the whole object in bytes.
+    pub length: u64,
+    /// CRC32C of the whole object.
+    pub crc32c: u32,
+    /// The last chunk, if not sent yet. Only where chunks go in order: the store takes it with the completion, in one
+    /// request.
+    pub tail: Option<Chunk>,
+    /// Attributes that were not known when the session was opened; see [`Origin::takes_late_attributes`].
+    ///
+    /// [`Origin::takes_late_attributes`]: crate::Origin::takes_late_attributes
+    pub attributes: Attributes,
+}
+
+/// The object that a session became.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// The ETag, as returned by the store.
+    pub e_tag: Option<String>,
+    /// Version id or generation.
+    pub version: Option<String>,
+    /// Length of the object in bytes, if the store reported it.
+    pub length: Option<u64>,
+    /// CRC32C of the object, if the store reported it.
+    pub crc32c: Option<u32>,
+}
+
+impl From<Finished> for PutResult {
+    fn from(finished: Finished) -> Self {
+        Self {
+            e_tag: finished.e_tag,
+            version: finished.version,
+            extensions: Extensions::new(),
+        }
+    }
+}
+
+/// A range of bytes that a store has for a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRange {
+    /// The range in the object.
+    pub range: Range<u64>,
+    /// Digest of the range, if the store reports one; compared with the source before a takeover skips it.
+    pub digest: Option<ContentDigest>,
+}
+
+/// Status of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionStatus {
+    /// Accepts chunks. The stored ranges, in ascending order, without overlap; where chunks go in order, one range
+    /// from 0 or none.
+    Open(Vec<StoredRange>),
+    /// Completed: it became an object.
+    Finished(Finished),
+    /// Unknown to the store: it expired, was aborted, or ended without a trace. The object may exist all the same.
+    Gone,
+}
+
+/// A session that was neither finished nor aborted, as listed by its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Token to take it over with.
+    pub token: SessionToken,
+    /// The object it would have become.
+    pub object: Path,
+    /// Maximum bytes that the store has of it, if reported.
+    pub bytes: Option<u64>,
+    /// Time of the last write to it, or else of its opening.
+    pub modified: DateTime<Utc>,
+}
+
+/// One upload at a store.
+///
+/// Cancelled by dropping a future. The store may have processed the request all the same; [`Self::status`] returns
+/// the outcome. Dropping the session leaves it at the store.
+#[async_trait]
+pub trait UploadSession: fmt::Debug + Send + Sync {
+    /// Returns the token, constant, which is written to the journal before the first chunk is sent.
+    fn token(&self) -> SessionToken;
+
+    /// Returns the token together with the store's digests of acknowledged chunks, where it has them: a process that
+    /// takes over has no bytes to compare.
+    fn token_now(&self) -> SessionToken {
+        self.token()
+    }
+
+    /// Returns whether it can be continued by another process, or after a failure. One that cannot is not journaled.
+    fn can_be_continued(&self) -> bool {
+        true
+    }
+
+    /// Returns whether the store may have chunks of an earlier process, though the session was just opened. The writer
+    /// then requests the status before it sends anything.
+    fn may_have_chunks(&self) -> bool {
+        false
+    }
+
+    /// Sends one chunk. Returns the offset below which the store has all of this chunk's bytes: its end, or less
+    /// where the store may keep a prefix.
+    ///
+    /// # Errors
+    /// [`crate::OriginError::UploadLost`] if the store does not know the session,
+    /// [`crate::OriginError::UploadDamaged`] if its response contradicts what was sent (never repeated); otherwise as
+    /// any request.
+    async fn send(&self, chunk: &Chunk) -> Result<u64>;
+
+    /// Requests the status of the session.
+    async fn status(&self) -> Result<SessionStatus>;
+
+    /// Completes the upload: the object becomes visible in one step. Succeeds only if the store confirmed the object;
+    /// does not check length or checksum itself.
+    ///
+    /// # Errors
+    /// `Precondition` or `AlreadyExists` if the mode forbids it; the session's bytes stay at the store until it is
+    /// aborted.
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished>;
+
+    /// Aborts the session and deletes its bytes. An unknown session is no error.
+    async fn abort(&self) -> Result<()>;
+}
