@@ -195,8 +195,11 @@ impl Banner<'_> {
     }
 
     fn first_command(&self) -> String {
-        match self.settings.buckets.first() {
-            Some(bucket) => format!("aws s3 ls s3://{}", bucket.name),
+        if let Some(bucket) = self.settings.buckets.first() {
+            return format!("aws s3 ls s3://{}", bucket.name);
+        }
+        match self.settings.made_buckets.first() {
+            Some(bucket) => format!("aws s3 cp FILE s3://{bucket}/"),
             None => "aws s3 mb s3://first && aws s3 cp FILE s3://first/".to_owned(),
         }
     }

@@ -519,6 +519,10 @@ fn buckets_are_made_at_start_and_settings_are_variables_too() {
     let server = Server::start(&data, &["--bucket", "old", "--bucket", "first"]);
     assert!(data.join("buckets/first").is_dir());
     assert_eq!(named(&server)[1..], [true, false]);
+    // The next step names a bucket that is there: to make it again would fail.
+    let advice = &server.startup_output;
+    assert!(advice.contains("aws s3 cp FILE s3://old/"), "{advice}");
+    assert!(!advice.contains(" mb "), "{advice}");
     drop(server);
     let mut command = bywash(&["serve", "--data-dir"]);
     command.arg(&data).args(["--memory", "48MiB"]);
