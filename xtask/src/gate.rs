@@ -12,7 +12,7 @@ use crate::disk;
 use crate::load::Load;
 use crate::proofs;
 use crate::retry;
-use crate::run::{Failure, Step, doing, target};
+use crate::run::{Failure, Step, doing, root, target};
 use crate::shard;
 use crate::siege;
 use crate::tools;
@@ -34,6 +34,8 @@ pub(crate) enum Stage {
     Bench,
     /// Licences, bans and sources of all dependencies.
     Deny,
+    /// The crates that are for others can be packaged, and the engine builds without clients of stores.
+    Package,
     /// Unit, property, integration and documentation tests.
     Unit,
     /// Model checks of the memory core, and of the disk tier.
@@ -54,6 +56,7 @@ impl Stage {
             Self::Fmt => "fmt",
             Self::Tidy => "tidy",
             Self::Deny => "deny",
+            Self::Package => "package",
             Self::Clippy => "clippy",
             Self::Doc => "doc",
             Self::Bench => "bench",
@@ -78,6 +81,7 @@ impl Stage {
             // At the lowest priority.
             Self::Doc | Self::Loom | Self::Bench => 480,
             Self::Deny => 120,
+            Self::Package => 300,
             Self::Shuttle => 240,
             Self::Siege => 360,
         }
@@ -91,12 +95,15 @@ impl Stage {
     /// Whether the stage only computes: it takes what `unit` and `clients` leave of the processor while they wait, with a target folder of its own, and
     /// has ended before the siege, which measures times.
     fn runs_in_background(self) -> bool {
-        matches!(self, Self::Doc | Self::Deny | Self::Loom | Self::Shuttle)
+        matches!(
+            self,
+            Self::Doc | Self::Deny | Self::Package | Self::Loom | Self::Shuttle
+        )
     }
 
     /// Removes what the stage has built for itself alone.
     fn remove_target(self) {
-        if matches!(self, Self::Doc | Self::Loom | Self::Shuttle) {
+        if matches!(self, Self::Doc | Self::Package | Self::Loom | Self::Shuttle) {
             // What cannot be removed only takes space.
             let _ = fs::remove_dir_all(target().join(self.name()));
         }
@@ -118,6 +125,7 @@ impl Stage {
                 Step::linting_cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts)
             }
             Self::Deny => deny(),
+            Self::Package => package(),
             Self::Clippy => tests().args(["--no-run"]).run(),
             Self::Doc => Step::cargo(["doc", "--quiet", "--workspace", "--no-deps"])
                 .target("doc")
@@ -174,6 +182,27 @@ fn deny() -> Result<(), Failure> {
         println!("advisories are not checked: their database cannot be fetched from here");
     }
     Step::new(program).args(checks).run()
+}
+
+/// Builds the engine without clients of stores, and packages the crates that are for others. Members that only test, and the extension of Python, say `publish = false`.
+fn package() -> Result<(), Failure> {
+    let crates = root().join("crates");
+    let mut step = Step::cargo(["package", "--quiet", "--no-verify", "--allow-dirty"]);
+    for folder in fs::read_dir(&crates).map_err(doing(format!("list {}", crates.display())))? {
+        let folder = folder.map_err(doing(format!("list {}", crates.display())))?;
+        let manifest = folder.path().join("Cargo.toml");
+        let text =
+            fs::read_to_string(&manifest).map_err(doing(format!("read {}", manifest.display())))?;
+        if text.contains("publish.workspace = true") {
+            step = step.args(["--package"]).args([folder.file_name()]);
+        }
+    }
+    step.target("package").run()?;
+    let check = ["check", "--quiet", "--package", "bywash"];
+    Step::cargo(check)
+        .args(["--no-default-features"])
+        .target("package")
+        .run()
 }
 
 /// How a stage ended, and when.

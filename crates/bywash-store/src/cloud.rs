@@ -72,7 +72,7 @@ impl<C> Cloud<C> {
         self
     }
 
-    /// See [`Origin::reads_odd_keys`].
+    /// See [`Capabilities::reads_odd_keys`].
     pub(super) fn has_odd(&self) -> bool {
         self.odd.is_some()
     }

@@ -144,6 +144,11 @@ pub fn source_of<E: StdError + 'static>(error: &Error) -> Option<&E> {
     sources(error).find_map(|source| source.downcast_ref())
 }
 
+/// A conditional write that the store refused for another one in progress: it did nothing. May succeed later.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WriteConflict(pub(crate) String);
+
 /// The text is not the URL of a known origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -12,13 +12,12 @@ use object_store::{
     Result, TagSet, UpdateVersion,
 };
 
+pub use super::capabilities::{Capabilities, Capability};
 pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{self, Level, ListPage};
-use super::session::{
-    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
-};
+use super::session::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 use crate::content_digest::ContentDigest;
 
 /// Bytes of one part, in order. An error in the stream means that the part must not be stored.
@@ -82,7 +81,7 @@ pub struct CompleteOptions {
     /// Replace, create only, or replace a known version only. Checked when the object becomes visible.
     pub mode: PutMode,
     /// Attributes that are known only now. Stores that take them only when the upload begins ignore them;
-    /// [`Origin::takes_late_attributes`] returns which.
+    /// [`Capabilities::takes_late_attributes`] returns which.
     pub attributes: Attributes,
 }
 
@@ -130,23 +129,14 @@ pub struct PartCopy {
     pub range: Range<u64>,
 }
 
-/// Capability that some origins lack; requests that need it are refused before they are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capability {
-    /// Changes objects or uploads.
-    Write,
-    /// Lists objects.
-    List,
-}
-
 /// An object store that also accepts the parts of an upload in any order.
 ///
 /// Further requirements: `list` and `list_with_offset` yield keys in ascending byte order. Every response about an
 /// existing object carries an ETag unless the origin has no validator. The origin does not retry.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`, `wrapped`.
-    fn kind(&self) -> &'static str;
+    /// Returns what it can do; constant.
+    fn capabilities(&self) -> Capabilities;
 
     /// Returns the address of the store with its endpoint, if another process may use blocks that were read from it. No
     /// two stores have the same address, and a strong ETag always names the same bytes. `None` for stores whose ETags
@@ -162,21 +152,11 @@ pub trait Origin: ObjectStore {
         self.durable_address()
     }
 
-    /// Returns whether it keeps the metadata of objects behind a network, which loses responses: conditional writes then get a mark.
-    fn keeps_marks(&self) -> bool {
-        false
-    }
-
     /// Returns the address of an object, which no other object has; `None` if the store has no address. Two origins may be parts of
     /// one store.
     fn place_of(&self, path: &Path) -> Option<String> {
         let address = self.durable_address()?;
         Some(format!("{}/{path}", address.trim_end_matches('/')))
-    }
-
-    /// Returns whether it sends requests that need this capability; a read-only origin refuses writes itself.
-    fn can(&self, _capability: Capability) -> bool {
-        true
     }
 
     /// Returns at most `max` objects with keys that begin with `prefix` and come after `after`, by one request where the store has
@@ -203,11 +183,6 @@ pub trait Origin: ObjectStore {
         }
     }
 
-    /// Returns whether objects with odd keys ([`super::odd_keys`]) are read and deleted by the paths that listings have for them.
-    fn reads_odd_keys(&self) -> bool {
-        false
-    }
-
     /// Returns one level of a listing: objects and common prefixes with names that begin with `prefix` and sort after
     /// `after`. Keys with a `/` after `prefix` are folded into one. Returns at most `max` entries if the store has such
     /// pages, else all.
@@ -218,32 +193,9 @@ pub trait Origin: ObjectStore {
         Ok(Level::of_folder(entries, prefix, after))
     }
 
-    /// Returns the rule for the chunks of a session; constant.
-    fn chunk_rule(&self) -> ChunkRule {
-        ChunkRule::PARTS
-    }
-
-    /// Returns the rule for the parts of [`Self::put_part`]; constant.
-    fn part_rule(&self) -> ChunkRule {
-        self.chunk_rule()
-    }
-
     /// Begins an upload and returns its id; nothing is visible until it is completed.
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
-
-    /// Returns whether writes are costly, so that a part's body should come in few, large pieces.
-    fn wants_joined_pieces(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the smallest object too goes through a session, because nothing can be put by one request.
-    fn needs_session(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the whole body of a part is in memory while it is sent. The caller of [`Self::put_part`] has charged it.
-    fn gathers_parts(&self) -> bool {
-        false
+    async fn create_upload(&self, _path: &Path, _opts: PutMultipartOptions) -> Result<String> {
+        Err(lacks(self.capabilities().kind, "uploads in numbered parts"))
     }
 
     /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
@@ -252,12 +204,14 @@ pub trait Origin: ObjectStore {
     /// (an earlier part of that number may stay) and the error is returned.
     async fn put_part(
         &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String>;
+        _path: &Path,
+        _upload: &str,
+        _number: u16,
+        _length: u64,
+        _body: PartBody,
+    ) -> Result<String> {
+        Err(lacks(self.capabilities().kind, "uploads in numbered parts"))
+    }
 
     /// Returns the parts of an open upload with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound` where
     /// [`Self::knows_uploads`].
@@ -268,40 +222,18 @@ pub trait Origin: ObjectStore {
         _after: u16,
         _max: usize,
     ) -> Result<ListedParts> {
-        Err(lacks(self.kind(), "lists of parts"))
-    }
-
-    /// Returns whether the store itself knows an upload, and so refuses one that has ended. Others know only its parts.
-    fn knows_uploads(&self) -> bool {
-        true
-    }
-
-    /// Returns whether attributes that are known only when an upload ends are kept.
-    fn takes_late_attributes(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the store keeps tags beside its objects: [`Self::object_tags`], and the tags that writes carry.
-    /// Of other stores an endpoint may keep tags as an attribute, or refuse them.
-    fn has_tags(&self) -> bool {
-        false
+        Err(lacks(self.capabilities().kind, "lists of parts"))
     }
 
     /// Requests the tags of an object; a read. `NotImplemented` by a server without tags.
     async fn object_tags(&self, _path: &Path) -> Result<ObjectTags> {
-        Err(lacks(self.kind(), "tags of objects"))
+        Err(lacks(self.capabilities().kind, "tags of objects"))
     }
 
     /// Replaces the tags of an object, in one step; none deletes them all. A tag that the store refuses is
     /// [`crate::OriginError::InvalidTag`].
     async fn set_object_tags(&self, _path: &Path, _tags: &ObjectTags) -> Result<()> {
-        Err(lacks(self.kind(), "tags of objects"))
-    }
-
-    /// Returns the bytes above which other attributes for an object are an upload of parts that the store copies by [`Self::copy_part`];
-    /// `None` if the bytes of all objects have to be sent for it.
-    fn min_rewritten_bytes(&self) -> Option<u64> {
-        None
+        Err(lacks(self.capabilities().kind, "tags of objects"))
     }
 
     /// Has the store copy bytes of an object as a part of an upload for the same object; they are not sent. `Precondition` if the
@@ -312,17 +244,7 @@ pub trait Origin: ObjectStore {
         _upload: &str,
         _part: &PartCopy,
     ) -> Result<UploadedPart> {
-        Err(lacks(self.kind(), "copies of parts"))
-    }
-
-    /// Returns how a version is deleted, and no other.
-    fn version_deletes(&self) -> VersionDeletes {
-        VersionDeletes::ByLook
-    }
-
-    /// Returns whether [`Self::rewrite_in_place`] may change an object; constant.
-    fn rewrites_in_place(&self) -> bool {
-        false
+        Err(lacks(self.capabilities().kind, "copies of parts"))
     }
 
     /// Replaces the attributes of an object in one step, if it is still this version, and copies no bytes. `None`, and nothing is
@@ -339,7 +261,7 @@ pub trait Origin: ObjectStore {
     /// ETag, and else counts as deleted.
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let _ = (path, condition);
-        Err(lacks(self.kind(), "conditional deletes"))
+        Err(lacks(self.capabilities().kind, "conditional deletes"))
     }
 
     /// Gives an object another key in one step. The object there is a new version, with a time and an ETag of its own.
@@ -353,7 +275,7 @@ pub trait Origin: ObjectStore {
         _to: &Path,
         _rename: &ObjectRename,
     ) -> Result<PutResult> {
-        Err(lacks(self.kind(), "renames"))
+        Err(lacks(self.capabilities().kind, "renames"))
     }
 
     /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.
@@ -363,14 +285,18 @@ pub trait Origin: ObjectStore {
     /// upload stays.
     async fn complete_upload(
         &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult>;
+        _path: &Path,
+        _upload: &str,
+        _parts: &[UploadedPart],
+        _options: CompleteOptions,
+    ) -> Result<PutResult> {
+        Err(lacks(self.capabilities().kind, "uploads in numbered parts"))
+    }
 
     /// Aborts an upload and removes its parts. An unknown upload is `NotFound`.
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
+    async fn abort_upload(&self, _path: &Path, _upload: &str) -> Result<()> {
+        Err(lacks(self.capabilities().kind, "uploads in numbered parts"))
+    }
 
     /// Returns an object's length, and its CRC32C if the store keeps one; `None` if there is no object.
     ///

@@ -5,10 +5,22 @@
 //! a failed request is not repeated: [`is_transient`] tells the caller whether it may succeed later.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "s3", feature = "gcs", feature = "azure", feature = "http")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "helpers of stores that are not built"
+    )
+)]
 
+#[cfg(feature = "network")]
 mod access;
+#[cfg(feature = "azure")]
 pub mod azure;
+mod capabilities;
 mod client_etag;
+#[cfg(feature = "network")]
 mod cloud;
 mod content_digest;
 mod delete_condition;
@@ -16,69 +28,100 @@ mod error;
 mod error_class;
 pub mod folder;
 mod forward;
-#[cfg(any(test, fuzzing))]
+#[cfg(all(
+    any(test, fuzzing),
+    feature = "s3",
+    feature = "gcs",
+    feature = "azure",
+    feature = "http"
+))]
 pub mod fuzzing;
+#[cfg(feature = "gcs")]
 pub mod gcs;
 mod health;
+#[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "network")]
 mod http_client;
 mod interface;
 mod limits;
 pub mod memory;
 mod metered;
+#[cfg(feature = "network")]
 mod multipart_xml;
+#[cfg(feature = "network")]
 mod network;
+#[cfg(feature = "network")]
 mod object_head;
 mod object_tags;
 pub mod odd_keys;
+#[cfg(feature = "network")]
 mod odd_objects;
+#[cfg(feature = "network")]
+mod odd_pages;
 mod omissions;
 mod options;
 mod page;
 mod part_stream;
+#[cfg(feature = "network")]
 mod put_digest;
 mod read_only;
+#[cfg(feature = "network")]
 mod response;
+#[cfg(feature = "s3")]
 pub mod s3;
 mod session;
+#[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
 pub mod signed;
 pub mod staged_file;
+#[cfg(feature = "network")]
 mod stated_digest;
 mod stated_headers;
-mod tag_count;
+#[cfg(feature = "network")]
+mod tag_document;
 pub mod time;
 mod url;
+mod web_url;
 mod wrapped;
 mod write_mark;
 mod write_only;
 
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
+#[cfg(feature = "network")]
 pub use cloud::Cloud;
 pub use content_digest::{ContentDigest, RunningDigest};
-pub use error::{OriginError, OriginUrlError, StatusError, source_of, sources};
+pub use error::{OriginError, OriginUrlError, StatusError, WriteConflict, source_of, sources};
 pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};
 pub use interface::{
-    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedPart, ListedParts,
-    ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes, body_length_error,
-    unmodified_since,
+    AttributeRewrite, Capabilities, Capability, CompleteOptions, DeleteCondition, ListedPart,
+    ListedParts, ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
+    body_length_error, unmodified_since,
 };
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_PARTS};
 pub use metered::{Metered, NoteRequest, OriginRequest};
-pub use multipart_xml::WriteConflict;
-pub use network::{Connector, LEFT_OUT, Redirects, client_builder};
-pub use object_tags::ObjectTags;
+#[cfg(feature = "network")]
+pub use network::{Connector, LEFT_OUT, client_builder};
+pub use object_tags::{ObjectTags, TagCount};
 pub use omissions::{LeftOut, Omission, Omissions};
-pub use options::{OriginOptions, OriginOptionsError};
+pub use options::{OriginOptions, OriginOptionsError, Redirects};
 pub use page::{Level, ListPage, common_prefix};
 pub use read_only::{ReadOnly, Readable};
 pub use session::{
     Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, OpenSession, SessionOptions,
     SessionStatus, SessionToken, StoredRange, UploadSession,
 };
+#[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
+pub use signed::is_one_session;
 pub use stated_headers::{ENCRYPTION, EXPIRES, WANTED_ENCRYPTION};
-pub use tag_count::TagCount;
 pub use url::OriginUrl;
+pub use web_url::HttpUrl;
 pub use wrapped::WrappedStore;
 pub use write_mark::WriteMark;
 pub use write_only::{Writable, WriteOnly};
+
+/// As `signed::is_one_session`: this program was built without addresses that are signed for writing.
+#[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]
+pub fn is_one_session(_one: &SessionToken, _other: &SessionToken) -> bool {
+    false
+}

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
-    AttributeRewrite, CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody,
-    UploadedPart, VersionDeletes, body_length_error, invalid_part,
+    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
+    PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
 
 /// Objects in memory, lost when the process ends.
@@ -176,20 +176,13 @@ fn no_such_upload(path: &Path, upload: &str) -> Error {
 
 #[async_trait]
 impl Origin for MemoryStore {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    fn takes_late_attributes(&self) -> bool {
-        true
-    }
-
-    fn version_deletes(&self) -> VersionDeletes {
-        VersionDeletes::ByStore
-    }
-
-    fn rewrites_in_place(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            takes_late_attributes: true,
+            version_deletes: VersionDeletes::ByStore,
+            rewrites_in_place: true,
+            ..Capabilities::of("memory")
+        }
     }
 
     async fn rewrite_in_place(

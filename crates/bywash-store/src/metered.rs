@@ -16,8 +16,8 @@ use object_store::{
 
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{
-    AttributeRewrite, Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename,
-    Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
+    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ListedParts, ObjectRename,
+    Origin, PartBody, PartCopy, UploadedPart,
 };
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
@@ -25,8 +25,8 @@ use super::page::{Level, ListPage};
 use super::write_mark::WriteMark;
 use crate::content_digest::ContentDigest;
 use crate::session::{
-    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, UploadSession,
+    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
 };
 
 /// Age at which a request that is dropped without a response counts as timed out. One dropped earlier lost to a hedged
@@ -211,7 +211,7 @@ impl ObjectStore for Metered {
         };
         let sent = self.origin.get_opts(path, options);
         let mut response = self.meter.measure(request, sent).await?;
-        if self.origin.keeps_marks() {
+        if self.origin.capabilities().keeps_marks {
             WriteMark::hide(&mut response);
         }
         #[allow(
@@ -278,8 +278,8 @@ impl ObjectStore for Metered {
 
 #[async_trait]
 impl Origin for Metered {
-    fn kind(&self) -> &'static str {
-        self.origin.kind()
+    fn capabilities(&self) -> Capabilities {
+        self.origin.capabilities()
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -288,14 +288,6 @@ impl Origin for Metered {
 
     fn cache_identity(&self) -> Option<String> {
         self.origin.cache_identity()
-    }
-
-    fn keeps_marks(&self) -> bool {
-        self.origin.keeps_marks()
-    }
-
-    fn can(&self, capability: Capability) -> bool {
-        self.origin.can(capability)
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -313,42 +305,14 @@ impl Origin for Metered {
         measured(&self.meter, OriginRequest::List, listed)
     }
 
-    fn reads_odd_keys(&self) -> bool {
-        self.origin.reads_odd_keys()
-    }
-
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let sent = self.origin.list_level(prefix, after, max);
         self.meter.measure(OriginRequest::List, sent).await
     }
 
-    fn chunk_rule(&self) -> ChunkRule {
-        self.origin.chunk_rule()
-    }
-
-    fn part_rule(&self) -> ChunkRule {
-        self.origin.part_rule()
-    }
-
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         let sent = self.origin.create_upload(path, options);
         self.meter.measure(OriginRequest::Upload, sent).await
-    }
-
-    fn wants_joined_pieces(&self) -> bool {
-        self.origin.wants_joined_pieces()
-    }
-
-    fn gathers_parts(&self) -> bool {
-        self.origin.gathers_parts()
-    }
-
-    fn takes_late_attributes(&self) -> bool {
-        self.origin.takes_late_attributes()
-    }
-
-    fn has_tags(&self) -> bool {
-        self.origin.has_tags()
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -361,25 +325,13 @@ impl Origin for Metered {
         self.meter.measure(OriginRequest::Write, sent).await
     }
 
-    fn min_rewritten_bytes(&self) -> Option<u64> {
-        self.origin.min_rewritten_bytes()
-    }
-
     async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
         let sent = self.origin.copy_part(path, upload, part);
         self.meter.measure(OriginRequest::Upload, sent).await
     }
 
-    fn version_deletes(&self) -> VersionDeletes {
-        self.origin.version_deletes()
-    }
-
     fn place_of(&self, path: &Path) -> Option<String> {
         self.origin.place_of(path)
-    }
-
-    fn rewrites_in_place(&self) -> bool {
-        self.origin.rewrites_in_place()
     }
 
     async fn rewrite_in_place(
@@ -404,10 +356,6 @@ impl Origin for Metered {
     ) -> Result<PutResult> {
         let sent = self.origin.rename_version(from, to, rename);
         self.meter.measure(OriginRequest::Write, sent).await
-    }
-
-    fn needs_session(&self) -> bool {
-        self.origin.needs_session()
     }
 
     async fn put_part(
@@ -442,10 +390,6 @@ impl Origin for Metered {
     ) -> Result<ListedParts> {
         let sent = self.origin.uploaded_parts(path, upload, after, max);
         self.meter.measure(OriginRequest::Upload, sent).await
-    }
-
-    fn knows_uploads(&self) -> bool {
-        self.origin.knows_uploads()
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
@@ -493,7 +437,7 @@ impl Origin for Metered {
     }
 
     fn begins_sessions(&self) -> bool {
-        self.origin.begins_sessions()
+        self.origin.capabilities().begins_sessions
     }
 }
 

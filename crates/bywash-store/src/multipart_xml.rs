@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
 use super::interface::{ListedPart, ListedParts, UploadedPart, invalid_part};
-use crate::error::{OriginError, StatusError};
+use crate::error::{OriginError, StatusError, WriteConflict};
 use crate::session::Finished;
 
 /// S3's and Azure's document of an error.
@@ -178,11 +178,6 @@ impl MultipartOutcome {
         }
     }
 }
-
-/// A conditional write that the store refused for another one in progress: it did nothing. May succeed later.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WriteConflict(String);
 
 /// S3's code of a refused tag.
 const INVALID_TAG: &str = "InvalidTag";

@@ -1,6 +1,5 @@
 //! HTTP clients of all origins: request headers, redirects, and checks of responses.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -18,11 +17,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
-use super::object_tags::stated_count;
-use super::odd_keys::with_paths;
+use super::odd_pages::with_paths;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
 use super::stated_headers::StatedAttributes;
+use super::tag_document::stated_count;
 use crate::error::{OriginError, StatusError};
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
@@ -337,38 +336,6 @@ async fn error_text(body: HttpResponseBody) -> String {
         }
     }
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Hosts to which redirects of a web origin are followed; never from `https` to `http`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redirects {
-    /// Only the host of the URL, by name and port.
-    SameHost,
-    /// Any host. The URL's query and user info and the bucket's headers are not sent there.
-    Any,
-}
-
-impl std::str::FromStr for Redirects {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "same-host" => Ok(Self::SameHost),
-            "any" => Ok(Self::Any),
-            other => Err(format!(
-                "redirects {other:?} is not known; write same-host or any"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Redirects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SameHost => "same-host",
-            Self::Any => "any",
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
-//! Number of the tags that a store keeps beside an object.
+//! Tags that a store keeps beside an object, and their number.
 
 use object_store::GetResult;
+
+/// Tags of an object, keys with values, in the order of the store.
+pub type ObjectTags = Vec<(String, String)>;
 
 /// Number of tags of an object, as the response to a read states it; an extension of that response. Stores state it to
 /// readers that may read the tags.

@@ -2,21 +2,17 @@
 //! write them (`report//part`, `folder/`), and one of them makes a whole page of object_store's listings fail.
 //!
 //! Such a key gets a path: its plain folders, then one segment with the rest in percent encoding. Listings have the path, and
-//! [`key_of`] returns the key. Which origins can read by such a path is [`crate::Origin::reads_odd_keys`]; none writes by it.
+//! [`key_of`] returns the key. Which origins can read by such a path is [`Capabilities::reads_odd_keys`]; none writes by it.
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use quick_xml::escape::{escape, unescape};
 
 /// Begins the segment with the encoded rest of a key. A key that has it is encoded too, so each path is that of one key.
 const MARK: &str = ".bywash-key=";
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
-/// Elements of listings that are keys or common prefixes, in the protocols of S3, Google and Azure.
-const ELEMENTS: [&str; 3] = ["Key", "Prefix", "Name"];
 
 fn is_plain(segment: &str) -> bool {
     !segment.is_empty()
@@ -35,7 +31,7 @@ pub fn path_of_key(key: &str) -> Path {
 }
 
 /// Returns the text of the path of an odd key; `None` for any other key.
-fn encoded(key: &str) -> Option<String> {
+pub(crate) fn encoded(key: &str) -> Option<String> {
     let mut begin = 0;
     for segment in key.split('/') {
         if !is_plain(segment) {
@@ -115,68 +111,11 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// Gives odd keys in a page of a listing their paths, which object_store's clients parse.
-pub(crate) fn with_paths(page: Bytes) -> Bytes {
-    let Ok(text) = std::str::from_utf8(&page) else {
-        return page;
-    };
-    match rewritten(text) {
-        Some(text) => text.into(),
-        None => page,
-    }
-}
-
-/// Returns the page with the paths of its odd keys; `None` if it has none.
-fn rewritten(page: &str) -> Option<String> {
-    let (mut written, mut copied, mut at) = (String::new(), 0, 0);
-    while let Some(open) = page[at..].find('<').map(|begin| at + begin) {
-        let Some(close) = page[open..].find('>').map(|end| open + end) else {
-            break;
-        };
-        at = close + 1;
-        let tag = &page[open + 1..close];
-        let (name, attributes) = tag.split_once(' ').unwrap_or((tag, ""));
-        if !ELEMENTS.contains(&name) {
-            continue;
-        }
-        let Some(end) = page[at..].find('<').map(|end| at + end) else {
-            break;
-        };
-        if let Some(path) = path_in(name, attributes, &page[at..end]) {
-            written.push_str(&page[copied..at]);
-            written.push_str(&escape(&path));
-            copied = end;
-        }
-        at = end;
-    }
-    written.push_str(&page[copied..]);
-    (copied > 0).then_some(written)
-}
-
-/// Returns the text of the path that an element of a listing is to have; `None` if it may stay as it is.
-fn path_in(name: &str, attributes: &str, text: &str) -> Option<String> {
-    let key = unescape(text).ok()?;
-    // Azure encodes names that XML cannot contain.
-    let is_encoded = attributes.contains("Encoded=\"true\"");
-    let key = match is_encoded {
-        true => Cow::Owned(percent_decode_str(&key).decode_utf8().ok()?.into_owned()),
-        false => key,
-    };
-    // A common prefix, also of Azure, and not only one that ends in `/`.
-    let folder = key.strip_suffix('/').filter(|_| name != "Key");
-    let path = match folder {
-        Some(folder) => encoded(folder).and_then(|_| Some(encoded(&key)? + "/")),
-        None if key.is_empty() => None,
-        None => encoded(&key),
-    };
-    path.or_else(|| is_encoded.then(|| key.into_owned()))
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const ODD: [&str; 14] = [
+    pub(crate) const ODD: [&str; 14] = [
         "a//b",
         "/a",
         "a/",
@@ -206,55 +145,6 @@ mod tests {
             let path = path_of_key(key);
             assert!(!is_odd(&path) && check(&path).is_ok());
             assert_eq!((path.as_ref(), &*key_of(&path)), (key, key));
-        }
-    }
-
-    fn keys_of_page(page: &str, element: &str) -> Vec<String> {
-        let opening = format!("<{element}>");
-        let parts = page.split(&opening).skip(1);
-        let texts = parts.filter_map(|part| part.split('<').next());
-        let paths = texts.map(|text| unescape(text).map(Cow::into_owned));
-        let paths = paths.map(|path| Path::parse(path.unwrap_or_default()).unwrap_or_default());
-        paths.map(|path| key_of(&path).into_owned()).collect()
-    }
-
-    #[test]
-    fn pages_have_paths_of_all_keys_and_prefixes() {
-        let keys: Vec<&str> = ODD.into_iter().chain(["plain", "a/b &amp"]).collect();
-        let contents = keys.iter().map(|key| {
-            let key = escape(*key);
-            format!("<Contents><Key>{key}</Key><Size>1</Size></Contents>")
-        });
-        let contents: String = contents.collect();
-        let page = format!("<ListBucketResult><Prefix></Prefix>{contents}</ListBucketResult>");
-        let page = with_paths(page.into());
-        let page = std::str::from_utf8(&page).unwrap_or_default();
-        assert_eq!(keys_of_page(page, "Key"), keys);
-        assert!(page.ends_with("</ListBucketResult>") && page.contains("<Prefix></Prefix>"));
-        let prefixes = ["a//", "/", "//", "a/../"];
-        let listed =
-            prefixes.map(|prefix| format!("<BlobPrefix><Name>{prefix}</Name></BlobPrefix>"));
-        let page = with_paths(listed.concat().into());
-        let page = std::str::from_utf8(&page).unwrap_or_default();
-        assert_eq!(keys_of_page(page, "Name"), prefixes);
-        let encoded = with_paths("<Name Encoded=\"true\">a%01%2Fb</Name>".into());
-        assert_eq!(
-            encoded,
-            "<Name Encoded=\"true\">.bywash-key=a%01%2Fb</Name>"
-        );
-    }
-
-    #[test]
-    fn page_without_odd_keys_is_left_as_it_is() {
-        for page in [
-            "<ListBucketResult><Name>data</Name><Prefix>a/</Prefix><Contents><Key>a/b</Key></Contents></ListBucketResult>",
-            "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>",
-            "<Key>a",
-            "<Key",
-            "no list",
-            "",
-        ] {
-            assert_eq!(rewritten(page), None, "{page}");
         }
     }
 }

@@ -6,8 +6,8 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, GetOptions, GetResult, Result};
 
 use super::object_head::{Head, checked, conditions};
-use super::object_tags::stated_count;
 use super::response::Expected;
+use super::tag_document::stated_count;
 use crate::error::{OriginError, StatusError};
 
 /// Names of a cloud: the kind of store in errors, the prefix of headers with user metadata, and the header of versions.

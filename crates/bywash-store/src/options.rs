@@ -5,9 +5,40 @@ use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+#[cfg(feature = "network")]
 use object_store::ClientConfigKey;
 
-use super::network::Redirects;
+/// Hosts to which redirects of a web origin are followed; never from `https` to `http`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redirects {
+    /// Only the host of the URL, by name and port.
+    SameHost,
+    /// Any host. The URL's query and user info and the bucket's headers are not sent there.
+    Any,
+}
+
+impl FromStr for Redirects {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "same-host" => Ok(Self::SameHost),
+            "any" => Ok(Self::Any),
+            other => Err(format!(
+                "redirects {other:?} is not known; write same-host or any"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Redirects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SameHost => "same-host",
+            Self::Any => "any",
+        })
+    }
+}
 
 /// Settings of one origin. If there are any, the environment is ignored: an origin has credentials from one source,
 /// never half of two.
@@ -102,6 +133,7 @@ impl OriginOptions {
     }
 
     /// Returns the options with the builder's own keys.
+    #[cfg(feature = "network")]
     pub(super) fn keys<K: FromStr>(
         &self,
         kind: &'static str,
@@ -156,7 +188,7 @@ impl OriginOptions {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "s3"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use object_store::aws::AmazonS3ConfigKey;

@@ -13,7 +13,7 @@ use object_store::{
 };
 
 use super::interface::{
-    Capability, CompleteOptions, DeleteCondition, ListedParts, ObjectRename, Origin, PartBody,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, ObjectRename, Origin, PartBody,
     UploadedPart, lacks,
 };
 use super::object_tags::ObjectTags;
@@ -26,8 +26,8 @@ use crate::session::{SessionOptions, SessionToken, UploadSession};
 /// The read operations of an origin.
 #[async_trait]
 pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// See [`Origin::kind`].
-    fn kind(&self) -> &'static str;
+    /// See [`Origin::capabilities`]; those of writes do not count.
+    fn capabilities(&self) -> Capabilities;
 
     /// See [`Origin::durable_address`].
     fn durable_address(&self) -> Option<String> {
@@ -42,19 +42,9 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Returns why it is read-only, and what to do; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
-    /// Returns whether it can list objects.
-    fn lists(&self) -> bool {
-        true
-    }
-
-    /// See [`Origin::has_tags`].
-    fn has_tags(&self) -> bool {
-        false
-    }
-
     /// See [`Origin::object_tags`].
     async fn object_tags(&self, _path: &Path) -> Result<ObjectTags> {
-        Err(lacks(self.kind(), "tags of objects"))
+        Err(lacks(self.capabilities().kind, "tags of objects"))
     }
 
     /// See [`ObjectStore::get_opts`].
@@ -87,16 +77,6 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         self.list(prefix, after)
     }
 
-    /// See [`Origin::reads_odd_keys`].
-    fn reads_odd_keys(&self) -> bool {
-        false
-    }
-
-    /// See [`Origin::keeps_marks`]: readers do not see the marks of writers.
-    fn keeps_marks(&self) -> bool {
-        false
-    }
-
     /// See [`Origin::list_level`].
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let _ = max;
@@ -112,8 +92,8 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
 /// Any origin that its bucket's settings make read-only.
 #[async_trait]
 impl Readable for Arc<dyn Origin> {
-    fn kind(&self) -> &'static str {
-        (**self).kind()
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -126,14 +106,6 @@ impl Readable for Arc<dyn Origin> {
 
     fn reason(&self) -> &'static str {
         "its settings say read-only; write to another bucket, or change them"
-    }
-
-    fn lists(&self) -> bool {
-        (**self).can(Capability::List)
-    }
-
-    fn has_tags(&self) -> bool {
-        (**self).has_tags()
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -166,14 +138,6 @@ impl Readable for Arc<dyn Origin> {
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         (**self).list_noting(prefix, after, omissions)
-    }
-
-    fn reads_odd_keys(&self) -> bool {
-        (**self).reads_odd_keys()
-    }
-
-    fn keeps_marks(&self) -> bool {
-        (**self).keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -279,8 +243,8 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
 
 #[async_trait]
 impl<R: Readable> Origin for ReadOnly<R> {
-    fn kind(&self) -> &'static str {
-        self.origin.kind()
+    fn capabilities(&self) -> Capabilities {
+        self.origin.capabilities().read_only()
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -289,10 +253,6 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     fn cache_identity(&self) -> Option<String> {
         self.origin.cache_identity()
-    }
-
-    fn can(&self, capability: Capability) -> bool {
-        capability == Capability::List && self.origin.lists()
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -306,14 +266,6 @@ impl<R: Readable> Origin for ReadOnly<R> {
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.origin.list_noting(prefix, after, omissions)
-    }
-
-    fn reads_odd_keys(&self) -> bool {
-        self.origin.reads_odd_keys()
-    }
-
-    fn keeps_marks(&self) -> bool {
-        self.origin.keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -353,10 +305,6 @@ impl<R: Readable> Origin for ReadOnly<R> {
         _max: usize,
     ) -> Result<ListedParts> {
         self.refuse("list parts of", path)
-    }
-
-    fn has_tags(&self) -> bool {
-        self.origin.has_tags()
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {

@@ -132,9 +132,9 @@ pub struct CompleteRequest {
     /// The last chunk, if not sent yet. Only where chunks go in order: the store takes it with the completion, in one
     /// request.
     pub tail: Option<Chunk>,
-    /// Attributes that were not known when the session was opened; see [`Origin::takes_late_attributes`].
+    /// Attributes that were not known when the session was opened; see [`Capabilities::takes_late_attributes`].
     ///
-    /// [`Origin::takes_late_attributes`]: crate::Origin::takes_late_attributes
+    /// [`Capabilities::takes_late_attributes`]: crate::Origin::takes_late_attributes
     pub attributes: Attributes,
 }
 

@@ -1,12 +1,9 @@
-//! Tags that a store keeps beside its objects: their document, and their number in the responses to reads. No I/O.
+//! The document of an object's tags, and their number in the responses to reads. No I/O.
 
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-use crate::tag_count::TagCount;
-
-/// Tags of an object, keys with values, in the order of the store.
-pub type ObjectTags = Vec<(String, String)>;
+use super::object_tags::{ObjectTags, TagCount};
 
 /// Returns the number of tags that the headers of a response state, if there are some.
 pub(super) fn stated_count(headers: &HeaderMap) -> Option<TagCount> {

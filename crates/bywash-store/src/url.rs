@@ -10,14 +10,19 @@ use std::sync::Arc;
 use object_store::path::Path;
 use url::Url;
 
+#[cfg(feature = "azure")]
 use super::azure::AzureStore;
 use super::folder::FolderStore;
+#[cfg(feature = "gcs")]
 use super::gcs::GcsStore;
-use super::http::{HttpStore, HttpUrl};
+#[cfg(feature = "http")]
+use super::http::HttpStore;
 use super::interface::Origin;
 use super::memory::MemoryStore;
 use super::options::OriginOptions;
+#[cfg(feature = "s3")]
 use super::s3::S3Store;
+use super::web_url::HttpUrl;
 use crate::error::OriginUrlError;
 
 /// URL of an origin.
@@ -73,15 +78,19 @@ impl OriginUrl {
                 without("file")?;
                 Arc::new(FolderStore::open(folder)?)
             }
+            #[cfg(feature = "s3")]
             Self::S3 { bucket, prefix } => {
                 Arc::new(S3Store::with_options(bucket, prefix, options)?)
             }
+            #[cfg(feature = "gcs")]
             Self::Gcs { bucket, prefix } => {
                 Arc::new(GcsStore::with_options(bucket, prefix, options)?)
             }
+            #[cfg(feature = "azure")]
             Self::Azure { container, prefix } => {
                 Arc::new(AzureStore::with_options(container, prefix, options)?)
             }
+            #[cfg(feature = "http")]
             Self::Http(url) => {
                 options.no_options("http")?;
                 let headers = options.header_map()?;
@@ -91,7 +100,19 @@ impl OriginUrl {
                 without("memory")?;
                 Arc::new(MemoryStore::new())
             }
+            #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure", feature = "http")))]
+            _ => return Err(self.is_not_built()),
         })
+    }
+
+    #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure", feature = "http")))]
+    fn is_not_built(&self) -> object_store::Error {
+        object_store::Error::NotSupported {
+            source: format!(
+                "{self}: this program was built without the client of that store: enable its feature of bywash, s3, gcs, azure or http"
+            )
+            .into(),
+        }
     }
 
     /// Returns the part of this origin below a path: a folder of a folder, a longer prefix. The whole origin for a web server

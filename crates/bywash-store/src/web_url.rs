@@ -29,7 +29,7 @@ impl HttpUrl {
     }
 
     /// Returns the URL of an object: its key below the folder, with the folder's query. Without user info.
-    pub(super) fn object(&self, path: &Path) -> Url {
+    pub(crate) fn object(&self, path: &Path) -> Url {
         let mut url = self.0.clone();
         // An http URL always accepts both.
         let _ = url.set_username("");
@@ -41,7 +41,7 @@ impl HttpUrl {
     }
 
     /// Returns the user info as an `Authorization` header.
-    pub(super) fn basic_auth(&self) -> Option<HeaderValue> {
+    pub(crate) fn basic_auth(&self) -> Option<HeaderValue> {
         let (user, password) = (self.0.username(), self.0.password().unwrap_or_default());
         if user.is_empty() && password.is_empty() {
             return None;
@@ -56,7 +56,7 @@ impl HttpUrl {
     }
 
     /// Returns the URL without secrets, with a digest of its query: another query may name other files.
-    pub(super) fn durable_address(&self) -> String {
+    pub(crate) fn durable_address(&self) -> String {
         let Some(query) = self.0.query() else {
             return self.to_string();
         };
@@ -66,7 +66,7 @@ impl HttpUrl {
     }
 
     /// Returns whether there is a query, which may be a signature.
-    pub(super) fn has_query(&self) -> bool {
+    pub(crate) fn has_query(&self) -> bool {
         self.0.query().is_some()
     }
 

@@ -11,17 +11,14 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::interface::{Capability, CompleteOptions, Origin, PartBody, UploadedPart};
-use super::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use super::interface::{Capabilities, Origin};
+use super::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
 /// The write operations of an origin without others.
 #[async_trait]
 pub trait Writable: fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// See [`Origin::kind`].
-    fn kind(&self) -> &'static str;
-
-    /// See [`Origin::chunk_rule`].
-    fn chunk_rule(&self) -> ChunkRule;
+    /// See [`Origin::capabilities`]. Where [`Capabilities::needs_session`] is not set, [`Self::put`] stores an object of at most one chunk.
+    fn capabilities(&self) -> Capabilities;
 
     /// Opens a session; see [`Origin::open_session`].
     async fn open(&self, path: &Path, options: &SessionOptions) -> Result<Box<dyn UploadSession>>;
@@ -33,16 +30,6 @@ pub trait Writable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<Box<dyn UploadSession>>;
-
-    /// See [`Origin::begins_sessions`].
-    fn begins_sessions(&self) -> bool {
-        true
-    }
-
-    /// Returns whether [`Self::put`] stores an object of at most one chunk. Otherwise it goes through a session too.
-    fn can_put(&self) -> bool {
-        false
-    }
 
     /// See [`ObjectStore::put_opts`].
     async fn put(&self, path: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
@@ -127,53 +114,11 @@ impl<W: Writable> ObjectStore for WriteOnly<W> {
 
 #[async_trait]
 impl<W: Writable> Origin for WriteOnly<W> {
-    fn kind(&self) -> &'static str {
-        self.0.kind()
-    }
-
-    fn can(&self, capability: Capability) -> bool {
-        capability == Capability::Write
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        self.0.chunk_rule()
-    }
-
-    fn begins_sessions(&self) -> bool {
-        self.0.begins_sessions()
-    }
-
-    fn needs_session(&self) -> bool {
-        !self.0.can_put()
-    }
-
-    async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {
-        Err(not_supported("uploaded in numbered parts", path))
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        _upload: &str,
-        _number: u16,
-        _length: u64,
-        _body: PartBody,
-    ) -> Result<String> {
-        Err(not_supported("uploaded in numbered parts", path))
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        _upload: &str,
-        _parts: &[UploadedPart],
-        _options: CompleteOptions,
-    ) -> Result<PutResult> {
-        Err(not_supported("uploaded in numbered parts", path))
-    }
-
-    async fn abort_upload(&self, path: &Path, _upload: &str) -> Result<()> {
-        Err(not_supported("uploaded in numbered parts", path))
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            lists: false,
+            ..self.0.capabilities()
+        }
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

@@ -24,23 +24,23 @@ impl Bucket {
         }
     }
 
-    /// Returns the kind of its store, see [`crate::Origin::kind`].
+    /// Returns the kind of its store, see [`bywash_store::Capabilities::kind`].
     #[must_use]
     pub fn origin_kind(&self) -> &'static str {
-        self.shared.origin.kind()
+        self.shared.origin.capabilities().kind
     }
 
     /// Returns whether attributes that are known only when a write ends are kept whatever its length; see
-    /// [`crate::Origin::takes_late_attributes`].
+    /// [`bywash_store::Capabilities::takes_late_attributes`].
     #[must_use]
     pub fn takes_late_attributes(&self) -> bool {
-        self.shared.origin.takes_late_attributes()
+        self.shared.origin.capabilities().takes_late_attributes
     }
 
-    /// Returns whether its store keeps tags beside the objects; see [`crate::Origin::has_tags`].
+    /// Returns whether its store keeps tags beside the objects; see [`bywash_store::Capabilities::has_tags`].
     #[must_use]
     pub fn has_tags(&self) -> bool {
-        self.shared.origin.has_tags()
+        self.shared.origin.capabilities().has_tags
     }
 
     /// Returns whether `path` here and `other_path` of `other` are one object: the buckets may be parts of one store.

@@ -29,7 +29,7 @@ impl ConditionalPut<'_> {
     /// `AlreadyExists` or `Precondition` if the condition does not hold; [`EngineError::WriteUnproven`] if nothing shows how a write
     /// without a response ended.
     pub(crate) async fn send(mut self) -> Result<PutResult> {
-        if !self.shared.origin.keeps_marks() {
+        if !self.shared.origin.capabilities().keeps_marks {
             return self.limited("write", self.request()).await;
         }
         match WriteMark::add(&mut self.options.attributes) {

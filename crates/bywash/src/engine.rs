@@ -89,7 +89,7 @@ impl Engine {
         check_bucket_name(name)?;
         options.block_size.map(check_block_size).transpose()?;
         let chunk_size = self.shared.max_chunk_size;
-        if origin.kind() == "s3" && chunk_size < S3_MIN_PART_BYTES {
+        if origin.capabilities().kind == "s3" && chunk_size < S3_MIN_PART_BYTES {
             let reason = format!(
                 "{chunk_size} bytes are too few for parts of {origin}, which takes none below 5 MiB; \
                  raise the chunk size, or the memory to at least 20 MiB"

@@ -205,7 +205,7 @@ impl Bucket {
     /// [`bywash_store::odd_keys`].
     #[must_use]
     pub fn reads_odd_keys(&self) -> bool {
-        self.shared().origin.reads_odd_keys()
+        self.shared().origin.capabilities().reads_odd_keys
     }
 
     /// Returns at most `max` objects after `after` with keys that begin with `prefix`, in key order, and whether there

@@ -26,10 +26,10 @@ impl Bucket {
         .await
     }
 
-    /// Returns whether its store refuses uploads that have ended; see [`crate::Origin::knows_uploads`].
+    /// Returns whether its store refuses uploads that have ended; see [`bywash_store::Capabilities::knows_uploads`].
     #[must_use]
     pub fn knows_uploads(&self) -> bool {
-        self.shared().origin.knows_uploads()
+        self.shared().origin.capabilities().knows_uploads
     }
 
     /// Returns a digest of the address of its store, the same in each process and for no other store; it does not show the address.

@@ -57,7 +57,8 @@ impl Bucket {
     #[must_use]
     pub fn deletes_versions(&self) -> bool {
         let shared = self.shared();
-        shared.key_turns.is_some() || shared.origin.version_deletes() == VersionDeletes::ByStore
+        shared.key_turns.is_some()
+            || shared.origin.capabilities().version_deletes == VersionDeletes::ByStore
     }
 
     /// Deletes an object, if it is still the version `found`. Where it is not known whether the store compares versions, the object

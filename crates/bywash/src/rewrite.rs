@@ -33,7 +33,7 @@ impl Bucket {
     /// Returns whether [`Self::replace_attributes`] has the store copy an object of this size.
     #[must_use]
     pub fn rewrites_by_copy(&self, size: u64) -> bool {
-        let min = self.shared().origin.min_rewritten_bytes();
+        let min = self.shared().origin.capabilities().min_rewritten_bytes;
         min.is_some_and(|min| size > min)
     }
 
@@ -121,7 +121,7 @@ impl Bucket {
         rewrite: &AttributeRewrite,
     ) -> Result<Option<PutResult>> {
         let shared = Arc::clone(self.shared());
-        if !shared.origin.rewrites_in_place() {
+        if !shared.origin.capabilities().rewrites_in_place {
             return Ok(None);
         }
         shared.counters.request();
@@ -205,7 +205,7 @@ impl Bucket {
         version: &UpdateVersion,
         size: u64,
     ) -> Result<Vec<UploadedPart>> {
-        let max_parts = self.shared().origin.chunk_rule().max_chunks;
+        let max_parts = self.shared().origin.capabilities().chunk_rule.max_chunks;
         // An advisory switch, hence relaxed.
         let failed = &AtomicBool::new(false);
         let copies = parts_of(size, max_parts).map(|(number, range)| {

@@ -247,8 +247,9 @@ impl BucketShared {
         let health = Arc::new(OriginHealth::default());
         let disk_identity = engine.disk.as_ref().and_then(|_| origin.cache_identity());
         // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
-        let looks = engine.cluster.is_none() && origin.version_deletes() == VersionDeletes::ByLook;
-        let needs_turns = looks && origin.can(Capability::Write);
+        let looks = engine.cluster.is_none()
+            && origin.capabilities().version_deletes == VersionDeletes::ByLook;
+        let needs_turns = looks && origin.capabilities().can(Capability::Write);
         let traffic = Arc::clone(&engine.traffic);
         let note = move |request, latency| traffic.note_origin(request, latency);
         let metered = Metered::new(origin, Arc::clone(&health), Arc::new(note));
@@ -317,7 +318,7 @@ impl BucketShared {
 
     /// Counts a request that is about to be sent, unless the origin sends no requests of this kind.
     pub(crate) fn origin_request(&self, needs: Capability) {
-        if self.origin.can(needs) {
+        if self.origin.capabilities().can(needs) {
             self.counters.origin_request();
         }
     }

@@ -314,7 +314,7 @@ impl Bucket {
     ) -> Result<String> {
         let shared = self.shared();
         let mut policy = shared.engine.retry;
-        let _charge = if shared.origin.gathers_parts() {
+        let _charge = if shared.origin.capabilities().gathers_parts {
             // The body is taken before it is sent, so its sending shows no progress.
             policy.stall = policy.limit(length);
             let object = path.as_ref();
@@ -326,7 +326,7 @@ impl Bucket {
             None
         };
         shared.origin_request(Capability::Write);
-        let body = match shared.origin.wants_joined_pieces() {
+        let body = match shared.origin.capabilities().wants_joined_pieces {
             true => joined(body, &shared.engine),
             false => body,
         };

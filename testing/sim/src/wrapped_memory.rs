@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bywash::origin::Capabilities;
 use bywash::origin::memory::MemoryStore;
 use bywash::{CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
 use object_store::path::Path;
@@ -53,12 +54,11 @@ bywash::forward_object_store! {
 
 #[async_trait]
 impl Origin for WrappedMemory {
-    fn kind(&self) -> &'static str {
-        self.memory.kind()
-    }
-
-    fn takes_late_attributes(&self) -> bool {
-        self.memory.takes_late_attributes()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            takes_late_attributes: true,
+            ..Capabilities::of("memory")
+        }
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bywash::origin::{Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly, Readable};
+use bywash::origin::{
+    Capabilities, Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly, Readable,
+};
 use bywash_client::place::default_socket;
 use bywash_client::{Client, ErrorCode};
 use futures::FutureExt;
@@ -201,8 +203,8 @@ impl fmt::Display for LocalReads {
 
 #[async_trait]
 impl Readable for LocalReads {
-    fn kind(&self) -> &'static str {
-        self.endpoint().kind()
+    fn capabilities(&self) -> Capabilities {
+        self.endpoint().capabilities()
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -215,10 +217,6 @@ impl Readable for LocalReads {
 
     fn reason(&self) -> &'static str {
         "it is opened for reads"
-    }
-
-    fn has_tags(&self) -> bool {
-        self.endpoint().has_tags()
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -255,14 +253,6 @@ impl Readable for LocalReads {
             // The socket has no position but of its own pages.
             Some(_) => self.endpoint().list_noting(prefix, after, omissions),
         }
-    }
-
-    fn reads_odd_keys(&self) -> bool {
-        self.endpoint().reads_odd_keys()
-    }
-
-    fn keeps_marks(&self) -> bool {
-        self.endpoint().keeps_marks()
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {

@@ -34,13 +34,13 @@ use super::access::Access;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
-    invalid_part,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    VersionDeletes, invalid_part,
 };
 use super::odd_keys::check;
 use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
-use crate::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use crate::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
 /// Settings that may change what a read returns.
 const READ_SETTINGS: [&str; 17] = [
@@ -247,8 +247,14 @@ fn connect(string: &str) -> Result<MicrosoftAzureBuilder> {
 
 #[async_trait]
 impl Origin for AzureStore {
-    fn kind(&self) -> &'static str {
-        "azure"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: session::RULE,
+            knows_uploads: false,
+            version_deletes: VersionDeletes::ByStore,
+            keeps_marks: true,
+            ..Capabilities::of("azure")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -257,18 +263,6 @@ impl Origin for AzureStore {
 
     fn cache_identity(&self) -> Option<String> {
         Some(self.identity())
-    }
-
-    fn keeps_marks(&self) -> bool {
-        true
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        session::RULE
-    }
-
-    fn part_rule(&self) -> ChunkRule {
-        ChunkRule::PARTS
     }
 
     async fn create_upload(&self, _path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -365,17 +359,9 @@ impl Origin for AzureStore {
         Ok(ListedParts::page(parts, after, max, false))
     }
 
-    fn knows_uploads(&self) -> bool {
-        false
-    }
-
     /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         BlockUpload::parse(path, upload).map(|_| ())
-    }
-
-    fn version_deletes(&self) -> VersionDeletes {
-        VersionDeletes::ByStore
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

@@ -28,15 +28,13 @@ use super::root::Root;
 use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::interface::{
-    AttributeRewrite, CompleteOptions, DeleteCondition, ObjectRename, Origin, PartBody,
-    UploadedPart, VersionDeletes,
+    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
+    PartBody, UploadedPart, VersionDeletes,
 };
 use crate::limits::MAX_PARTS;
 use crate::omissions::{LeftOut, Omissions};
 use crate::page::Level;
-use crate::session::{
-    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
-};
+use crate::session::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 use crate::staged_file::{hold, sync_folder, unique_name};
 
 const MANIFEST: &str = "manifest.json";
@@ -276,8 +274,16 @@ async fn receive(
 
 #[async_trait]
 impl Origin for FolderStore {
-    fn kind(&self) -> &'static str {
-        "file"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: session::RULE,
+            // Each write is a visit to a blocking thread.
+            wants_joined_pieces: true,
+            takes_late_attributes: true,
+            version_deletes: VersionDeletes::ByStore,
+            rewrites_in_place: true,
+            ..Capabilities::of("file")
+        }
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -305,23 +311,10 @@ impl Origin for FolderStore {
         self.listed(prefix, after, omissions.clone())
     }
 
-    fn chunk_rule(&self) -> ChunkRule {
-        session::RULE
-    }
-
-    fn part_rule(&self) -> ChunkRule {
-        ChunkRule::PARTS
-    }
-
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
         refuse_tags(&opts.tags)?;
         let (root, path) = (Arc::clone(&self.root), path.clone());
         blocking(move || root.create_upload(&path, &opts.attributes, &[])).await
-    }
-
-    fn wants_joined_pieces(&self) -> bool {
-        // Each write is a visit to a blocking thread.
-        true
     }
 
     async fn put_part(
@@ -356,18 +349,6 @@ impl Origin for FolderStore {
         let (root, key) = (Arc::clone(&self.root), path.clone());
         let (id, parts) = (upload.to_owned(), parts.to_vec());
         blocking(move || root.complete_upload(&key, &id, &parts, &options)).await
-    }
-
-    fn takes_late_attributes(&self) -> bool {
-        true
-    }
-
-    fn version_deletes(&self) -> VersionDeletes {
-        VersionDeletes::ByStore
-    }
-
-    fn rewrites_in_place(&self) -> bool {
-        true
     }
 
     async fn rewrite_in_place(

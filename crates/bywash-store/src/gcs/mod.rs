@@ -31,7 +31,8 @@ use super::access::Access;
 use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart, VersionDeletes,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
+    VersionDeletes,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -249,8 +250,19 @@ fn emulator(host: &str) -> String {
 
 #[async_trait]
 impl Origin for GcsStore {
-    fn kind(&self) -> &'static str {
-        "gcs"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: session::RULE,
+            // Parts go by S3's protocol, with its minimum.
+            part_rule: ChunkRule {
+                min: 5 << 20,
+                ..ChunkRule::PARTS
+            },
+            version_deletes: self.client.version_deletes,
+            reads_odd_keys: self.has_odd(),
+            keeps_marks: true,
+            ..Capabilities::of("gcs")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -259,10 +271,6 @@ impl Origin for GcsStore {
 
     fn cache_identity(&self) -> Option<String> {
         Some(self.identity())
-    }
-
-    fn keeps_marks(&self) -> bool {
-        true
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -276,22 +284,6 @@ impl Origin for GcsStore {
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         by_pages(self, &self.client.objects, (prefix, after), omissions)
-    }
-
-    fn reads_odd_keys(&self) -> bool {
-        self.has_odd()
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        session::RULE
-    }
-
-    /// Parts go by S3's protocol, with its minimum.
-    fn part_rule(&self) -> ChunkRule {
-        ChunkRule {
-            min: 5 << 20,
-            ..ChunkRule::PARTS
-        }
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -360,10 +352,6 @@ impl Origin for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
-    }
-
-    fn version_deletes(&self) -> VersionDeletes {
-        self.client.version_deletes
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {

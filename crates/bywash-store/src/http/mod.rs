@@ -8,7 +8,6 @@
 //! A web server has no reliable listing for programs, so listings are not supported: objects are addressed by their
 //! key.
 
-mod address;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 
@@ -33,14 +32,16 @@ use url::Url;
 use self::whole::{Parked, Slice, WholeBody};
 use super::access::Access;
 use super::http_client::HttpClient;
-use super::network::{Redirects, client_builder, is_same_host, redirect_target};
+use super::network::{client_builder, is_same_host, redirect_target};
 use super::object_head::{Head, checked, conditions};
+use super::options::Redirects;
 use super::read_only::{ReadOnly, Readable};
 use super::response::Expected;
+use crate::capabilities::Capabilities;
 use crate::error::{OriginError, StatusError};
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
 
-pub use address::HttpUrl;
+pub use super::web_url::HttpUrl;
 
 /// A folder of a web server.
 pub type HttpStore = ReadOnly<HttpFiles>;
@@ -356,8 +357,11 @@ impl fmt::Display for HttpFiles {
 
 #[async_trait]
 impl Readable for HttpFiles {
-    fn kind(&self) -> &'static str {
-        "http"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            lists: false,
+            ..Capabilities::of("http")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -380,10 +384,6 @@ impl Readable for HttpFiles {
 
     fn reason(&self) -> &'static str {
         "it is a web server's; write to an s3, gs, az or file bucket"
-    }
-
-    fn lists(&self) -> bool {
-        false
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {

@@ -41,8 +41,8 @@ use super::access::Access;
 use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{
-    CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy, UploadedPart,
-    VersionDeletes,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
+    UploadedPart, VersionDeletes,
 };
 use super::multipart_xml::{
     PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
@@ -268,8 +268,22 @@ fn find_profile(name: Option<&str>) -> Result<Profile> {
 
 #[async_trait]
 impl Origin for S3Store {
-    fn kind(&self) -> &'static str {
-        "s3"
+    fn capabilities(&self) -> Capabilities {
+        let rule = ChunkRule {
+            min: self.client.min_part,
+            ..multipart::RULE
+        };
+        Capabilities {
+            chunk_rule: rule,
+            part_rule: rule,
+            has_tags: !self.client.tagless,
+            // A shorter object is one part: its bytes are sent sooner than three requests.
+            min_rewritten_bytes: Some(self.client.min_part).filter(|_| self.client.copies),
+            version_deletes: self.client.version_deletes,
+            reads_odd_keys: self.has_odd(),
+            keeps_marks: true,
+            ..Capabilities::of("s3")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -278,10 +292,6 @@ impl Origin for S3Store {
 
     fn cache_identity(&self) -> Option<String> {
         Some(self.identity())
-    }
-
-    fn keeps_marks(&self) -> bool {
-        true
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -295,17 +305,6 @@ impl Origin for S3Store {
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         by_pages(self, &*self.client.client, (prefix, after), omissions)
-    }
-
-    fn reads_odd_keys(&self) -> bool {
-        self.has_odd()
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        ChunkRule {
-            min: self.client.min_part,
-            ..multipart::RULE
-        }
     }
 
     async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
@@ -323,10 +322,6 @@ impl Origin for S3Store {
         })
     }
 
-    fn has_tags(&self) -> bool {
-        !self.client.tagless
-    }
-
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
         self.read_tags(path).await
     }
@@ -335,17 +330,8 @@ impl Origin for S3Store {
         self.write_tags(path, tags).await
     }
 
-    fn version_deletes(&self) -> VersionDeletes {
-        self.client.version_deletes
-    }
-
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         self.delete_matching(path, condition).await
-    }
-
-    fn min_rewritten_bytes(&self) -> Option<u64> {
-        // A shorter object is one part: its bytes are sent sooner than three requests.
-        Some(self.client.min_part).filter(|_| self.client.copies)
     }
 
     async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {

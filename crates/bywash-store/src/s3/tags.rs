@@ -13,7 +13,8 @@ use crate::error::StatusError;
 use crate::http_client::Response;
 use crate::interface::lacks;
 use crate::multipart_xml::{ErrorDocument, MultipartOutcome, invalid_tag};
-use crate::object_tags::{ObjectTags, document, parse};
+use crate::object_tags::ObjectTags;
+use crate::tag_document::{document, parse};
 
 /// Sub-resource of an object that has its tags.
 const TAGGING: (&str, &str) = ("tagging", "");

@@ -30,7 +30,7 @@ use self::put::SignedPut;
 use super::azure::AzureStore;
 use super::gcs::{self, GcsSession, SignedStart};
 use super::http_client::HttpClient;
-use super::interface::Origin;
+use super::interface::{Capabilities, Origin};
 use super::s3::S3Session;
 use super::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
@@ -324,16 +324,17 @@ impl SignedUploads {
 
 #[async_trait]
 impl Writable for SignedUploads {
-    fn kind(&self) -> &'static str {
-        "signed"
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        match &self.place {
-            Place::Put(_) => PUT_RULE,
-            Place::Resumable(..) => gcs::RULE,
-            Place::Blob(store, ..) => store.chunk_rule(),
-            Place::Parts(_, urls) => urls.rule(),
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: match &self.place {
+                Place::Put(_) => PUT_RULE,
+                Place::Resumable(..) => gcs::RULE,
+                Place::Blob(store, ..) => store.capabilities().chunk_rule,
+                Place::Parts(_, urls) => urls.rule(),
+            },
+            needs_session: !matches!(self.place, Place::Put(_) | Place::Blob(..)),
+            begins_sessions: !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None)),
+            ..Capabilities::of("signed")
         }
     }
 
@@ -386,14 +387,6 @@ impl Writable for SignedUploads {
             }
             _ => return Err(invalid()),
         })
-    }
-
-    fn begins_sessions(&self) -> bool {
-        !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None))
-    }
-
-    fn can_put(&self) -> bool {
-        matches!(self.place, Place::Put(_) | Place::Blob(..))
     }
 
     async fn put(

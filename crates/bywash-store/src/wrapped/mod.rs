@@ -23,7 +23,9 @@ use object_store::{
 use self::checked::{Asked, checked};
 use self::lending::Lending;
 use self::session::OrderedSession;
-use super::interface::{CompleteOptions, Origin, PartBody, UploadedPart, invalid_part};
+use super::interface::{
+    Capabilities, CompleteOptions, Origin, PartBody, UploadedPart, invalid_part,
+};
 use super::odd_keys::check;
 use super::part_stream::part_stream;
 use super::session::{ChunkRule, SessionOptions, SessionToken, UploadSession};
@@ -178,8 +180,15 @@ impl ObjectStore for WrappedStore {
 
 #[async_trait]
 impl Origin for WrappedStore {
-    fn kind(&self) -> &'static str {
-        "wrapped"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: PARTS,
+            part_rule: PARTS,
+            gathers_parts: true,
+            // Not known of any store: its uploads are known by their parts.
+            knows_uploads: false,
+            ..Capabilities::of("wrapped")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
@@ -187,19 +196,6 @@ impl Origin for WrappedStore {
         self.address
             .as_ref()
             .map(|address| format!("wrapped {address}"))
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        PARTS
-    }
-
-    fn gathers_parts(&self) -> bool {
-        true
-    }
-
-    /// Not known of any store: its uploads are known by their parts.
-    fn knows_uploads(&self) -> bool {
-        false
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {

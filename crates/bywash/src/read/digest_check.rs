@@ -131,7 +131,7 @@ pub(super) fn is_requested(bucket: &BucketShared, version: &Version) -> bool {
         Verify::Whole => large,
         Verify::Always => true,
     };
-    worth && bucket.origin.kind() == "s3" && version.digest().is_none()
+    worth && bucket.origin.capabilities().kind == "s3" && version.digest().is_none()
 }
 
 /// As [`stated_digest`]; requests it first if that takes a request of its own, once for each version. A failure of the request is

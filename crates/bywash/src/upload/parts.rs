@@ -96,7 +96,7 @@ impl UploadSession for PartsSession {
         let pieces: Vec<_> = chunk.pieces.iter().cloned().map(Ok).collect();
         let body = futures::stream::iter(pieces).boxed();
         let mut retry = self.retry;
-        if self.origin.gathers_parts() {
+        if self.origin.capabilities().gathers_parts {
             retry.stall = retry.limit(chunk.length());
         }
         let sending = send_watched(retry, body, |body| {

@@ -182,7 +182,7 @@ impl Bucket {
         (file, identity): SourceFile,
     ) -> Result<Resumed> {
         let header = entry.header().clone();
-        let rule = self.shared().origin.chunk_rule();
+        let rule = self.shared().origin.capabilities().chunk_rule;
         let plan = plan_of(&header, &rule)?;
         let progress = entry.progress();
         let compared = tokio::task::spawn_blocking(move || {
@@ -226,7 +226,7 @@ impl Bucket {
             Some(whole) if whole.length == all && entry.progress().offset == all => {}
             _ => return Err(lost_source(header)),
         }
-        let plan = plan_of(header, &self.shared().origin.chunk_rule())?;
+        let plan = plan_of(header, &self.shared().origin.capabilities().chunk_rule)?;
         let Progress { offset, crc32c } = entry.progress();
         let upload = self
             .taken_over(entry, session, plan, offset, crc32c)
@@ -299,7 +299,7 @@ impl Bucket {
         if !readable {
             return Err(lost_source(&header));
         }
-        if !shared.origin.begins_sessions() {
+        if !shared.origin.capabilities().begins_sessions {
             // No process can continue it, and its addresses are of no further use.
             JournalWriter::over(entry).remove().await?;
             return Err(OriginError::SignedAddress {

@@ -31,7 +31,7 @@ impl SessionClient {
         Self {
             bucket: bucket.clone(),
             path: path.clone(),
-            rule: bucket.shared().origin.chunk_rule(),
+            rule: bucket.shared().origin.capabilities().chunk_rule,
             session,
             tracks_parts: false,
         }
@@ -41,7 +41,7 @@ impl SessionClient {
     pub(super) fn tracking_parts(self) -> Self {
         Self {
             tracks_parts: true,
-            rule: self.bucket.shared().origin.part_rule(),
+            rule: self.bucket.shared().origin.capabilities().part_rule,
             ..self
         }
     }

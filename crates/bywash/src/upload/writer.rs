@@ -115,8 +115,8 @@ impl Bucket {
         let origin = &self.shared().origin;
         // An upload with tags goes by parts.
         match options.tags.encoded().is_empty() {
-            true => origin.chunk_rule(),
-            false => origin.part_rule(),
+            true => origin.capabilities().chunk_rule,
+            false => origin.capabilities().part_rule,
         }
     }
 
@@ -249,7 +249,7 @@ impl Upload {
         if !matches!(self.state, UploadState::Completing(_)) {
             self.check_open()?;
             self.drive().await?;
-            if self.bucket.shared().origin.needs_session() {
+            if self.bucket.shared().origin.capabilities().needs_session {
                 self.open().await?;
             }
             if let Some(driver) = &mut self.driver {
@@ -336,7 +336,7 @@ impl Upload {
     }
 
     /// Adds attributes. With an open session they are given to the store at the end, which may ignore them; see
-    /// [`crate::Origin::takes_late_attributes`].
+    /// [`bywash_store::Capabilities::takes_late_attributes`].
     pub fn add_attributes(&mut self, late: &Attributes) {
         let attributes = match &self.driver {
             None => &mut self.options.attributes,

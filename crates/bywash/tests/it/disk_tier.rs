@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::origin::{ReadOnly, Readable};
+use bywash::origin::{Capabilities, ReadOnly, Readable};
 use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine};
 use bywash_support::pattern;
 use futures::stream::BoxStream;
@@ -44,8 +44,8 @@ impl fmt::Display for Durable {
 
 #[async_trait]
 impl Readable for Durable {
-    fn kind(&self) -> &'static str {
-        "memory"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of("memory")
     }
 
     fn durable_address(&self) -> Option<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::origin::{ReadOnly, Readable};
+use bywash::origin::{Capabilities, ReadOnly, Readable};
 use bywash::{Consistency, Engine};
 use futures::future;
 use futures::stream::BoxStream;
@@ -35,8 +35,8 @@ impl fmt::Display for Gathering {
 
 #[async_trait]
 impl Readable for Gathering {
-    fn kind(&self) -> &'static str {
-        "memory"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of("memory")
     }
 
     fn reason(&self) -> &'static str {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bywash::origin::{ReadOnly, Readable};
+use bywash::origin::{Capabilities, ReadOnly, Readable};
 use bywash::{Consistency, Engine};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt, future};
@@ -23,8 +23,8 @@ impl fmt::Display for Backwards {
 
 #[async_trait]
 impl Readable for Backwards {
-    fn kind(&self) -> &'static str {
-        "memory"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of("memory")
     }
 
     fn reason(&self) -> &'static str {

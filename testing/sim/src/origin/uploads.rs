@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::origin::Capabilities;
 use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
@@ -24,8 +25,8 @@ pub(super) struct Upload {
 
 #[async_trait]
 impl Origin for SimOrigin {
-    fn kind(&self) -> &'static str {
-        "sim"
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of("sim")
     }
 
     fn durable_address(&self) -> Option<String> {

@@ -26,7 +26,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bywash_store::{SessionToken, signed::is_one_session};
+use bywash_store::{SessionToken, is_one_session};
 
 use self::error::io_error;
 use self::files::{is_locked, is_still, lock_alone, remove, sync_folder, write_new};

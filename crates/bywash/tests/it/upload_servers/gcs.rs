@@ -166,7 +166,7 @@ async fn session_becomes_the_object_with_its_metadata() {
         .await
         .unwrap()
         .unwrap();
-    let rule = world.store.chunk_rule();
+    let rule = world.store.capabilities().chunk_rule;
     assert_eq!((rule.granule, rule.parallel), (UNIT as u64, false));
     let done = drive(&*session, &bytes, UNIT).await.unwrap();
     assert_eq!(done.resent, 0);

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use bywash::ContentDigest;
 use bywash::origin::memory::MemoryStore;
 use bywash::origin::{
-    Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 use bywash::{
     Bucket, CompleteOptions, Consistency, Engine, Origin, OriginError, PartBody, UploadedPart,
@@ -442,16 +442,11 @@ impl fmt::Display for Fake {
 
 #[async_trait]
 impl Origin for Fake {
-    fn kind(&self) -> &'static str {
-        "fake"
-    }
-
-    fn chunk_rule(&self) -> ChunkRule {
-        self.rule
-    }
-
-    fn part_rule(&self) -> ChunkRule {
-        ChunkRule::PARTS
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            chunk_rule: self.rule,
+            ..Capabilities::of("fake")
+        }
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
