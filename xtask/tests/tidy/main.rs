@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod ancestors;
 mod arrows;
 mod atomics;
 mod circles;
