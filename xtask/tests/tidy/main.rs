@@ -9,6 +9,7 @@ mod arrows;
 mod atomics;
 mod circles;
 mod claims;
+mod decisions;
 mod layers;
 mod limits;
 mod programs;
