@@ -20,7 +20,7 @@ pub enum VersionDeletes {
 pub struct DeleteCondition {
     /// ETag of the version to delete, without quotes; `*`: any version.
     pub e_tag: Option<String>,
-    /// Name of the version with that ETag at its store, as responses have it. Stores of which conditions name versions compare it;
+    /// Name of the version with that ETag at its store, as responses have it. Stores whose conditions name versions compare it;
     /// of two versions with the same ETag, others delete either.
     pub version: Option<String>,
     /// Its bytes.

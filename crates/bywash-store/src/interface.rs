@@ -49,7 +49,7 @@ pub struct ListedPart {
 /// One page of the parts of an open upload, by ascending numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedParts {
-    /// The parts. A store that keeps a part beside its replacement lists both.
+    /// The parts. A store that keeps a part next to its replacement lists both.
     pub parts: Vec<ListedPart>,
     /// Whether parts with higher numbers follow.
     pub more: bool,
@@ -104,7 +104,7 @@ pub struct AttributeRewrite {
     pub size: u64,
     /// All attributes that it is to have.
     pub attributes: Attributes,
-    /// All tags that it is to have, for a store that keeps them beside the object.
+    /// All tags that it is to have, for a store that keeps tags separate from the object.
     pub tags: TagSet,
 }
 
@@ -189,7 +189,7 @@ pub trait Origin: ObjectStore {
         page::of_stream(list, prefix, max).await
     }
 
-    /// Lists the objects below `prefix`, those after `after` if given, and notes in `omissions` what it leaves out.
+    /// Lists the objects below `prefix`, only those after `after` if given, and notes in `omissions` the entries that it leaves out.
     fn list_noting(
         &self,
         prefix: Option<&Path>,
@@ -236,7 +236,7 @@ pub trait Origin: ObjectStore {
         false
     }
 
-    /// Returns whether the smallest object too goes through a session, because nothing can be put by one request.
+    /// Whether the smallest object too needs a session, because nothing can be put by one request.
     fn needs_session(&self) -> bool {
         false
     }
@@ -281,7 +281,7 @@ pub trait Origin: ObjectStore {
         false
     }
 
-    /// Returns whether the store keeps tags beside its objects: [`Self::object_tags`], and the tags that writes carry.
+    /// Whether the store keeps tags of its objects: [`Self::object_tags`], and the tags that writes carry.
     /// Of other stores an endpoint may keep tags as an attribute, or refuse them.
     fn has_tags(&self) -> bool {
         false
@@ -326,7 +326,7 @@ pub trait Origin: ObjectStore {
     }
 
     /// Replaces the attributes of an object in one step, if it is still this version, and copies no bytes. `None`, and nothing is
-    /// changed, if the bytes have to be written anew. `Precondition` if the object has another version.
+    /// changed, if the bytes have to be written again. `Precondition` if the object has another version.
     async fn rewrite_in_place(
         &self,
         _path: &Path,
@@ -464,7 +464,7 @@ pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Er
 /// Returns the `If-Unmodified-Since` for an object modified at `date`: the next second, if `date` has no parts of one.
 ///
 /// A `Last-Modified` has whole seconds. Some servers compare its object's own time, with parts of a second, and would never
-/// send the object. What this lets through shows another date in its response, which is compared exactly.
+/// send the object. An object that passes this condition in error has another date in its response, which is compared exactly.
 pub fn unmodified_since(date: DateTime<Utc>) -> DateTime<Utc> {
     match date.timestamp_subsec_nanos() {
         0 => date + TimeDelta::seconds(1),

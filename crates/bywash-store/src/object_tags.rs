@@ -1,4 +1,4 @@
-//! Tags that a store keeps beside its objects: their document, and their number in the responses to reads. No I/O.
+//! Tags that a store keeps of its objects: their document, and their number in the responses to reads. No I/O.
 
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};

@@ -39,7 +39,7 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         self.durable_address()
     }
 
-    /// Returns why it is read-only, and what to do; the end of the message of each refused write.
+    /// The reason why it is read-only, and the remedy; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
     /// Returns whether it can list objects.

@@ -1,4 +1,4 @@
-//! Upload sessions: the interface of a store that accepts chunks, reports what it has, and completes an object.
+//! Upload sessions: the interface of a store that accepts chunks, reports its bytes, and completes an object.
 //!
 //! A session makes one attempt a call and never retries: the writer owns retries. It calls [`UploadSession::status`]
 //! before it sends anything again after a failure. A session over a network fails a call when no byte moves for a
@@ -226,7 +226,7 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`crate::OriginError::UploadLost`] if the store does not know the session,
-    /// [`crate::OriginError::UploadDamaged`] if its response contradicts what was sent (never repeated); otherwise as
+    /// [`crate::OriginError::UploadDamaged`] if its response contradicts the requests sent (never repeated); otherwise as
     /// any request.
     async fn send(&self, chunk: &Chunk) -> Result<u64>;
 

@@ -1,4 +1,4 @@
-//! Number of the tags that a store keeps beside an object.
+//! Number of the tags that a store keeps of an object.
 
 use object_store::GetResult;
 

@@ -25,16 +25,16 @@ use crate::error::OriginUrlError;
 pub enum OriginUrl {
     /// A folder of this machine.
     File(PathBuf),
-    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint are those that S3 clients
-    /// find in the environment and in the profiles of `~/.aws`.
+    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint are found as S3 clients
+    /// find them, in the environment and in the profiles of `~/.aws`.
     S3 {
         /// The bucket's name.
         bucket: String,
         /// Prefix of the keys; empty for the whole bucket.
         prefix: Path,
     },
-    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials are those that Google's
-    /// clients find in the environment; `STORAGE_EMULATOR_HOST` sets another server.
+    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials are found as Google's
+    /// clients find them, in the environment; `STORAGE_EMULATOR_HOST` sets another server.
     Gcs {
         /// The bucket's name.
         bucket: String,

@@ -1,4 +1,4 @@
-//! An origin that can only be written to: [`crate::Upload`] over any [`UploadSession`], of whatever opens one.
+//! An origin that can only be written to: [`crate::Upload`] over any [`UploadSession`].
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ pub trait Writable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         true
     }
 
-    /// Returns whether [`Self::put`] stores an object of at most one chunk. Otherwise it goes through a session too.
+    /// Whether [`Self::put`] stores an object of at most one chunk. Otherwise it needs a session too.
     fn can_put(&self) -> bool {
         false
     }

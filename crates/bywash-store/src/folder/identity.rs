@@ -141,7 +141,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether the ctime is that of a file which this store has placed: close to its mtime. Every later change moves the
+    /// Whether the ctime fits a file which this store has placed: close to its mtime. Every later change moves the
     /// ctime away, also one whose program sets the mtime back.
     pub(super) fn is_as_placed(&self) -> bool {
         (self.changed - self.modified).abs() <= PLACED_WITHIN_NS

@@ -1,4 +1,4 @@
-//! Record of the staged bytes that are on disk: the file `ranges`, beside the staged bytes.
+//! Record of the staged bytes that are on disk: the file `ranges`, next to the staged bytes.
 //!
 //! ```text
 //! start:u64 end:u64 crc32c:u32 check:u32      little-endian; check is CRC32C of the 20 bytes before it

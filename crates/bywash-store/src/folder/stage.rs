@@ -135,7 +135,7 @@ impl Drop for Staged {
     }
 }
 
-/// Removes `name` in `folder` and the files in it. Files removed by another process meanwhile are no error.
+/// Removes `name` in `folder` and the files in it. Files that another process removes first are no error.
 pub(super) fn remove_flat_folder(root: &Root, folder: &str, name: &str) -> Result<(), Errno> {
     let gone = |result: Result<(), Errno>| match result {
         Err(Errno::NOENT) => Ok(()),

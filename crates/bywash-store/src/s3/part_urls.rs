@@ -19,7 +19,7 @@ pub struct PartUrls {
     /// The upload's id at the store.
     #[serde(default)]
     pub upload_id: String,
-    /// Addresses of `UploadPart` (PUT), of part 1 and those that follow. At most so many parts are sent.
+    /// Addresses of `UploadPart` (PUT), of part 1 and the following ones. At most as many parts are sent.
     pub parts: Vec<String>,
     /// Address of `CompleteMultipartUpload` (POST).
     pub complete: String,

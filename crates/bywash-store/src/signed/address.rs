@@ -155,7 +155,7 @@ fn signed_headers(url: &Url) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Returns a value of the query, whatever the case of its name.
+/// Returns a value of the query, with its name in any case.
 fn value(url: &Url, name: &str) -> Option<String> {
     let found = url
         .query_pairs()
