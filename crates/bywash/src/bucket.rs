@@ -30,14 +30,14 @@ impl Bucket {
         self.shared.origin.kind()
     }
 
-    /// Returns whether attributes that are known only when a write ends are kept whatever its length; see
+    /// Whether attributes that are known only when a write ends are kept for any length; see
     /// [`crate::Origin::takes_late_attributes`].
     #[must_use]
     pub fn takes_late_attributes(&self) -> bool {
         self.shared.origin.takes_late_attributes()
     }
 
-    /// Returns whether its store keeps tags beside the objects; see [`crate::Origin::has_tags`].
+    /// Whether its store keeps tags of the objects; see [`crate::Origin::has_tags`].
     #[must_use]
     pub fn has_tags(&self) -> bool {
         self.shared.origin.has_tags()

@@ -42,7 +42,7 @@ impl Bucket {
         Some(first.map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Requests what the store has at `path` now, without its bytes, whatever version is known here.
+    /// Requests the metadata of the object at `path` from the store, although a version is known here.
     pub async fn stored_now(&self, path: &Path) -> Result<GetResult> {
         let shared = self.shared();
         shared.counters.request();
@@ -57,8 +57,8 @@ impl Bucket {
         .await
     }
 
-    /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns what it
-    /// replaced.
+    /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns the
+    /// replaced version.
     ///
     /// # Errors
     /// [`crate::EngineError::WriteUnconfirmed`] if other nodes may return it for longer than a client is kept waiting.

@@ -53,7 +53,7 @@ pub enum RecordRead<'a> {
     End,
     /// The last record was not written completely.
     Torn,
-    /// Bytes that no crash leaves behind, and what is wrong with them.
+    /// Bytes that no crash leaves behind, and the fault in them.
     Damaged(&'static str),
 }
 

@@ -61,7 +61,7 @@ impl Bucket {
     }
 
     /// Deletes an object, if it is still the version `found`. Where it is not known whether the store compares versions, the object
-    /// is requested once more, and no write of this process comes between that and the delete; another process may write between the
+    /// is requested once more, and no write of this process is between that and the delete; another process may write between the
     /// two requests.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub(crate) struct EngineShared {
     pub(crate) chunk_is_set: bool,
     /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
     pub(crate) fetch_size: AtomicU64,
-    /// Held while the memory limit changes, so that what follows from it is set in the same order.
+    /// Held while the memory limit changes, so that values derived from it are set in the same order.
     pub(crate) limit_change: Mutex<()>,
     /// The limit that a change in progress leads to; `u64::MAX` without one.
     pub(crate) announced_limit: AtomicU64,
@@ -191,7 +191,7 @@ pub(crate) struct BucketShared {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) health: Arc<OriginHealth>,
     pub(crate) consistency: Consistency,
-    /// What its listings do about entries that they cannot list.
+    /// Whether its listings leave out entries that they cannot list, or fail.
     pub(crate) unlistable: Unlistable,
     /// See [`BucketOptions::stale_if_error`].
     pub(crate) stale_if_error: Option<Duration>,
@@ -322,7 +322,7 @@ impl BucketShared {
         }
     }
 
-    /// Drops what is known of `path` after a write, successful or not; later reads do not share requests in flight.
+    /// Drops the known version of `path` after a write, successful or not; later reads do not share requests in flight.
     pub(crate) fn invalidate(&self, path: &Path) {
         self.versions.invalidate(path);
         self.flights.forget(path);

@@ -1,4 +1,4 @@
-//! Damaged files of an engine and of what is served over it.
+//! Damaged files of an engine and of its endpoints.
 
 use super::Engine;
 use crate::damage::DamagedFile;

@@ -24,7 +24,7 @@ use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
-/// Attempts at one block after abandoned loads. In each of them another reader abandoned the load, so only a
+/// Attempts at one block after abandoned loads. In each attempt another reader abandoned the load, so only a
 /// storm of cancelled readers gets near it.
 const ABANDONED_LIMIT: u32 = 100;
 /// Blocks that a body's window grows by with each block it reads.
@@ -140,7 +140,7 @@ impl Body {
         outcome
     }
 
-    /// Looks up further blocks before the body reaches the end of those looked up, while all of them are resident.
+    /// Looks up further blocks before the body reaches the end of the last lookup, while all are resident.
     fn probe_ahead(&mut self, block: u32) {
         if self.absent.is_some() || block + MAX_PROBED_BLOCKS / 2 < self.probed {
             return;
@@ -419,7 +419,7 @@ impl Body {
         Ok(())
     }
 
-    /// Claims the absent `blocks` up to the first present one, as far as memory goes.
+    /// Claims the absent `blocks` up to the first present one, as far as memory suffices.
     fn claim_ahead(&mut self, blocks: Range<u32>) -> Vec<Load> {
         let pool = &self.bucket.engine.pool;
         let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();

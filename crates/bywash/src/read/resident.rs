@@ -108,7 +108,7 @@ impl ResidentObject {
         if bucket.cluster.is_some() {
             pin = ownership::read_again(bucket, version, pin)?;
         }
-        // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
+        // Again: the block that was compared may have been evicted since, and loaded again.
         if is_to_be_compared(bucket, version, &range) {
             return None;
         }

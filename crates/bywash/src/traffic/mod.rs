@@ -105,7 +105,7 @@ pub struct Traffic {
     hottest: Hottest,
 }
 
-/// Latencies of an operation's responses, by cache outcome; the first are those of responses without one.
+/// Latencies of an operation's responses, by cache outcome; the first are of responses without one.
 #[derive(Debug, Default)]
 struct ByOutcome([Histogram; 4]);
 
@@ -343,7 +343,7 @@ impl Traffic {
         self.origins[request as usize].snapshot()
     }
 
-    /// Returns HTTP statuses with their number of responses, without those that have none. 0 counts clients that left
+    /// Returns HTTP statuses with their number of responses, if there are any. 0 counts clients that left
     /// before the response.
     #[must_use]
     pub fn statuses(&self) -> Vec<(u16, u64)> {

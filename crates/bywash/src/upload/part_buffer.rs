@@ -19,7 +19,7 @@ pub(super) struct PartBuffer {
     object: Option<u64>,
     /// Number of bytes here.
     pub(super) length: u64,
-    /// Copied bytes. May hold those of the previous chunk while `length` is 0.
+    /// Copied bytes. May hold bytes of the previous chunk while `length` is 0.
     pub(super) buffer: Option<FrameBuffer>,
     /// CRC32C of the copied bytes, computed while they are in the processor's cache.
     copied_crc: RunningCrc32c,

@@ -15,7 +15,7 @@ use object_store::path::Path;
 use super::parts::StoredPart;
 use super::{ChunkPlan, UploadOptions};
 
-/// An upload at one moment: what the store has, and the bytes it does not have. Created by
+/// An upload at one moment: the acknowledged offset, and the bytes that the store does not have. Created by
 /// [`super::Upload::capture`]; [`Self::to_bytes`] serialises it for another process.
 ///
 /// If it is restored twice, both writers send to one session. The store takes bytes of either, and only one object

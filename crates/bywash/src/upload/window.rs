@@ -96,10 +96,10 @@ impl Window {
         });
     }
 
-    /// Waits until one more chunk is stored; first resends those that failed. Cancel-safe.
+    /// Waits until one more chunk is stored; first resends failed ones. Cancel-safe.
     ///
     /// # Errors
-    /// That of the chunk. It stays here, and is sent again by the next call.
+    /// The error of the chunk. It stays here, and is sent again by the next call.
     pub(super) async fn wait_one(&mut self, driver: &mut Driver) -> Result<()> {
         let failed = |in_flight: &&mut PartInFlight| in_flight.state == PartState::Failed;
         let mut parts = std::mem::take(&mut self.parts);

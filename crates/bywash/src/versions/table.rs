@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 /// Shards of a table: far more than threads, so that two rarely contend for a lock.
 const SHARDS: usize = 64;
 /// Entries checked for one eviction. Readers could otherwise mark every entry of a shard as used, and the next
-/// insertion would pay for all of them at once.
+/// insertion would pay for all at once.
 const MAX_SCANNED: usize = 32;
 /// Index of no slot: the end of the queue.
 const NONE: u32 = u32::MAX;

@@ -46,7 +46,7 @@ impl Validator {
     }
 }
 
-/// The open file of one version in a folder, shared by its reads and closed with the last of them. Empty until the
+/// The open file of one version in a folder, shared by its reads and closed with the last read. Empty until the
 /// origin has opened one, and for other origins.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFile(OnceLock<HeldFile>);
@@ -118,7 +118,7 @@ impl Version {
         }
     }
 
-    /// A version of which only ETag and length are known. Its blocks can be loaded; a read of this node needs the rest first.
+    /// A version with known ETag and length, and nothing else. Its blocks can be loaded; a read of this node needs the rest first.
     pub(super) fn partial(store: u32, meta: ObjectMeta) -> Self {
         Self {
             partial: true,
@@ -196,7 +196,7 @@ impl Version {
     /// the read began.
     pub(crate) fn record_verified(&self, loads_before: u64, block_size: u64) {
         let loads = self.cost.blocks();
-        // Otherwise a block was loaded again meanwhile, perhaps after it was read.
+        // Otherwise a block was loaded again since, perhaps after it was read.
         let as_read = loads == loads_before || loads == u64::from(self.blocks(block_size));
         if as_read {
             self.integrity.verified.store(loads + 1, Relaxed);
@@ -250,7 +250,7 @@ impl Version {
         tags: TagCount,
     ) -> bool {
         let same = match self.validator {
-            // Two requests cannot be bound to it: no block of it is kept, only what was stated.
+            // Two requests cannot be bound to it: no block of it is kept, only its metadata.
             Validator::None => self.meta.size == meta.size && self.meta.e_tag == meta.e_tag,
             _ => self.matches(meta),
         };
@@ -259,12 +259,12 @@ impl Version {
         same && same_write && !self.partial && self.tags == tags && self.attributes == *attributes
     }
 
-    /// As [`Self::is_described_by`], of what another response described.
+    /// As [`Self::is_described_by`], for the version of another response.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.is_described_by(&other.meta, &other.attributes, other.tags)
     }
 
-    /// As [`Self::is_described_by`], of what the authority of a cluster states.
+    /// As [`Self::is_described_by`], for the version that the authority of a cluster states.
     pub(crate) fn is_as(&self, now: &ObjectVersion) -> bool {
         self.is_described_by(&now.meta, &now.attributes, TagCount(now.tag_count))
     }

@@ -58,7 +58,7 @@ impl Entry {
         &self.id
     }
 
-    /// Returns the header: what was known at the start.
+    /// The header: the state at the start.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
@@ -76,7 +76,7 @@ impl Entry {
         self.whole
     }
 
-    /// Records durably what the store has. Allocates nothing once its buffer has the size.
+    /// Records the acknowledged offset durably. Allocates nothing once its buffer has the size.
     ///
     /// # Errors
     /// [`JournalError::Io`](super::JournalError::Io); earlier records stay valid.

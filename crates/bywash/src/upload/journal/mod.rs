@@ -209,7 +209,7 @@ impl Journal {
         Ok(entry)
     }
 
-    /// Removes the file of an upload that no process works on, whatever its content. Does not touch the bytes at the
+    /// Removes the file of an upload that no process works on, with any content. Does not touch the bytes at the
     /// store.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl Journal {
     fn remove_half_made(&self) -> Result<()> {
         for id in self.ids(STAGED_SUFFIX)? {
             let path = self.folder.join(format!("{id}{STAGED_SUFFIX}"));
-            // Locked while it is written. Its writer may have renamed or removed it meanwhile.
+            // Locked while it is written. Its writer may have renamed or removed it since.
             let Ok(file) = File::open(&path) else {
                 continue;
             };
