@@ -168,7 +168,7 @@ impl HttpClient {
         })
     }
 
-    /// Returns a connector with which object_store's client uses this connection pool.
+    /// A connector with which object_store's client uses this connection pool.
     pub(crate) fn connector(&self) -> Connector {
         Connector::over(self.client.clone())
     }

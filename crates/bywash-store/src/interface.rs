@@ -145,24 +145,24 @@ pub enum Capability {
 /// existing object carries an ETag unless the origin has no validator. The origin does not retry.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`, `wrapped`.
+    /// The short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`, `wrapped`.
     fn kind(&self) -> &'static str;
 
-    /// Returns the address of the store with its endpoint, if another process may use blocks that were read from it. No
+    /// The address of the store with its endpoint, if another process may use blocks that were read from it. No
     /// two stores have the same address, and a strong ETag always names the same bytes. `None` for stores whose ETags
     /// end with the process, and for stores as fast as a disk.
     fn durable_address(&self) -> Option<String> {
         None
     }
 
-    /// Returns the name under which blocks of this store are kept for other processes: its address, and a digest of the headers,
+    /// The name under which blocks of this store are kept for other processes: its address, and a digest of the headers,
     /// credentials and options by which it is read. Another client of the same store may see other bytes, or none.
     /// `None` as for [`Self::durable_address`].
     fn cache_identity(&self) -> Option<String> {
         self.durable_address()
     }
 
-    /// Returns whether it keeps the metadata of objects behind a network, which loses responses: conditional writes then get a mark.
+    /// Whether it keeps the metadata of objects behind a network, which loses responses: conditional writes then get a mark.
     fn keeps_marks(&self) -> bool {
         false
     }
@@ -203,7 +203,7 @@ pub trait Origin: ObjectStore {
         }
     }
 
-    /// Returns whether objects with odd keys ([`super::odd_keys`]) are read and deleted by the paths that listings have for them.
+    /// Whether objects with odd keys ([`super::odd_keys`]) are read and deleted by the paths that listings have for them.
     fn reads_odd_keys(&self) -> bool {
         false
     }
@@ -218,12 +218,12 @@ pub trait Origin: ObjectStore {
         Ok(Level::of_folder(entries, prefix, after))
     }
 
-    /// Returns the rule for the chunks of a session; constant.
+    /// The rule for the chunks of a session; constant.
     fn chunk_rule(&self) -> ChunkRule {
         ChunkRule::PARTS
     }
 
-    /// Returns the rule for the parts of [`Self::put_part`]; constant.
+    /// The rule for the parts of [`Self::put_part`]; constant.
     fn part_rule(&self) -> ChunkRule {
         self.chunk_rule()
     }
@@ -231,7 +231,7 @@ pub trait Origin: ObjectStore {
     /// Begins an upload and returns its id; nothing is visible until it is completed.
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
 
-    /// Returns whether writes are costly, so that a part's body should come in few, large pieces.
+    /// Whether writes are costly, so that a part's body should come in few, large pieces.
     fn wants_joined_pieces(&self) -> bool {
         false
     }
@@ -241,7 +241,7 @@ pub trait Origin: ObjectStore {
         false
     }
 
-    /// Returns whether the whole body of a part is in memory while it is sent. The caller of [`Self::put_part`] has charged it.
+    /// Whether the whole body of a part is in memory while it is sent. The caller of [`Self::put_part`] has charged it.
     fn gathers_parts(&self) -> bool {
         false
     }
@@ -271,12 +271,12 @@ pub trait Origin: ObjectStore {
         Err(lacks(self.kind(), "lists of parts"))
     }
 
-    /// Returns whether the store itself knows an upload, and so refuses one that has ended. Others know only its parts.
+    /// Whether the store itself knows an upload, and so refuses one that has ended. Others know only its parts.
     fn knows_uploads(&self) -> bool {
         true
     }
 
-    /// Returns whether attributes that are known only when an upload ends are kept.
+    /// Whether attributes that are known only when an upload ends are kept.
     fn takes_late_attributes(&self) -> bool {
         false
     }
@@ -298,7 +298,7 @@ pub trait Origin: ObjectStore {
         Err(lacks(self.kind(), "tags of objects"))
     }
 
-    /// Returns the bytes above which other attributes for an object are an upload of parts that the store copies by [`Self::copy_part`];
+    /// The bytes above which other attributes for an object are an upload of parts that the store copies by [`Self::copy_part`];
     /// `None` if the bytes of all objects have to be sent for it.
     fn min_rewritten_bytes(&self) -> Option<u64> {
         None
@@ -320,7 +320,7 @@ pub trait Origin: ObjectStore {
         VersionDeletes::ByLook
     }
 
-    /// Returns whether [`Self::rewrite_in_place`] may change an object; constant.
+    /// Whether [`Self::rewrite_in_place`] may change an object; constant.
     fn rewrites_in_place(&self) -> bool {
         false
     }
@@ -427,7 +427,7 @@ pub trait Origin: ObjectStore {
         one == other
     }
 
-    /// Returns whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
+    /// Whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
     /// be sent from its first byte.
     fn begins_sessions(&self) -> bool {
         true

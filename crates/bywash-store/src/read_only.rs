@@ -42,7 +42,7 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// The reason why it is read-only, and the remedy; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
-    /// Returns whether it can list objects.
+    /// Whether it can list objects.
     fn lists(&self) -> bool {
         true
     }

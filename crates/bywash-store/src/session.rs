@@ -109,13 +109,13 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Returns its length in bytes.
+    /// Its length in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Returns its range in the object.
+    /// Its range in the object.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length()
@@ -201,21 +201,21 @@ pub struct OpenSession {
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// Returns the token, constant, which is written to the journal before the first chunk is sent.
+    /// The token, constant, which is written to the journal before the first chunk is sent.
     fn token(&self) -> SessionToken;
 
-    /// Returns the token together with the store's digests of acknowledged chunks, where it has them: a process that
+    /// The token together with the store's digests of acknowledged chunks, where it has them: a process that
     /// takes over has no bytes to compare.
     fn token_now(&self) -> SessionToken {
         self.token()
     }
 
-    /// Returns whether it can be continued by another process, or after a failure. One that cannot is not journaled.
+    /// Whether it can be continued by another process, or after a failure. One that cannot is not journaled.
     fn can_be_continued(&self) -> bool {
         true
     }
 
-    /// Returns whether the store may have chunks of an earlier process, though the session was just opened. The writer
+    /// Whether the store may have chunks of an earlier process, though the session was just opened. The writer
     /// then requests the status before it sends anything.
     fn may_have_chunks(&self) -> bool {
         false

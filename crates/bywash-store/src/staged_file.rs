@@ -63,7 +63,7 @@ impl StagedFile {
         }
     }
 
-    /// Returns the file, open to read and to write.
+    /// The file, open to read and to write.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file

@@ -110,13 +110,13 @@ impl OriginUrl {
         part
     }
 
-    /// Returns whether the URL itself contains secrets.
+    /// Whether the URL itself contains secrets.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         matches!(self, Self::Http(url) if url.has_secrets())
     }
 
-    /// Returns the default bucket name for this origin: the bucket's or container's, or the folder's.
+    /// The default bucket name for this origin: the bucket's or container's, or the folder's.
     #[must_use]
     pub fn default_name(&self) -> Option<String> {
         match self {

@@ -24,7 +24,7 @@ impl Bucket {
         }
     }
 
-    /// Returns the kind of its store, see [`crate::Origin::kind`].
+    /// The kind of its store, see [`crate::Origin::kind`].
     #[must_use]
     pub fn origin_kind(&self) -> &'static str {
         self.shared.origin.kind()
@@ -53,7 +53,7 @@ impl Bucket {
         place.is_some() && place == other.shared.origin.place_of(other_path)
     }
 
-    /// Returns the bucket's name.
+    /// The bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name

@@ -94,7 +94,7 @@ pub trait VersionAuthority: Debug + Send + Sync {
     /// Begins a write of these objects, which is then sent to the origin.
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn>;
 
-    /// Returns the state of this node for its operator, if there is one to show.
+    /// The state of this node for its operator, if there is one to show.
     fn status(&self) -> Option<ClusterStatus> {
         None
     }

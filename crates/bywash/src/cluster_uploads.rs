@@ -58,7 +58,7 @@ pub struct SharedUploadName<'a> {
 }
 
 impl SharedUpload {
-    /// Returns its name.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> SharedUploadName<'_> {
         SharedUploadName {

@@ -108,7 +108,7 @@ impl CopyMemory {
         self.chunk.take()
     }
 
-    /// Returns the memory to read into.
+    /// The memory to read into.
     #[must_use]
     pub fn reads(&self) -> &CopyReads {
         &self.reads

@@ -119,7 +119,7 @@ impl FrameBuffer {
         self.filled - before
     }
 
-    /// Returns the contents in order, frame by frame.
+    /// The contents in order, frame by frame.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let size = self.frame_capacity();
         self.frames

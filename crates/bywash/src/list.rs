@@ -201,7 +201,7 @@ impl Bucket {
         self.shared().count_page_left_out(&omissions.left_out())
     }
 
-    /// Returns whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
+    /// Whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
     /// [`bywash_store::odd_keys`].
     #[must_use]
     pub fn reads_odd_keys(&self) -> bool {

@@ -26,13 +26,13 @@ impl Bucket {
         .await
     }
 
-    /// Returns whether its store refuses uploads that have ended; see [`crate::Origin::knows_uploads`].
+    /// Whether its store refuses uploads that have ended; see [`crate::Origin::knows_uploads`].
     #[must_use]
     pub fn knows_uploads(&self) -> bool {
         self.shared().origin.knows_uploads()
     }
 
-    /// Returns a digest of the address of its store, the same in each process and for no other store; it does not show the address.
+    /// A digest of the address of its store, the same in each process and for no other store; it does not show the address.
     /// `None` for stores without one; see [`crate::Origin::durable_address`].
     #[must_use]
     pub fn origin_digest(&self) -> Option<String> {

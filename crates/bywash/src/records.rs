@@ -58,7 +58,7 @@ pub enum RecordRead<'a> {
 }
 
 impl RecordFormat {
-    /// Returns the header of a file.
+    /// The header of a file.
     #[must_use]
     pub fn header(&self) -> Vec<u8> {
         let mut bytes = self.magic.to_vec();

@@ -53,7 +53,7 @@ impl Bucket {
         }
     }
 
-    /// Returns whether it has [`Self::delete_version`].
+    /// Whether it has [`Self::delete_version`].
     #[must_use]
     pub fn deletes_versions(&self) -> bool {
         let shared = self.shared();

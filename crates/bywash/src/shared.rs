@@ -103,7 +103,7 @@ pub(crate) struct EngineShared {
 }
 
 impl EngineShared {
-    /// Returns the number of a new bucket.
+    /// The number of a new bucket.
     pub(crate) fn next_store(&self) -> u32 {
         self.stores.fetch_add(1, Relaxed)
     }
@@ -225,7 +225,7 @@ pub(crate) struct BucketShared {
 }
 
 impl BucketShared {
-    /// Returns the retry policy of the bucket's requests, with their count.
+    /// The retry policy of the bucket's requests, with their count.
     pub(crate) fn retry(&self) -> BucketRetry {
         BucketRetry {
             policy: self.engine.retry,
@@ -284,7 +284,7 @@ impl BucketShared {
         }
     }
 
-    /// Returns the disk tier and the origin's identity there, if blocks of this origin are kept.
+    /// The disk tier and the origin's identity there, if blocks of this origin are kept.
     pub(crate) fn disk(&self) -> Option<(&DiskTier, &str)> {
         self.engine.disk.as_ref().zip(self.disk_identity.as_deref())
     }
@@ -310,7 +310,7 @@ impl BucketShared {
             .is_some_and(|(disk, identity)| disk.has_object(identity, path))
     }
 
-    /// Returns the maximum blocks of one ranged GET, at least 1.
+    /// The maximum blocks of one ranged GET, at least 1.
     pub(crate) fn max_fetch_blocks(&self) -> u32 {
         (self.engine.fetch_size.load(Relaxed) / self.block_size).max(1) as u32
     }

@@ -71,7 +71,7 @@ pub struct LocalStats {
 
 /// A local door, as the engine's statistics see it.
 pub trait LocalStatsSource: std::fmt::Debug + Send + Sync {
-    /// Returns its state and counters.
+    /// Its state and counters.
     fn local_stats(&self) -> LocalStats;
 }
 
@@ -416,7 +416,7 @@ impl Counters {
         self.peer_served_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Returns whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
+    /// Whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
     /// both return `true`.
     pub(crate) fn may_hedge(&self) -> bool {
         let all = self.origin_data_requests.load(Relaxed);

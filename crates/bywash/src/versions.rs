@@ -86,7 +86,7 @@ impl KnownObjects {
         objects
     }
 
-    /// Returns the sizes of the tables. Locks each of their shards in turn.
+    /// The sizes of the tables. Locks each of their shards in turn.
     pub(crate) fn stats(&self) -> ObjectStats {
         let (known, known_bytes) = self.known.size();
         let (absent, absent_bytes) = self.absent.size();

@@ -100,7 +100,7 @@ impl BlockUpload {
         Some((number.parse().ok()?, tag.to_owned()))
     }
 
-    /// Returns the headers of the commit.
+    /// The headers of the commit.
     pub(super) fn headers(&self) -> Vec<(HeaderName, String)> {
         let headers = self.headers.iter().filter_map(|(name, value)| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;

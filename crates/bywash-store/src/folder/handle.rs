@@ -62,7 +62,7 @@ impl Handle {
         self.node
     }
 
-    /// Returns the open descriptor, which stays open while the caller holds it.
+    /// The open descriptor, which stays open while the caller holds it.
     ///
     /// # Errors
     /// `STALE` if it had to be reopened and the path now names another folder; errors of opening.

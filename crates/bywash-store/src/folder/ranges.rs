@@ -114,7 +114,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Returns the ranges on disk, in ascending order, without overlap, with their CRC32C.
+    /// The ranges on disk, in ascending order, without overlap, with their CRC32C.
     pub(super) fn all(&self) -> impl Iterator<Item = (Range<u64>, u32)> {
         self.synced
             .iter()

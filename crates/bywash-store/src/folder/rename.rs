@@ -125,7 +125,7 @@ impl Root {
         }
     }
 
-    /// Returns a time that no version had, as the file system stores it.
+    /// A time that no version had, as the file system stores it.
     pub(super) fn next_time(&self) -> std::io::Result<SystemTime> {
         let probe = Staged::create(self)?;
         probe.set_modified(unique_time())?;

@@ -130,7 +130,7 @@ impl Root {
 }
 
 impl FolderSession {
-    /// Returns the upload's files, kept open from the first lookup on.
+    /// The upload's files, kept open from the first lookup on.
     fn found(&self) -> Result<UploadOnDisk> {
         if let Some(staging) = self.staging.get() {
             return Ok(match *staging.ended.read() {

@@ -64,7 +64,7 @@ impl Start<'_> {
         Some(url)
     }
 
-    /// Returns the object's metadata as the request's JSON body.
+    /// The object's metadata as the request's JSON body.
     pub(super) fn metadata(&self) -> String {
         let mut fields = Map::new();
         let mut own = Map::new();
@@ -192,7 +192,7 @@ impl SessionRequest {
         }
     }
 
-    /// Returns its name in messages.
+    /// Its name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Append(_) => "upload a chunk of",
@@ -202,7 +202,7 @@ impl SessionRequest {
         }
     }
 
-    /// Returns the Content-Range header.
+    /// The Content-Range header.
     pub(super) fn content_range(&self) -> Option<String> {
         Some(match self {
             Self::Append(range) => format!("bytes {}-{}/*", range.start, range.end - 1),
@@ -219,7 +219,7 @@ impl SessionRequest {
         })
     }
 
-    /// Returns the X-Goog-Hash header: the hash of the whole object, so only for the completion.
+    /// The X-Goog-Hash header: the hash of the whole object, so only for the completion.
     pub(super) fn hash(&self) -> Option<String> {
         match self {
             Self::Finish { crc32c, .. } => {

@@ -276,7 +276,7 @@ impl PartsPage {
         quick_xml::de::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the marker of the next page.
+    /// The marker of the next page.
     pub(super) fn next(&self) -> Option<&str> {
         self.next.as_deref().filter(|_| self.truncated)
     }

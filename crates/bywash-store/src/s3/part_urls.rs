@@ -92,13 +92,13 @@ impl PartUrls {
         Ok(urls)
     }
 
-    /// Returns the addresses as one line of JSON.
+    /// The addresses as one line of JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and texts are JSON")
     }
 
-    /// Returns the rule for the parts that they allow.
+    /// The rule for the parts that they allow.
     pub(crate) fn rule(&self) -> ChunkRule {
         ChunkRule {
             min: self.min_part_bytes.clamp(1, RULE.max),

@@ -87,7 +87,7 @@ impl Profile {
         ELSEWHERE.into_iter().find(|key| self.0.contains_key(*key))
     }
 
-    /// Returns the profile's endpoint.
+    /// The profile's endpoint.
     pub(super) fn endpoint(&self) -> Option<&str> {
         self.0.get("endpoint_url").map(String::as_str)
     }

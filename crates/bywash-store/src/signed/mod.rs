@@ -71,7 +71,7 @@ impl fmt::Display for SignedTarget {
 }
 
 impl SignedTarget {
-    /// Returns the object's path, for messages.
+    /// The object's path, for messages.
     #[must_use]
     pub fn object(&self) -> Path {
         match self {

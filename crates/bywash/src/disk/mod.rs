@@ -77,7 +77,7 @@ pub struct DiskOptions {
 pub const DISK_THREADS: usize = READER_THREADS + 2;
 
 impl DiskOptions {
-    /// Returns the maximum open files of the tier: one a segment, and a few of the folder.
+    /// The maximum open files of the tier: one a segment, and a few of the folder.
     #[must_use]
     pub fn max_descriptors(&self) -> u64 {
         self.size / u64::from(segment_size(self.size)) + FOLDER_DESCRIPTORS
@@ -291,12 +291,12 @@ impl DiskTier {
         })
     }
 
-    /// Returns the maximum bytes on the disk.
+    /// The maximum bytes on the disk.
     pub(crate) fn size(&self) -> u64 {
         self.tier.size()
     }
 
-    /// Returns whether blocks that wait to be written take an eighth of the memory. Many more would be evicted before their
+    /// Whether blocks that wait to be written take an eighth of the memory. Many more would be evicted before their
     /// turn, and not all of those are written.
     pub(crate) fn is_behind(&self) -> bool {
         let bytes = self.queue.stats().queued * self.block_size;

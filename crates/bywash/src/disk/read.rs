@@ -56,12 +56,12 @@ impl ReadTimes {
         }
     }
 
-    /// Returns whether loads are not to wait for the disk now.
+    /// Whether loads are not to wait for the disk now.
     pub(super) fn is_too_slow(&self) -> bool {
         self.0.lock().is_too_slow(tokio::time::Instant::now())
     }
 
-    /// Returns whether a load is to wait for the disk. Counts it otherwise.
+    /// Whether a load is to wait for the disk. Counts it otherwise.
     pub(super) fn accepts(&self) -> bool {
         let mut recent = self.0.lock();
         let too_slow = recent.is_too_slow(tokio::time::Instant::now());
@@ -69,7 +69,7 @@ impl ReadTimes {
         !too_slow
     }
 
-    /// Returns the time after which a read is slow; `None` if the disk is too slow now. The next read is then the one that tries it.
+    /// The time after which a read is slow; `None` if the disk is too slow now. The next read is then the one that tries it.
     fn limit(&self) -> Option<Duration> {
         let now = tokio::time::Instant::now();
         let mut recent = self.0.lock();

@@ -68,7 +68,7 @@ impl Residents {
         }
     }
 
-    /// Returns the number of the epoch, in which as many bytes are loaded as the memory holds.
+    /// The number of the epoch, in which as many bytes are loaded as the memory holds.
     pub(super) fn epoch(&self) -> u64 {
         self.loaded.load(Relaxed) / self.epoch_bytes
     }

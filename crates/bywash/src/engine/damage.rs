@@ -14,7 +14,7 @@ impl Engine {
         self.shared().damaged.forget(file);
     }
 
-    /// Returns the damaged files, by their paths.
+    /// The damaged files, by their paths.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DamagedFile> {
         self.shared().damaged.all()

@@ -26,7 +26,7 @@ impl Engine {
         self.disk()?.resize(bytes)
     }
 
-    /// Returns the disk tier, or an error without one.
+    /// The disk tier, or an error without one.
     fn disk(&self) -> Result<&DiskTier, EngineError> {
         let disk = self.shared.disk.as_ref();
         disk.ok_or_else(|| EngineError::InvalidSetting {

@@ -111,7 +111,7 @@ impl Engine {
         self.shared.quotas.create(self.budget().limit(), part)
     }
 
-    /// Returns the limit in force, or the one that is being set if that is lower.
+    /// The limit in force, or the one that is being set if that is lower.
     pub(super) fn lowest_limit(&self) -> u64 {
         // Acquire: pairs with the store of `set_memory`. The caller has the lock of the buckets, under which a lower limit is
         // announced.
@@ -119,7 +119,7 @@ impl Engine {
         self.budget().limit().min(announced)
     }
 
-    /// Returns the limits of the cache.
+    /// The limits of the cache.
     #[must_use]
     pub fn cache_limits(&self) -> CacheLimits {
         let shared = &self.shared;

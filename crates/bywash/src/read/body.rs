@@ -175,7 +175,7 @@ impl Body {
         self.stream = stream;
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.at >= self.end
     }
@@ -365,12 +365,12 @@ impl Body {
             .block_len(block, self.bucket.block_size)
     }
 
-    /// Returns the offset of the next byte to read.
+    /// The offset of the next byte to read.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
 
-    /// Returns the end of the range.
+    /// The end of the range.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -387,7 +387,7 @@ impl Body {
         &mut self.following
     }
 
-    /// Returns the kind of the blocks that this body loads.
+    /// The kind of the blocks that this body loads.
     fn kind(&self) -> BlockKind {
         let version = &self.resolved.version;
         // A read that continues others is part of a scan.
@@ -396,7 +396,7 @@ impl Body {
         BlockKind::of_read(version, self.bucket.block_size, &blocks, to_end)
     }
 
-    /// Returns the first block past the range.
+    /// The first block past the range.
     fn end_block(&self) -> u32 {
         self.end.div_ceil(self.bucket.block_size) as u32
     }

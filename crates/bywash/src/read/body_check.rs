@@ -91,7 +91,7 @@ pub(super) trait Pieced: Send + 'static {
 
     fn is_done(&self) -> bool;
 
-    /// Returns its bucket and version, and whether all of its bytes so far were read from blocks.
+    /// Its bucket and version, and whether all of its bytes so far were read from blocks.
     fn origin(&self) -> (&BucketShared, &Version, bool);
 }
 

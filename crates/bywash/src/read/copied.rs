@@ -59,7 +59,7 @@ impl CopiedBody {
         &self.version
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.pieces.is_empty() && self.filling.is_empty() && self.rest.is_empty()
     }

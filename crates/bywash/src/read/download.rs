@@ -88,7 +88,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Returns the metadata of the version being downloaded.
+    /// The metadata of the version being downloaded.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
         &self.version.meta
@@ -100,19 +100,19 @@ impl Download {
         &self.version.attributes
     }
 
-    /// Returns the range being downloaded.
+    /// The range being downloaded.
     #[must_use]
     pub fn range(&self) -> &Range<u64> {
         &self.running.range
     }
 
-    /// Returns the number of bytes received without a gap, from the start of the range.
+    /// The number of bytes received without a gap, from the start of the range.
     #[must_use]
     pub fn contiguous(&self) -> u64 {
         self.running.buffer.contiguous()
     }
 
-    /// Returns a reader of the range from its start, as it arrives. It fails when the download does, even with bytes
+    /// A reader of the range from its start, as it arrives. It fails when the download does, even with bytes
     /// left to read. If the object has a digest, the reader ends only after all bytes were compared with it.
     #[must_use]
     pub fn reader(&self) -> AsyncTailReader {

@@ -26,7 +26,7 @@ pub(super) trait Sink: Send {
         Places::All(NotedRate::default())
     }
 
-    /// Returns the first byte not received yet and the end of the range.
+    /// The first byte not received yet and the end of the range.
     fn missing(&self) -> Range<u64>;
 
     /// Receives the next bytes; returns whether the range is complete. A response may be longer than the range.

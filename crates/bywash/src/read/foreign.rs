@@ -41,7 +41,7 @@ impl ForeignBlocks {
         options(hot)
     }
 
-    /// Returns the number of blocks that became hot since the start.
+    /// The number of blocks that became hot since the start.
     pub(crate) fn heated(&self) -> u64 {
         self.heated.load(Relaxed)
     }

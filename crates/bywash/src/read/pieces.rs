@@ -118,7 +118,7 @@ impl Pieces {
         pieces
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.remainder.is_none() && self.body.is_done()
     }
@@ -127,7 +127,7 @@ impl Pieces {
         &self.body
     }
 
-    /// Returns whether all bytes so far were read from blocks.
+    /// Whether all bytes so far were read from blocks.
     pub(super) fn is_of_blocks(&self) -> bool {
         !self.fetched
     }
@@ -180,7 +180,7 @@ impl Pieces {
         Some(loan)
     }
 
-    /// Returns whether the body has more to read of the block it last read from.
+    /// Whether the body has more to read of the block it last read from.
     fn is_inside(&self) -> bool {
         let offset = self.body.position() % self.body.bucket().block_size;
         !self.body.is_done() && offset > 0

@@ -25,7 +25,7 @@ impl<T: Default> NamedTable<T> {
         found.next().map(|(_, entry)| entry)
     }
 
-    /// Returns all entries, in the order of their first use.
+    /// All entries, in the order of their first use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         let entries = self.0.iter().map_while(NamedEntry::get);
         entries.map(|(name, entry)| (&**name, entry))

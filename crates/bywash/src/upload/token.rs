@@ -37,19 +37,19 @@ pub struct UploadToken {
 }
 
 impl UploadToken {
-    /// Returns the object's path.
+    /// The object's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the session at the store; `None` if nothing was sent.
+    /// The session at the store; `None` if nothing was sent.
     #[must_use]
     pub fn session(&self) -> Option<&SessionToken> {
         self.session.as_ref()
     }
 
-    /// Returns the number of bytes that the store had acknowledged.
+    /// The number of bytes that the store had acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
@@ -65,7 +65,7 @@ impl UploadToken {
         }
     }
 
-    /// Returns the offset of the next byte of the source: those before are at the store or in the token.
+    /// The offset of the next byte of the source: those before are at the store or in the token.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.acknowledged + self.waiting.len() as u64

@@ -47,7 +47,7 @@ struct PartResult {
 }
 
 impl Window {
-    /// Returns the number of chunks in it.
+    /// The number of chunks in it.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
     }
@@ -57,12 +57,12 @@ impl Window {
         self.spare.pop()
     }
 
-    /// Returns the offset of the first byte here, if there is one.
+    /// The offset of the first byte here, if there is one.
     pub(super) fn offset(&self) -> Option<u64> {
         self.parts.front().map(|in_flight| in_flight.part.offset)
     }
 
-    /// Returns all bytes here, in order.
+    /// All bytes here, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.parts
             .iter()

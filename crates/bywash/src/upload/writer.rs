@@ -198,19 +198,19 @@ impl Upload {
         self.part.move_to(buffer);
     }
 
-    /// Returns its id in the journal, while it is journaled and in progress.
+    /// Its id in the journal, while it is journaled and in progress.
     #[must_use]
     pub fn journal_id(&self) -> Option<&str> {
         self.journaled.as_ref().map(|journaled| &*journaled.id)
     }
 
-    /// Returns the number of bytes accepted so far: the offset of the next byte in the object.
+    /// The number of bytes accepted so far: the offset of the next byte in the object.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.accepted
     }
 
-    /// Returns the number of bytes known to be at the store; the upload continues there after any failure.
+    /// The number of bytes known to be at the store; the upload continues there after any failure.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.driver.as_ref().map_or(0, |driver| driver.acknowledged)
@@ -306,7 +306,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns all that another process needs to continue, with the bytes not acknowledged. No I/O. May contain a
+    /// All that another process needs to continue, with the bytes not acknowledged. No I/O. May contain a
     /// secret of the store.
     #[must_use]
     pub fn capture(&self) -> UploadToken {

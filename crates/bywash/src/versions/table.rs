@@ -23,10 +23,10 @@ const NONE: u32 = u32::MAX;
 
 /// An entry of a [`BoundedTable`].
 pub(super) trait TableEntry {
-    /// Returns the number of the bucket, and the key in it.
+    /// The number of the bucket, and the key in it.
     fn key(&self) -> (u32, &Path);
 
-    /// Returns the bytes of memory that the entry owns, heap and shared parts included.
+    /// The bytes of memory that the entry owns, heap and shared parts included.
     fn bytes(&self) -> usize;
 }
 
@@ -87,7 +87,7 @@ impl<E: TableEntry> BoundedTable<E> {
         usize::try_from(max_bytes).unwrap_or(usize::MAX) / SHARDS
     }
 
-    /// Returns the bound in bytes.
+    /// The bound in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         (self.max_shard_bytes.load(Relaxed) * SHARDS) as u64
     }
@@ -202,7 +202,7 @@ impl<E: TableEntry> BoundedTable<E> {
         found
     }
 
-    /// Returns the number of entries, and the bytes charged for them.
+    /// The number of entries, and the bytes charged for them.
     pub(super) fn size(&self) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(len, bytes), shard| {
             let shard = shard.read();

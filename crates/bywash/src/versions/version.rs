@@ -177,12 +177,12 @@ impl Version {
         self.integrity.requested.get_or_init(|| learned).await;
     }
 
-    /// Returns the digest of its content, if the store has stated one.
+    /// The digest of its content, if the store has stated one.
     pub(crate) fn digest(&self) -> Option<ContentDigest> {
         self.integrity.digest.get().copied()
     }
 
-    /// Returns whether all of its blocks in memory were compared with its digest.
+    /// Whether all of its blocks in memory were compared with its digest.
     pub(crate) fn is_verified(&self) -> bool {
         self.integrity.verified.load(Relaxed) == self.cost.blocks() + 1
     }
@@ -203,7 +203,7 @@ impl Version {
         }
     }
 
-    /// Returns the holder of its open file; a read keeps it while it may send requests.
+    /// The holder of its open file; a read keeps it while it may send requests.
     pub(crate) fn file(&self) -> Arc<SharedFile> {
         let mut file = self.file.lock();
         file.upgrade().unwrap_or_else(|| {
@@ -213,12 +213,12 @@ impl Version {
         })
     }
 
-    /// Returns whether blocks of this version may be cached.
+    /// Whether blocks of this version may be cached.
     pub(crate) fn cacheable(&self) -> bool {
         self.validator != Validator::None
     }
 
-    /// Returns the ETag that names exactly these bytes, also in another process.
+    /// The ETag that names exactly these bytes, also in another process.
     pub(crate) fn strong_etag(&self) -> Option<&str> {
         match &self.validator {
             Validator::StrongETag(tag) => Some(tag),
@@ -236,7 +236,7 @@ impl Version {
         }
     }
 
-    /// Returns whether only its ETag and length are known.
+    /// Whether only its ETag and length are known.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
     }
@@ -284,7 +284,7 @@ impl Version {
         }
     }
 
-    /// Returns the name of this version in logs and responses.
+    /// The name of this version in logs and responses.
     pub(crate) fn display(&self) -> String {
         match (&self.meta.e_tag, &self.validator) {
             (Some(tag), _) => tag.clone(),
@@ -304,12 +304,12 @@ impl Version {
         }
     }
 
-    /// Returns the number of its bucket.
+    /// The number of its bucket.
     pub(super) fn store(&self) -> u32 {
         self.store
     }
 
-    /// Returns the bytes of memory that it owns: an upper estimate, with the allocator's overhead.
+    /// The bytes of memory that it owns: an upper estimate, with the allocator's overhead.
     pub(super) fn bytes(&self) -> usize {
         /// Overhead of one allocation: the allocator's header and rounding.
         const ALLOCATION: usize = 24;
@@ -333,12 +333,12 @@ impl Version {
         bytes
     }
 
-    /// Returns the number of this version with these headers, unique in the engine.
+    /// The number of this version with these headers, unique in the engine.
     pub(crate) fn headers_id(&self) -> u64 {
         self.headers_id
     }
 
-    /// Returns its id, unique in the engine.
+    /// Its id, unique in the engine.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -82,7 +82,7 @@ impl DownloadJob {
         })
     }
 
-    /// Returns the token that is cancelled at a failure.
+    /// The token that is cancelled at a failure.
     pub(super) fn failed(&self) -> &CancellationToken {
         &self.failed
     }

@@ -132,7 +132,7 @@ impl ForeignQueue {
         }
     }
 
-    /// Returns the keys, oldest first.
+    /// The keys, oldest first.
     #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<BlockKey> {
         self.state.lock().order.values().copied().collect()

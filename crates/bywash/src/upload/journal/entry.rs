@@ -52,7 +52,7 @@ impl Entry {
         })
     }
 
-    /// Returns the upload's id.
+    /// The upload's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -64,13 +64,13 @@ impl Entry {
         &self.header
     }
 
-    /// Returns the progress recorded last.
+    /// The progress recorded last.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Returns the object's length and checksum, once its completion was requested.
+    /// The object's length and checksum, once its completion was requested.
     #[must_use]
     pub fn digest(&self) -> Option<ObjectDigest> {
         self.whole

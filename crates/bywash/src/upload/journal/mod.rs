@@ -101,7 +101,7 @@ impl Journal {
         self.remove_half_made()
     }
 
-    /// Returns the folder of the files.
+    /// The folder of the files.
     #[must_use]
     pub fn folder(&self) -> &FsPath {
         &self.folder
@@ -160,7 +160,7 @@ impl Journal {
         }
     }
 
-    /// Returns all uploads in the order of their start, with or without a process working on them. Takes none over,
+    /// All uploads in the order of their start, with or without a process working on them. Takes none over,
     /// and creates no folder.
     ///
     /// # Errors

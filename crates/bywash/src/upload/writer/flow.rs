@@ -238,7 +238,7 @@ impl Upload {
         self.ready_buffer().await
     }
 
-    /// Returns the capacity needed for the rest of this chunk.
+    /// The capacity needed for the rest of this chunk.
     fn capacity(&self) -> u64 {
         self.part.end - self.part.offset
     }
