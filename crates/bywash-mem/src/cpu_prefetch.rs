@@ -31,7 +31,7 @@ pub fn prefetch_line_for_write(address: usize) {
     let _ = address;
 }
 
-/// Prefetches a value of which only the first cache line is written: that one for a write, the others to be read.
+/// Prefetches a value whose first cache line alone is written: this line for a write, the others to be read.
 #[inline(always)]
 pub fn prefetch_written_first<T>(value: &T) {
     let start = std::ptr::from_ref(value).addr();

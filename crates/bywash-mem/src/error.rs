@@ -1,4 +1,4 @@
-//! Errors, by what the caller can do about them.
+//! Errors, grouped by the remedies that the caller has.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub enum PoolError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Waiting cannot help: the minimum exceeds what the share can ever hold, or the length exceeds the largest frame.
+    /// Waiting cannot help: the minimum exceeds the maximum of the share, or the length exceeds the largest frame.
     #[error(
         "memory: {bytes} bytes exceed the maximum of {max}; ask for less or raise the memory limit"
     )]

@@ -122,7 +122,7 @@ impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         let inside = &self.gate.shards[self.shard].0[(self.generation % 2) as usize];
-        // Release: what was written inside, to `close`.
+        // Release: the writes made inside, to `close`.
         inside.fetch_sub(1, order(Step::Exit, Ordering::Release));
     }
 }

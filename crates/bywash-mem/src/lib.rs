@@ -3,7 +3,7 @@
 //! Synchronous and free of I/O. Waiting is offered as futures, and no runtime is assumed. `docs/glossary.md` defines the terms,
 //! `docs/memory-model.md` the protocols, which loom models check.
 //!
-//! - [`Budget`]: the limit and what is charged to it. Never exceeded, not even for an instant.
+//! - [`Budget`]: the limit and the charges to it. Never exceeded, not even for an instant.
 //! - [`Frame`]: uniquely owned memory of a power-of-two size class together with its charge.
 //! - [`FrameVec`]: a vector in a part of a frame that others share, or on the heap.
 //! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.

@@ -15,7 +15,7 @@ const CHUNK: usize = 256;
 /// Models fill the first chunk.
 #[cfg(any(loom, shuttle))]
 const CHUNK: usize = 2;
-/// Length of the longest name stored beside its value, in bytes: name, lock and a value of one word fill a cache line.
+/// Length of the longest name stored next to its value, in bytes: name, lock and a value of one word fill a cache line.
 const SHORT: usize = 45;
 
 /// An insert-only map from names to values: get or create.
@@ -91,7 +91,7 @@ impl<V> Entries<V> {
         chunk[id % CHUNK].0.get_or_init(|| entry)
     }
 
-    /// Bytes of the tables that an entry at this id adds to one of so many cells.
+    /// Bytes of the tables that an entry at this id adds to a table of `cells` cells.
     fn growth(mut cells: usize, id: u32) -> usize {
         let mut bytes = 0;
         while side_len(max_entries(cells)) * CHUNK <= id as usize {
@@ -111,7 +111,7 @@ impl<V> Entries<V> {
     }
 }
 
-/// Number of chunks for so many entries.
+/// Number of chunks for `max` entries.
 fn side_len(max: usize) -> usize {
     max.div_ceil(CHUNK)
 }
@@ -120,8 +120,8 @@ fn side_len(max: usize) -> usize {
 #[repr(align(64))]
 struct EntrySlot<V>(OnceLock<Entry<V>>);
 
-/// The value starts with the entry's cache line, so that a type can place its fields by lines. What a lookup reads, the name and the
-/// state of the slot, follows.
+/// The value starts with the entry's cache line, so that a type can place its fields by lines. The fields that a lookup reads, the name and
+/// the state of the slot, follow.
 #[repr(C)]
 struct Entry<V> {
     value: V,
@@ -205,7 +205,7 @@ pub struct NameLookup {
     likely: Option<u32>,
 }
 
-/// Bytes of entries, without those of tables.
+/// Bytes of entries, without tables.
 #[derive(Default)]
 struct EntryBytes {
     chunks: usize,
@@ -213,7 +213,7 @@ struct EntryBytes {
     long: usize,
 }
 
-/// Written by writers, on a line apart from what readers read.
+/// Written by writers, on a line apart from the fields that readers read.
 struct NamesWriter {
     /// Held by the thread that inserts a name.
     lock: Mutex<EntryBytes>,
@@ -370,10 +370,10 @@ impl<V> Names<V> {
         self.writer.len.load(Ordering::Acquire) as usize
     }
 
-    /// Bytes of a chunk of entries: so many are allocated at once, and freed with the map.
+    /// Bytes of a chunk of entries, which is allocated at once and freed with the map.
     const CHUNK_BYTES: usize = CHUNK * size_of::<EntrySlot<V>>();
 
-    /// Bytes allocated for names and values: tables, entries, long names. Without what values allocate themselves.
+    /// Bytes allocated for names and values: tables, entries, long names. Memory that values allocate is not included.
     ///
     /// Entries lie in chunks of 256 neighbouring ids, so a few entries at scattered ids take as much as all ids between them.
     #[must_use]
@@ -387,7 +387,7 @@ impl<V> Names<V> {
         cells.map(Entries::<V>::table_bytes).sum()
     }
 
-    /// Bytes by which [`Self::insert_at`] of this id and name would increase [`Self::bytes`], if no other thread inserts meanwhile.
+    /// Bytes by which [`Self::insert_at`] of this id and name would increase [`Self::bytes`], if no other thread inserts before.
     #[must_use]
     pub fn bytes_to_insert(&self, id: u32, first: &str, second: &str) -> usize {
         let table = self.tables.newest();

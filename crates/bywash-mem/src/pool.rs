@@ -83,7 +83,7 @@ impl BlockPool {
     /// as a use.
     ///
     /// An erased block is not found, even if others have it pinned. A resized block is found if it returned to its slot. If another
-    /// block was published there meanwhile, only [`Self::get`] finds it.
+    /// block was published there before that, only [`Self::get`] finds it.
     #[inline(always)]
     #[must_use]
     pub fn try_pin(&self, handle: &BlockHandle) -> Option<Pin<'_>> {
@@ -105,7 +105,7 @@ impl BlockPool {
     /// Starts loads of those `blocks` (with their lengths in bytes) that are neither resident nor loading, consecutive ones together
     /// in runs of at most `max_run`. The caller fills and publishes them.
     ///
-    /// Uses free memory, or that of blocks not used since the policy last looked at them. Never evicts a block in use, never
+    /// Uses free memory, or the memory of blocks not used since the policy last looked at them. Never evicts a block in use, never
     /// overtakes a waiter, never waits. Leaves out the rest when memory ends.
     #[must_use]
     pub fn start_readahead(
@@ -123,7 +123,7 @@ impl BlockPool {
     }
 
     /// Erases every block and load of one version of an object, as [`Self::erase`]. Visits each resident block, some 10 ns each;
-    /// blocks published meanwhile may stay. Returns how many there were.
+    /// blocks published during the call may stay. Returns how many there were.
     pub fn erase_object(&self, store: u32, object: u64) -> u64 {
         self.flights
             .erase_matching(|key| key.store == store && key.object == object)
@@ -189,7 +189,7 @@ impl BlockPool {
 
     /// Changes the limit; the guarantees keep their fraction of it. Raising it up to [`PoolConfig::ceiling`] takes effect at once.
     /// Lowering it evicts blocks first, and takes effect when all used memory fits. Visits every slot and decommits pages, both
-    /// in steps, so that threads that allocate meanwhile wait for one step at most.
+    /// in steps, so that threads that allocate during it wait for one step at most.
     ///
     /// # Errors
     /// [`LimitError`]; the limit is unchanged. If it was clear from the start that too much is held, nothing was evicted.
@@ -260,8 +260,8 @@ impl BlockPool {
     }
 
     /// Gives a block another length: truncated, or extended with zeros. In place if the frame's class fits, else copied to a frame
-    /// that is free now. Callers that claim the block meanwhile wait for it. Older handles find it again if it returned to its slot, as
-    /// it does unless another block was published meanwhile. The new pin's handle always does.
+    /// that is free now. Callers that claim the block during the call wait for it. Older handles find it again if it returned to its slot,
+    /// as it does unless another block was published there. The new pin's handle always does.
     ///
     /// # Errors
     /// [`Refused`] if other readers hold the block, it was erased, or there is no frame.

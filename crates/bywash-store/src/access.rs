@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-/// Digest of everything in the settings of an origin that may change what a read returns, such as headers and the name of its
+/// Digest of everything in the settings of an origin that may change the result of a read, such as headers and the name of its
 /// credentials. A secret that only proves a name which is in the digest is left out: it may be replaced.
 #[derive(Clone, Default)]
 pub(super) struct Access(Sha256);

@@ -1,4 +1,4 @@
-//! What an origin can do. None of it changes while the origin is open.
+//! Capabilities of origins. They are constant while the origin is open.
 
 use super::delete_condition::VersionDeletes;
 use super::session::ChunkRule;
@@ -27,7 +27,7 @@ pub struct Capabilities {
     pub part_rule: ChunkRule,
     /// Opens sessions that are new at the store, so that an upload whose session has ended can be sent from its first byte.
     pub begins_sessions: bool,
-    /// The smallest object too goes through a session, because nothing can be put by one request.
+    /// The smallest object too needs a session, because nothing can be put by one request.
     pub needs_session: bool,
     /// Writes are costly, so that a part's body should come in few, large pieces.
     pub wants_joined_pieces: bool,
@@ -37,7 +37,7 @@ pub struct Capabilities {
     pub knows_uploads: bool,
     /// Attributes that are known only when an upload ends are kept.
     pub takes_late_attributes: bool,
-    /// The store keeps tags beside its objects: [`crate::Origin::object_tags`], and the tags that writes carry.
+    /// The store keeps tags of its objects: [`crate::Origin::object_tags`], and the tags that writes carry.
     /// Of other stores an endpoint may keep tags as an attribute, or refuse them.
     pub has_tags: bool,
     /// Bytes above which other attributes for an object are an upload of parts that the store copies by
@@ -54,7 +54,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Returns those of a store of this kind that has object_store's operations and numbered parts, and nothing else.
+    /// A store of this kind with object_store's operations and numbered parts, and nothing else.
     #[must_use]
     pub const fn of(kind: &'static str) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns those of reads alone: what the same store is when it refuses writes.
+    /// The same store when it refuses writes.
     #[must_use]
     pub const fn read_only(self) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns whether requests that need `capability` are sent.
+    /// Whether requests that need `capability` are sent.
     #[must_use]
     pub const fn can(&self, capability: Capability) -> bool {
         match capability {

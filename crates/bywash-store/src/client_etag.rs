@@ -1,7 +1,7 @@
 //! ETags that S3 clients compute themselves: the MD5 of an object's bytes, or the MD5 of the MD5s of its parts and their number.
 //!
 //! A store of ours appends such an ETag to the one that names the version: `VERSION+MD5`. Caches and conditions compare both, so they
-//! are as exact as without it, and it comes along wherever the version's ETag does.
+//! are as exact as without it, and it is sent wherever the version's ETag is.
 
 use std::borrow::Cow;
 

@@ -85,7 +85,7 @@ impl<C> Cloud<C> {
         Ok(found)
     }
 
-    /// Deletes what object_store cannot name. A folder's key may be that of an object of another program.
+    /// Deletes objects that object_store cannot name. Another program may have stored an object under a folder's key.
     async fn delete_odd(&self, path: &Path) -> Result<Path> {
         let folder = folder_of_marker(path);
         let key = folder.as_ref().unwrap_or(path);
@@ -159,7 +159,7 @@ impl<C> Cloud<C> {
     }
 }
 
-/// Lists by pages, which note what a server has left out, as the store continues them: in any order.
+/// Lists by pages, which note the entries that a server has left out, as the store continues them: in any order.
 pub(super) fn by_pages<C, L>(
     store: &Cloud<C>,
     lister: &L,
@@ -303,7 +303,7 @@ where
     }
 }
 
-/// Deletes objects; those that object_store cannot name one by one, and the others by its requests. Returns the results in order.
+/// Deletes objects: one by one if object_store cannot name them, and the others by its requests. Returns the results in order.
 async fn delete_chunk<C>(store: &Cloud<C>, paths: Vec<Path>) -> Result<Vec<Result<Path>>>
 where
     C: Clone + fmt::Debug + Send + Sync + 'static,

@@ -20,7 +20,7 @@ pub enum VersionDeletes {
 pub struct DeleteCondition {
     /// ETag of the version to delete, without quotes; `*`: any version.
     pub e_tag: Option<String>,
-    /// Name of the version with that ETag at its store, as responses have it. Stores of which conditions name versions compare it;
+    /// Name of the version with that ETag at its store, as responses have it. Stores whose conditions name versions compare it;
     /// of two versions with the same ETag, others delete either.
     pub version: Option<String>,
     /// Its bytes.
@@ -30,13 +30,13 @@ pub struct DeleteCondition {
 }
 
 impl DeleteCondition {
-    /// Returns whether it always holds.
+    /// Whether it always holds.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the ETag of the version to delete; `None` if any may be deleted.
+    /// The ETag of the version to delete; `None` if any may be deleted.
     pub fn wanted_e_tag(&self) -> Option<&str> {
         self.e_tag.as_deref().filter(|e_tag| *e_tag != "*")
     }
@@ -47,7 +47,7 @@ impl DeleteCondition {
         self.size.is_none_or(|size| size == meta.size) && self.modified.is_none_or(same_time)
     }
 
-    /// Returns whether size or time have to be compared, which no store does.
+    /// Whether size or time have to be compared, which no store does.
     pub(super) fn has_size_or_time(&self) -> bool {
         self.size.is_some() || self.modified.is_some()
     }

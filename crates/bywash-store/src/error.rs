@@ -1,4 +1,4 @@
-//! Errors of stores, grouped by what the caller can do about them.
+//! Errors of stores, grouped by the remedies that the caller has.
 
 use std::error::Error as StdError;
 
@@ -52,7 +52,7 @@ pub enum OriginError {
         /// The part's number.
         number: u16,
     },
-    /// The store refused a tag of the object: its rules for tags are stricter than those of the protocol. Nothing was changed.
+    /// The store refused a tag of the object: its rules for tags are stricter than the protocol. Nothing was changed.
     #[error("tag {object}: the store refuses a tag: {reason}; change the tag, or leave it out")]
     InvalidTag {
         /// The object.
@@ -69,15 +69,15 @@ pub enum OriginError {
         /// The object.
         object: String,
     },
-    /// A signed address does not allow what the upload needs, or one request that cannot be repeated has failed.
+    /// A signed address does not allow a request that the upload needs, or one request that cannot be repeated has failed.
     #[error("upload of {object}: {reason}")]
     SignedAddress {
         /// The object.
         object: String,
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
-    /// A file of the store beside the object is damaged. Repeating would not help.
+    /// A file of the store next to the object is damaged. Repeating would not help.
     #[error(
         "{operation} {object}: the file {file} in its folder is damaged ({reason}); restore it, or delete it"
     )]
@@ -88,7 +88,7 @@ pub enum OriginError {
         object: String,
         /// The file, relative to the folder of the bucket.
         file: String,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
     /// The bucket is read-only.
@@ -98,10 +98,10 @@ pub enum OriginError {
         operation: &'static str,
         /// The object of the operation.
         object: String,
-        /// The reason, and what to do about it.
+        /// The reason, and the remedy.
         reason: &'static str,
     },
-    /// The store's response about the upload contradicts what was sent. Repeating would not help.
+    /// The store's response about the upload contradicts the requests sent. Repeating would not help.
     #[error("upload of {object}: {detail}; upload it again")]
     UploadDamaged {
         /// The object.
@@ -126,7 +126,7 @@ impl OriginError {
         source_of(error)
     }
 
-    /// Returns whether the origin could not be reached, or failed until the retry deadline: what became of a write is unknown.
+    /// Whether the origin could not be reached, or failed until the retry deadline: the outcome of a write is unknown.
     #[must_use]
     pub fn is_unavailable(error: &Error) -> bool {
         matches!(Self::find(error), Some(Self::OriginUnavailable { .. }))

@@ -19,7 +19,7 @@ pub fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// Returns whether the origin refused the request for good: a client error, except those that request a retry (408
+/// Whether the origin refused the request for good: a client error, except statuses that ask for a retry (408
 /// Request Timeout, 425 Too Early, 429 Too Many Requests).
 #[must_use]
 pub fn is_refusal(error: &Error) -> bool {

@@ -11,7 +11,7 @@ use crate::response::fuzz::list_page;
 use crate::stated_digest::stated_digest;
 use crate::{azure, folder, gcs, http as web, s3, signed};
 
-/// Parses tokens of sessions at signed addresses, signed addresses, and those of parts.
+/// Parses tokens of sessions at signed addresses, signed addresses, and addresses of parts.
 pub fn signed(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         signed::fuzz::signed(text);

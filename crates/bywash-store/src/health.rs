@@ -154,12 +154,12 @@ impl OriginHealth {
         *self.last.lock() = Some(OriginFailure { kind, text, at });
     }
 
-    /// Returns whether the last request failed.
+    /// Whether the last request failed.
     pub fn is_failing(&self) -> bool {
         self.in_a_row.load(Relaxed) > 0
     }
 
-    /// Returns the counts so far.
+    /// The counts so far.
     pub fn snapshot(&self) -> OriginStats {
         let counts = self.errors.iter().map(|count| count.load(Relaxed));
         let errors = OriginErrorKind::ALL.into_iter().zip(counts);

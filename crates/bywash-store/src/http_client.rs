@@ -94,7 +94,7 @@ impl Request {
     }
 
     /// Sets a part of `length` bytes as body. If the part fails or has another length, it never arrives whole, and its
-    /// own error is returned rather than that of the cut connection.
+    /// own error is returned rather than the error of the cut connection.
     pub(crate) fn part(mut self, object: &Path, length: u64, body: PartBody) -> Self {
         let body = part_stream(object, length, body);
         self.body = BodySource::Part(Mutex::new(body), length);
@@ -168,7 +168,7 @@ impl HttpClient {
         })
     }
 
-    /// Returns a connector with which object_store's client uses this connection pool.
+    /// A connector with which object_store's client uses this connection pool.
     pub(crate) fn connector(&self) -> Connector {
         Connector::over(self.client.clone())
     }

@@ -48,7 +48,7 @@ pub struct ListedPart {
 /// One page of the parts of an open upload, by ascending numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedParts {
-    /// The parts. A store that keeps a part beside its replacement lists both.
+    /// The parts. A store that keeps a part next to its replacement lists both.
     pub parts: Vec<ListedPart>,
     /// Whether parts with higher numbers follow.
     pub more: bool,
@@ -103,7 +103,7 @@ pub struct AttributeRewrite {
     pub size: u64,
     /// All attributes that it is to have.
     pub attributes: Attributes,
-    /// All tags that it is to have, for a store that keeps them beside the object.
+    /// All tags that it is to have, for a store that keeps tags separate from the object.
     pub tags: TagSet,
 }
 
@@ -135,17 +135,17 @@ pub struct PartCopy {
 /// existing object carries an ETag unless the origin has no validator. The origin does not retry.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Returns what it can do; constant.
+    /// Its capabilities; constant.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the address of the store with its endpoint, if another process may use blocks that were read from it. No
+    /// The address of the store with its endpoint, if another process may use blocks that were read from it. No
     /// two stores have the same address, and a strong ETag always names the same bytes. `None` for stores whose ETags
     /// end with the process, and for stores as fast as a disk.
     fn durable_address(&self) -> Option<String> {
         None
     }
 
-    /// Returns the name under which blocks of this store are kept for other processes: its address, and a digest of the headers,
+    /// The name under which blocks of this store are kept for other processes: its address, and a digest of the headers,
     /// credentials and options by which it is read. Another client of the same store may see other bytes, or none.
     /// `None` as for [`Self::durable_address`].
     fn cache_identity(&self) -> Option<String> {
@@ -169,7 +169,7 @@ pub trait Origin: ObjectStore {
         page::of_stream(list, prefix, max).await
     }
 
-    /// Lists the objects below `prefix`, those after `after` if given, and notes in `omissions` what it leaves out.
+    /// Lists the objects below `prefix`, only those after `after` if given, and notes in `omissions` the entries that it leaves out.
     fn list_noting(
         &self,
         prefix: Option<&Path>,
@@ -248,7 +248,7 @@ pub trait Origin: ObjectStore {
     }
 
     /// Replaces the attributes of an object in one step, if it is still this version, and copies no bytes. `None`, and nothing is
-    /// changed, if the bytes have to be written anew. `Precondition` if the object has another version.
+    /// changed, if the bytes have to be written again. `Precondition` if the object has another version.
     async fn rewrite_in_place(
         &self,
         _path: &Path,
@@ -353,7 +353,7 @@ pub trait Origin: ObjectStore {
         one == other
     }
 
-    /// Returns whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
+    /// Whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
     /// be sent from its first byte.
     fn begins_sessions(&self) -> bool {
         true
@@ -390,7 +390,7 @@ pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Er
 /// Returns the `If-Unmodified-Since` for an object modified at `date`: the next second, if `date` has no parts of one.
 ///
 /// A `Last-Modified` has whole seconds. Some servers compare its object's own time, with parts of a second, and would never
-/// send the object. What this lets through shows another date in its response, which is compared exactly.
+/// send the object. An object that passes this condition in error has another date in its response, which is compared exactly.
 pub fn unmodified_since(date: DateTime<Utc>) -> DateTime<Utc> {
     match date.timestamp_subsec_nanos() {
         0 => date + TimeDelta::seconds(1),

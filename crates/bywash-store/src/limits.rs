@@ -7,7 +7,7 @@ pub const MAX_PARTS: u16 = 10_000;
 /// Bytes of a part of an upload, as in the S3 protocol.
 pub(crate) const MAX_PART_BYTES: u64 = 5 << 30;
 
-/// Renamed files of folders, and those with other attributes, whose readers go on, about 200 bytes each. Readers of older ones end
+/// Renamed files of folders, and files with other attributes, whose readers continue, about 200 bytes each. Readers of older ones end
 /// with an error, as of a changed file.
 pub(crate) const MAX_RESTAMPED_FILES: usize = 1024;
 /// Maximum failures named in a change of the cache, or in a listing's omissions: a person reads them.
@@ -17,7 +17,7 @@ pub(crate) const MAX_FAILURE_TEXT_BYTES: usize = 256;
 
 /// Bytes of an origin's response without object data, unless the request expects more.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 10;
-/// Bytes of an origin's page of parts: a thousand of them.
+/// Bytes of an origin's page of parts: a thousand parts.
 pub(crate) const MAX_PARTS_PAGE_BYTES: usize = 4 << 20;
 /// Bytes of an origin's page of uploads: a thousand, with encoded keys of 1,024 bytes and long owner names.
 pub(crate) const MAX_UPLOADS_PAGE_BYTES: usize = 8 << 20;
@@ -26,7 +26,7 @@ pub(crate) const MAX_BLOCK_LIST_BYTES: usize = 32 << 20;
 
 /// Bytes of an origin's page of objects: five thousand of Azure's, with their metadata.
 pub(crate) const MAX_LIST_PAGE_BYTES: usize = 16 << 20;
-/// Headers of an origin's response by HTTP/1, the HTTP client's default: several times those of any store. Their bytes
+/// Headers of an origin's response by HTTP/1, the HTTP client's default: several times as many as any store sends. Their bytes
 /// are at most 400 KiB.
 #[cfg(test)]
 pub(crate) const MAX_RESPONSE_HEADERS: usize = 100;
@@ -49,10 +49,10 @@ pub(crate) const MAX_PARKED_BODIES: usize = 16;
 /// connections and files.
 pub const MAX_OPEN_FOLDERS: usize = 256;
 /// Files of folders that the process keeps open for reads that need them again, at most one per read. A server counts
-/// them among each connection's files, and they are few beside the 1,024 descriptors of other programs. Further reads
+/// them among each connection's files, and they are few compared with the 1,024 descriptors of other programs. Further reads
 /// open the file by its key, and fail if the object is replaced before they have all of it.
 pub(crate) const MAX_HELD_FILES: usize = 256;
-/// Clients' ETags of files that the process remembers, 64 bytes each: those of the pages of 65 listings. Further ones replace others,
+/// Clients' ETags of files that the process remembers, 64 bytes each: the ETags of the pages of 65 listings. Further ones replace others,
 /// and are read from their files again.
 pub(crate) const MAX_KNOWN_ETAGS: usize = 64 << 10;
 /// Bytes of the metadata of an object, names and values, within which a conditional write gets a mark: the limit of S3, the lowest of

@@ -71,7 +71,7 @@ impl MemoryStore {
 
     /// Adds the client's ETag to a listed object.
     fn listed(&self, mut meta: ObjectMeta) -> ObjectMeta {
-        // An object that was deleted meanwhile is listed as it was.
+        // An object that was deleted since is listed as it was.
         if let Ok(found) = self.stored(&meta.location)
             && found.meta.e_tag == meta.e_tag
         {

@@ -91,7 +91,7 @@ pub(super) enum MultipartOutcome {
     InvalidTag(String),
     /// Refused, as another write of the object was in progress; transient.
     Conflict(String),
-    /// Transient, whatever the status.
+    /// Transient, with any status.
     Transient(String),
     /// Refused with this reason; the status decides.
     Refused(String),

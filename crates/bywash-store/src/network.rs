@@ -50,7 +50,7 @@ pub fn client_builder() -> reqwest::ClientBuilder {
         // The limit of HTTP/1 is the client's default, MAX_RESPONSE_HEADERS. An explicit limit clears a table for each
         // response: an origin that sends endless 100 Continue would occupy a worker for seconds.
         .http2_max_header_list_size(MAX_RESPONSE_HEADERS_BYTES)
-        // Bytes are kept as sent, whatever the client's features.
+        // Bytes are kept as sent, with any features of the client.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -84,7 +84,7 @@ pub(super) fn is_same_host(last: &Url, next: &Url) -> bool {
 }
 
 /// Returns the settings of [`client_builder`] for a store's own pool: HTTP/1.1, and no redirects. [`Checked`] follows
-/// those of reads; a write would send its body elsewhere, and Google uses 308 for "resume incomplete".
+/// redirects of reads; a write would send its body elsewhere, and Google uses 308 for "resume incomplete".
 pub(super) fn pool(
     connect_timeout: Option<Duration>,
     request_timeout: Option<Duration>,
@@ -227,7 +227,7 @@ impl HttpService for Checked {
         let is_data = *request.method() == Method::GET && List::of(&request).is_none();
         let is_head = *request.method() == Method::HEAD;
         if is_data && !is_google(&request) {
-            // Besides the signature, which was computed before and does not cover it.
+            // In addition to the signature, which was computed before and does not cover it.
             let headers = request.headers_mut();
             let identity = HeaderValue::from_static("identity");
             headers.entry(ACCEPT_ENCODING).or_insert(identity);

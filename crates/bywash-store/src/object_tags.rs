@@ -1,4 +1,4 @@
-//! Tags that a store keeps beside an object, and their number.
+//! Tags that a store keeps of an object, and their number.
 
 use object_store::GetResult;
 

@@ -1,5 +1,5 @@
 //! Keys that no path of object_store has: with an empty segment, `.` or `..` as a segment, or a control character. Other programs
-//! write them (`report//part`, `folder/`), and one of them makes a whole page of object_store's listings fail.
+//! write them (`report//part`, `folder/`), and one such key makes a whole page of object_store's listings fail.
 //!
 //! Such a key gets a path: its plain folders, then one segment with the rest in percent encoding. Listings have the path, and
 //! [`key_of`] returns the key. Which origins can read by such a path is [`Capabilities::reads_odd_keys`]; none writes by it.
@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Begins the segment with the encoded rest of a key. A key that has it is encoded too, so each path is that of one key.
+/// Begins the segment with the encoded rest of a key. A key that has it is encoded too, so each path has one key.
 const MARK: &str = ".bywash-key=";
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
@@ -26,7 +26,7 @@ fn is_plain(segment: &str) -> bool {
 #[must_use]
 pub fn path_of_key(key: &str) -> Path {
     let text = encoded(key).map_or(Cow::Borrowed(key), Cow::Owned);
-    // Plain segments are those that it takes, and an encoded one is plain.
+    // Segments that it takes are plain, and an encoded one is plain.
     Path::parse(text.as_ref()).unwrap_or_default()
 }
 
@@ -60,7 +60,7 @@ pub fn key_of(path: &Path) -> Cow<'_, str> {
 /// Name of the object that an endpoint stores for a key that ends with `/`, in that folder.
 pub const FOLDER_MARKER: &str = ".bywash-folder";
 
-/// Returns the path of the key `folder/` for that of its marker. Other programs store an object under that key itself.
+/// Returns the path of the key `folder/` for the path of its marker. Other programs store an object under that key itself.
 pub(crate) fn folder_of_marker(path: &Path) -> Option<Path> {
     let folder = path.as_ref().strip_suffix(FOLDER_MARKER)?;
     folder.ends_with('/').then(|| path_of_key(folder))

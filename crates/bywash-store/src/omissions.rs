@@ -1,4 +1,4 @@
-//! Entries that a listing leaves out: one of them does not make the others unlistable.
+//! Entries that a listing leaves out: one such entry does not make the others unlistable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::limits::MAX_FAILURES_NAMED;
 pub enum Omission {
     /// A folder, or a link, that the server may not read or that its disk fails to.
     Unreadable(String),
-    /// A name that is not UTF-8, or has a control character, and so is that of no key.
+    /// A name that is not UTF-8, or has a control character, and so is no key.
     NotAKey,
     /// A key that no path of object_store has.
     OddKey,
@@ -31,7 +31,7 @@ impl fmt::Display for Omission {
     }
 }
 
-/// What listings have left out. Clones share it.
+/// Entries that listings have left out. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Omissions(Arc<Mutex<LeftOut>>);
 
@@ -40,7 +40,7 @@ pub struct Omissions(Arc<Mutex<LeftOut>>);
 pub struct LeftOut {
     /// Number of entries.
     pub count: u64,
-    /// The first of them, at most [`MAX_FAILURES_NAMED`]: names with reasons. A remote server states only their number.
+    /// The first ones, at most [`MAX_FAILURES_NAMED`]: names with reasons. A remote server states only their number.
     pub named: Vec<(String, Omission)>,
 }
 
@@ -54,7 +54,7 @@ impl Omissions {
         }
     }
 
-    /// Begins with what was left out before.
+    /// Begins with the entries left out before.
     pub fn of(left_out: Option<LeftOut>) -> Self {
         Self(Arc::new(Mutex::new(left_out.unwrap_or_default())))
     }
@@ -70,7 +70,7 @@ impl Omissions {
         self.0.lock().count
     }
 
-    /// Returns what was left out so far.
+    /// The entries left out so far.
     #[must_use]
     pub fn left_out(&self) -> LeftOut {
         self.0.lock().clone()

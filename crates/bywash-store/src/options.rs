@@ -118,7 +118,7 @@ impl From<OriginOptionsError> for object_store::Error {
 }
 
 impl OriginOptions {
-    /// Returns whether there are no settings, so that the environment is used.
+    /// Whether there are no settings, so that the environment is used.
     pub(super) fn is_empty(&self) -> bool {
         self.options.is_empty() && self.headers.is_empty() && self.redirects.is_none()
     }
@@ -176,7 +176,7 @@ impl OriginOptions {
         }
     }
 
-    /// Returns the headers, marked sensitive so that they are not logged.
+    /// The headers, marked sensitive so that they are not logged.
     pub(super) fn header_map(&self) -> Result<HeaderMap, OriginOptionsError> {
         let header = |(name, value): (&String, &String)| {
             let bad = || OriginOptionsError::BadHeader { name: name.clone() };

@@ -16,7 +16,7 @@ pub struct ListPage {
     pub objects: Vec<ObjectMeta>,
     /// Whether there are more, as reported by the store.
     pub more: bool,
-    /// What it left out. Objects with odd keys ([`super::odd_keys`]) are among the others.
+    /// Entries that it left out. Objects with odd keys ([`super::odd_keys`]) are among the others.
     pub left_out: LeftOut,
 }
 
@@ -27,7 +27,7 @@ pub struct Level {
     pub entries: ListResult,
     /// Name of the last entry, a prefix with its `/`, if there may be more after it.
     pub next: Option<String>,
-    /// What it left out.
+    /// Entries that it left out.
     pub left_out: LeftOut,
 }
 
@@ -141,7 +141,7 @@ pub(super) async fn of_stream(
         }
         page.objects.push(meta);
         if page.objects.len() == max {
-            // What follows is noted by the next page.
+            // Later entries are noted by the next page.
             page.left_out = omissions.left_out();
         }
     }

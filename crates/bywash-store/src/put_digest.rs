@@ -1,4 +1,4 @@
-//! Objects stored by one request: the digest that goes with their bytes, and the one in the response.
+//! Objects stored by one request: the digest sent with their bytes, and the one in the response.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

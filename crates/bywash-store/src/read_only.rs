@@ -26,7 +26,7 @@ use crate::session::{SessionOptions, SessionToken, UploadSession};
 /// The read operations of an origin.
 #[async_trait]
 pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// See [`Origin::capabilities`]; those of writes do not count.
+    /// See [`Origin::capabilities`]; capabilities of writes are ignored.
     fn capabilities(&self) -> Capabilities;
 
     /// See [`Origin::durable_address`].
@@ -39,7 +39,7 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         self.durable_address()
     }
 
-    /// Returns why it is read-only, and what to do; the end of the message of each refused write.
+    /// The reason why it is read-only, and the remedy; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
     /// See [`Origin::object_tags`].

@@ -1,4 +1,4 @@
-//! Upload sessions: the interface of a store that accepts chunks, reports what it has, and completes an object.
+//! Upload sessions: the interface of a store that accepts chunks, reports its bytes, and completes an object.
 //!
 //! A session makes one attempt a call and never retries: the writer owns retries. It calls [`UploadSession::status`]
 //! before it sends anything again after a failure. A session over a network fails a call when no byte moves for a
@@ -109,13 +109,13 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Returns its length in bytes.
+    /// Its length in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Returns its range in the object.
+    /// Its range in the object.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length()
@@ -201,21 +201,21 @@ pub struct OpenSession {
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// Returns the token, constant, which is written to the journal before the first chunk is sent.
+    /// The token, constant, which is written to the journal before the first chunk is sent.
     fn token(&self) -> SessionToken;
 
-    /// Returns the token together with the store's digests of acknowledged chunks, where it has them: a process that
+    /// The token together with the store's digests of acknowledged chunks, where it has them: a process that
     /// takes over has no bytes to compare.
     fn token_now(&self) -> SessionToken {
         self.token()
     }
 
-    /// Returns whether it can be continued by another process, or after a failure. One that cannot is not journaled.
+    /// Whether it can be continued by another process, or after a failure. One that cannot is not journaled.
     fn can_be_continued(&self) -> bool {
         true
     }
 
-    /// Returns whether the store may have chunks of an earlier process, though the session was just opened. The writer
+    /// Whether the store may have chunks of an earlier process, though the session was just opened. The writer
     /// then requests the status before it sends anything.
     fn may_have_chunks(&self) -> bool {
         false
@@ -226,7 +226,7 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`crate::OriginError::UploadLost`] if the store does not know the session,
-    /// [`crate::OriginError::UploadDamaged`] if its response contradicts what was sent (never repeated); otherwise as
+    /// [`crate::OriginError::UploadDamaged`] if its response contradicts the requests sent (never repeated); otherwise as
     /// any request.
     async fn send(&self, chunk: &Chunk) -> Result<u64>;
 

@@ -63,7 +63,7 @@ impl StagedFile {
         }
     }
 
-    /// Returns the file, open to read and to write.
+    /// The file, open to read and to write.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
@@ -73,7 +73,7 @@ impl StagedFile {
     /// atomically.
     ///
     /// # Errors
-    /// `AlreadyExists` without `replaces` if there is such a name; those of the file system.
+    /// `AlreadyExists` without `replaces` if there is such a name; errors of the file system.
     pub fn place(mut self, target: &OsStr, replaces: bool) -> io::Result<()> {
         self.file.sync_all()?;
         let Some(name) = self.name.clone() else {
@@ -113,7 +113,7 @@ impl StagedFile {
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // What cannot be removed now is a leftover.
+            // A file that cannot be removed now is a leftover.
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
@@ -122,7 +122,7 @@ impl Drop for StagedFile {
 /// Syncs `file`, which has the name `from` in `folder`, and renames it to `to`, durably. Blocks.
 ///
 /// # Errors
-/// `AlreadyExists` without `replaces` if there is a name `to`; those of the file system.
+/// `AlreadyExists` without `replaces` if there is a name `to`; errors of the file system.
 pub fn publish(
     file: &File,
     folder: &OwnedFd,
@@ -201,7 +201,7 @@ pub fn rename_durably(
 /// Renames a file. Fails with `EXIST` if the name is taken, also against other processes.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn rename_exclusive(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
         // The file system (or kernel) lacks such a rename. A hard link never replaces either.

@@ -6,8 +6,8 @@
 //!
 //! - `x-amz-checksum-*` (S3): with `x-amz-checksum-type: FULL_OBJECT`, for the others are digests of digests. S3 sends
 //!   none with a range, so only a response with the whole object counts.
-//! - `x-goog-hash` (Google): of the stored object, whatever the range. Not if Google decompressed the object.
-//! - `x-ms-blob-content-md5` (Azure): of the whole block blob, whatever the range.
+//! - `x-goog-hash` (Google): of the stored object, for any range. Not if Google decompressed the object.
+//! - `x-ms-blob-content-md5` (Azure): of the whole block blob, for any range.
 //! - `Content-MD5`: of the body, so only a response with the whole object counts.
 //! - An ETag that is an MD5 (Amazon S3): of an object stored by one request, not encrypted with a key of KMS or of the
 //!   client. Other servers with this protocol put other things there, and so do directory buckets.
@@ -20,7 +20,7 @@ use http::{HeaderMap, StatusCode};
 use super::response::content_range;
 use crate::content_digest::ContentDigest;
 
-/// Returns the digest of the whole object that a response to a read states; `None` if there is none that counts, or
+/// Returns the digest of the whole object that a response to a read states; `None` if no digest counts, or
 /// if it cannot be parsed. `host`: the host that sent it.
 pub(crate) fn stated_digest(
     host: &str,
@@ -47,7 +47,7 @@ pub(crate) fn stated_digest(
         .or_else(|| amazon_e_tag(host, headers))
 }
 
-/// Returns the digest that the response to a PUT of a whole object states; `None` if there is none that counts.
+/// Returns the digest that the response to a PUT of a whole object states; `None` if no digest counts.
 ///
 /// An object that one request stored has no digest of digests, whether or not S3 says so, and Google decompresses
 /// nothing here.
@@ -89,7 +89,7 @@ fn s3_value(headers: &HeaderMap) -> Option<ContentDigest> {
         .or_else(|| sha256().map(ContentDigest::Sha256))
 }
 
-/// Reads `x-goog-hash`, of which there may be several, each with one or more digests.
+/// Reads all headers `x-goog-hash`, each with one or more digests.
 fn google_hash(headers: &HeaderMap, size: Option<u64>) -> Option<ContentDigest> {
     let stored_length = value(headers, "x-goog-stored-content-length");
     if stored_length.is_some() && stored_length.and_then(|length| length.parse().ok()) != size {
@@ -117,7 +117,7 @@ fn google_value(headers: &HeaderMap) -> Option<ContentDigest> {
         .or_else(|| Some(ContentDigest::Md5(hash("md5=").and_then(decode)?)))
 }
 
-/// Reads an MD5 in base64. Azure does not keep that of blobs which can be changed in place.
+/// Reads an MD5 in base64. Azure does not keep the MD5 of blobs which can be changed in place.
 fn azure_md5(headers: &HeaderMap, name: &str) -> Option<ContentDigest> {
     let changes = value(headers, "x-ms-blob-type").is_some_and(|kind| kind != "BlockBlob");
     let md5 = value(headers, name).filter(|_| !changes)?;

@@ -23,7 +23,7 @@ const SERVER_SIDE_ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server
 pub(super) struct StatedAttributes(pub(super) Attributes);
 
 impl StatedAttributes {
-    /// Returns what `headers` state, if it is something.
+    /// Returns the attributes that `headers` state, if any.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut stated = Attributes::new();
         for (name, attribute) in [

@@ -35,7 +35,7 @@ pub fn parse_http_date(text: &str) -> Option<DateTime<Utc>> {
         .or_else(|| Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc()))
 }
 
-/// Returns a date whose day has one digit with two. In each form the day is the first number; that of C's `asctime` has a
+/// Returns a date whose day has one digit with two. In each form the day is the first number; the form of C's `asctime` has a
 /// space before it, and ends with the year.
 fn with_two_digits(text: &str) -> Option<String> {
     let (before, day) = text.split_at(text.find(|character: char| character.is_ascii_digit())?);

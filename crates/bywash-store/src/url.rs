@@ -30,16 +30,16 @@ use crate::error::OriginUrlError;
 pub enum OriginUrl {
     /// A folder of this machine.
     File(PathBuf),
-    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint are those that S3 clients
-    /// find in the environment and in the profiles of `~/.aws`.
+    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint are found as S3 clients
+    /// find them, in the environment and in the profiles of `~/.aws`.
     S3 {
         /// The bucket's name.
         bucket: String,
         /// Prefix of the keys; empty for the whole bucket.
         prefix: Path,
     },
-    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials are those that Google's
-    /// clients find in the environment; `STORAGE_EMULATOR_HOST` sets another server.
+    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials are found as Google's
+    /// clients find them, in the environment; `STORAGE_EMULATOR_HOST` sets another server.
     Gcs {
         /// The bucket's name.
         bucket: String,
@@ -131,13 +131,13 @@ impl OriginUrl {
         part
     }
 
-    /// Returns whether the URL itself contains secrets.
+    /// Whether the URL itself contains secrets.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         matches!(self, Self::Http(url) if url.has_secrets())
     }
 
-    /// Returns the default bucket name for this origin: the bucket's or container's, or the folder's.
+    /// The default bucket name for this origin: the bucket's or container's, or the folder's.
     #[must_use]
     pub fn default_name(&self) -> Option<String> {
         match self {

@@ -21,7 +21,7 @@ impl HttpUrl {
         Self(url)
     }
 
-    /// Returns the last folder's name, or the host's.
+    /// The last folder's name, or the host's.
     pub(crate) fn name(&self) -> Option<String> {
         let last = self.0.path_segments()?.rfind(|name| !name.is_empty());
         let last = last.map(|name| percent_decode_str(name).decode_utf8_lossy().into_owned());
@@ -40,7 +40,7 @@ impl HttpUrl {
         url
     }
 
-    /// Returns the user info as an `Authorization` header.
+    /// The user info as an `Authorization` header.
     pub(crate) fn basic_auth(&self) -> Option<HeaderValue> {
         let (user, password) = (self.0.username(), self.0.password().unwrap_or_default());
         if user.is_empty() && password.is_empty() {
@@ -55,7 +55,7 @@ impl HttpUrl {
         Some(value)
     }
 
-    /// Returns the URL without secrets, with a digest of its query: another query may name other files.
+    /// The URL without secrets, with a digest of its query: another query may name other files.
     pub(crate) fn durable_address(&self) -> String {
         let Some(query) = self.0.query() else {
             return self.to_string();
@@ -65,12 +65,12 @@ impl HttpUrl {
         format!("{self} {}", digest.collect::<String>())
     }
 
-    /// Returns whether there is a query, which may be a signature.
+    /// Whether there is a query, which may be a signature.
     pub(crate) fn has_query(&self) -> bool {
         self.0.query().is_some()
     }
 
-    /// Returns whether there is user info or a query, which may be a signature.
+    /// Whether there is user info or a query, which may be a signature.
     pub(crate) fn has_secrets(&self) -> bool {
         self.basic_auth().is_some() || self.has_query()
     }

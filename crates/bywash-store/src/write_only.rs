@@ -1,4 +1,4 @@
-//! An origin that can only be written to: [`crate::Upload`] over any [`UploadSession`], of whatever opens one.
+//! An origin that can only be written to: [`crate::Upload`] over any [`UploadSession`].
 
 use std::fmt;
 

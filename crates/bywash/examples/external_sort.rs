@@ -1,6 +1,6 @@
 //! External merge sort: sorts a file of records that is larger than memory, on the scratch of an engine.
 //!
-//! A record has 100 bytes, of which the first 10 are its key (the format of the Sort Benchmark's text records).
+//! A record has 100 bytes; the first 10 are its key (the format of the Sort Benchmark's text records).
 //!
 //! ```text
 //! cargo run --release -p bywash --example external_sort -- make 4294967300 rows.txt
@@ -11,7 +11,7 @@
 //!    memory is short, the engine evicts them to temporary files.
 //! 2. The first blocks of all runs are pinned, and merged. A block is dropped when it was merged, with its memory and its slot.
 //!
-//! `sort` compares the order of all records and a checksum of the set of them with those of the input.
+//! `sort` compares the order of all records and a checksum of their set with the input.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,7 +32,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const RECORD: usize = 100;
 const KEY: usize = 10;
 
-/// What to sort, and with what.
+/// Files, memory and folder of a sort.
 #[derive(Debug)]
 pub(crate) struct Sort {
     pub(crate) input: PathBuf,
@@ -229,7 +229,7 @@ impl Cursor {
         (prefix(record), [record[8], record[9]])
     }
 
-    /// Goes to the next record. Returns whether there is one.
+    /// Advances to the next record. Returns whether there is one.
     fn advance(&mut self) -> Result<bool, Failure> {
         self.offset += RECORD;
         if self.offset < self.buffer.len() {
@@ -269,7 +269,7 @@ fn merge(
     Ok(())
 }
 
-/// Sorts, and checks order and checksum of what was written. Returns them, and the counters of the scratch.
+/// Sorts, and checks order and checksum of the output. Returns them, and the counters of the scratch.
 pub(crate) fn sort(sort: &Sort) -> Result<(Checksum, ScratchStats), Failure> {
     let engine = Engine::builder()
         .memory(sort.memory)
@@ -319,7 +319,7 @@ pub(crate) fn sort(sort: &Sort) -> Result<(Checksum, ScratchStats), Failure> {
     Ok((sorted, scratch.stats()))
 }
 
-/// Makes a file of so many records, whose keys are drawn from a seed.
+/// Makes a file of `records` records, whose keys are drawn from a seed.
 pub(crate) fn make(path: &Path, records: u64, seed: u64) -> io::Result<()> {
     let mut output = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut state = seed;

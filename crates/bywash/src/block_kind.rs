@@ -6,7 +6,7 @@ use bywash_mem::{BlockOptions, Keep, Priority, Tag};
 
 use crate::versions::Version;
 
-/// Length up to which a read at the end of an object counts as that of a footer. Longer ones are parts of a scan.
+/// Length up to which a read at the end of an object counts as a read of a footer. Longer ones are parts of a scan.
 const FOOTER_BYTES: u64 = 4 << 20;
 
 /// Kind of a block, known when its load begins.

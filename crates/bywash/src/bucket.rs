@@ -24,26 +24,26 @@ impl Bucket {
         }
     }
 
-    /// Returns the kind of its store, see [`bywash_store::Capabilities::kind`].
+    /// The kind of its store, see [`bywash_store::Capabilities::kind`].
     #[must_use]
     pub fn origin_kind(&self) -> &'static str {
         self.shared.origin.capabilities().kind
     }
 
-    /// Returns whether attributes that are known only when a write ends are kept whatever its length; see
+    /// Whether attributes that are known only when a write ends are kept for any length; see
     /// [`bywash_store::Capabilities::takes_late_attributes`].
     #[must_use]
     pub fn takes_late_attributes(&self) -> bool {
         self.shared.origin.capabilities().takes_late_attributes
     }
 
-    /// Returns whether its store keeps tags beside the objects; see [`bywash_store::Capabilities::has_tags`].
+    /// Whether its store keeps tags of the objects; see [`bywash_store::Capabilities::has_tags`].
     #[must_use]
     pub fn has_tags(&self) -> bool {
         self.shared.origin.capabilities().has_tags
     }
 
-    /// Returns whether `path` here and `other_path` of `other` are one object: the buckets may be parts of one store.
+    /// Whether `path` here and `other_path` of `other` are one object: the buckets may be parts of one store.
     #[must_use]
     pub fn is_same_object(&self, path: &Path, other: &Self, other_path: &Path) -> bool {
         if Arc::ptr_eq(&self.shared, &other.shared) {
@@ -53,7 +53,7 @@ impl Bucket {
         place.is_some() && place == other.shared.origin.place_of(other_path)
     }
 
-    /// Returns the bucket's name.
+    /// The bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name

@@ -14,7 +14,7 @@ pub struct BucketOptions {
     /// `None`: the engine's. A block is the unit of caching, of eviction and of requests to the origin. Small blocks
     /// suit small random reads, large ones long scans.
     pub block_size: Option<usize>,
-    /// What its listings do about entries that they cannot list.
+    /// Whether its listings leave out entries that they cannot list, or fail.
     pub unlistable: Unlistable,
     /// Time after the end of its consistency window for which a version is read as stale while the origin fails, if the bytes of the
     /// read are in memory or on the disk. `None`: never. For reads with [`crate::MayBeStale`], outside of clusters.

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// Returns the bytes of a quota for a memory limit.
 type PartOfLimit = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
-/// Quota of one kind of memory. It charges nothing: its holders charge what it grants to the budget.
+/// Quota of one kind of memory. It charges nothing: its holders charge the granted bytes to the budget.
 pub struct ByteQuota {
     part: PartOfLimit,
     state: Mutex<QuotaState>,
@@ -85,7 +85,7 @@ impl QuotaState {
         is_free
     }
 
-    /// Takes the first waiter that may go on, with the bytes that it is granted.
+    /// Takes the first waiter that may continue, with the bytes that it is granted.
     fn next(&mut self) -> Option<(QuotaWaiter, u64)> {
         loop {
             let first = self.waiters.front()?;
@@ -121,7 +121,7 @@ impl ByteQuota {
         self.state.lock().total
     }
 
-    /// Takes `bytes`, or the whole quota if it is smaller, after those that came before. Dropping the future leaves the queue.
+    /// Takes `bytes`, or the whole quota if it is smaller, after earlier callers. Dropping the future leaves the queue.
     pub async fn acquire(self: &Arc<Self>, bytes: u64) -> QuotaPermit {
         if let Some(permit) = self.try_acquire(bytes) {
             return permit;
@@ -155,7 +155,7 @@ impl ByteQuota {
         self.wake();
     }
 
-    /// Grants what fits to the first waiters.
+    /// Grants the free bytes to the first waiters, in order.
     fn wake(self: &Arc<Self>) {
         loop {
             let next = self.state.lock().next();

@@ -20,7 +20,7 @@ use crate::shared::BucketShared;
 use crate::versions::KnownVersion;
 use crate::{Bucket, Engine};
 
-/// Percentage of the memory that warming reads at most: more would evict what it read first.
+/// Percentage of the memory that warming reads at most: more would evict its first blocks.
 const WARMED_MEMORY_PERCENT: u64 = 75;
 /// Percentage of the disk tier that warming reads at most: summaries, and blocks rounded up to pages, take the rest.
 const WARMED_DISK_PERCENT: u64 = 90;
@@ -98,8 +98,8 @@ pub struct CacheChange {
 impl Engine {
     /// Returns at most `max` known objects of `bucket`, or of all open buckets, with keys that begin with `prefix`.
     /// Starts after `after`, the `next` of the previous page. Scans all known objects, and looks up each block of the
-    /// returned ones, some 100 ns each. `with_disk`: also those that only the disk tier knows, since an earlier run. Then it
-    /// blocks the thread for a read of what each segment has.
+    /// returned ones, some 100 ns each. `with_disk`: also objects that only the disk tier knows, since an earlier run. Then it
+    /// blocks the thread for a read of the contents of each segment.
     #[must_use]
     pub fn cached_page(
         &self,
@@ -211,8 +211,8 @@ impl Bucket {
         }
     }
 
-    /// Drops the objects with keys that begin with `prefix`, and their blocks: those that are known, and all versions on the disk
-    /// tier. Reads in progress continue. Blocks the thread: reads what the tier has, and waits up to five seconds until the tier
+    /// Drops the objects with keys that begin with `prefix`, and their blocks: known versions, and all versions on the disk
+    /// tier. Reads in progress continue. Blocks the thread: reads the contents of the tier, and waits up to five seconds until the tier
     /// has a record of it.
     #[must_use]
     pub fn drop_cached(&self, prefix: &str) -> CacheChange {
@@ -244,7 +244,7 @@ impl Bucket {
             .map(|(folder, _)| Path::from(folder));
         let shared = self.shared();
         let memory = shared.engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
-        // What leaves the memory is on the disk then.
+        // Blocks that leave the memory are on the disk then.
         let disk = shared.disk().map_or(0, |(disk, _)| disk.size()) / 100 * WARMED_DISK_PERCENT;
         let limit = memory.max(disk);
         let mut warmed = CacheChange::default();
@@ -290,7 +290,7 @@ impl Bucket {
         while let Some(piece) = body.try_next().await? {
             bytes += piece.len() as u64;
             drop(piece);
-            // A disk that hangs does not hold this up for ever.
+            // A disk that hangs delays this by a limited time.
             for _ in 0..DISK_PAUSES {
                 if !self
                     .shared()
@@ -375,7 +375,7 @@ fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
     if left > 0 {
         reasons.push(format!("{left} were loaded and evicted since"));
     }
-    // At least so many of those are on disk.
+    // A lower bound of their number on the disk.
     let on_disk = u64::from(object.disk_blocks.saturating_sub(here));
     let known = left.max(on_disk);
     if absent > known {

@@ -1,10 +1,10 @@
-//! What several nodes over the same origins share: the current version of each object, and the blocks in each other's memory.
+//! State that several nodes over the same origins share: the current version of each object, and the blocks in each other's memory.
 //!
 //! The engine knows a cluster only by the traits [`VersionAuthority`] and [`Peers`]. Without them a node decides by itself how long
 //! it trusts a version, and loads every block from the origin.
 //!
-//! Where the engine calls them: `current.rs` before a read uses a version, `turn.rs` around each write, `source.rs` for what the
-//! authority asks of a bucket, `read/peer_fetch.rs` for bytes. Requests of other nodes are served by [`crate::Bucket::serve_peer`].
+//! Where the engine calls them: `current.rs` before a read uses a version, `turn.rs` around each write, `source.rs` for requests of
+//! the authority to a bucket, `read/peer_fetch.rs` for bytes. Requests of other nodes are served by [`crate::Bucket::serve_peer`].
 
 mod current;
 mod source;
@@ -28,14 +28,14 @@ pub(crate) use source::BucketSource;
 pub use status::{ClusterMember, ClusterStatus, MemberFault};
 pub(crate) use waits::{PeerWait, PeerWaits};
 
-/// One version of an object: what the origin's response to a HEAD states.
+/// One version of an object, as the origin's response to a HEAD states it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectVersion {
     /// Path, length, time and validators.
     pub meta: ObjectMeta,
     /// Content headers and metadata.
     pub attributes: Attributes,
-    /// Number of the tags that the store keeps beside the object.
+    /// Number of the tags that the store keeps of the object.
     pub tag_count: u32,
     /// Digest of its content, if the store states one.
     pub digest: Option<ContentDigest>,
@@ -50,7 +50,7 @@ pub trait VersionSource: Debug + Send + Sync {
     /// Requests the current version from the origin, with the retries of the bucket.
     async fn request(&self, path: &Path) -> Result<CurrentVersion>;
 
-    /// Drops what this node knows of an object, so that its next read requests the version.
+    /// Drops this node's knowledge of an object, so that its next read requests the version.
     fn forget(&self, path: &Path);
 }
 
@@ -68,7 +68,7 @@ pub enum WriteEnd {
 /// A write in progress that the other nodes respect. Dropping it is an end in doubt.
 #[async_trait]
 pub trait WriteTurn: Debug + Send {
-    /// Ends it. After `Ok` no node returns what the write replaced.
+    /// Ends it. After `Ok` no node returns the replaced version.
     ///
     /// # Errors
     /// [`crate::EngineError::WriteUnconfirmed`] if other nodes may return the replaced version for longer than a client is kept waiting.
@@ -94,7 +94,7 @@ pub trait VersionAuthority: Debug + Send + Sync {
     /// Begins a write of these objects, which is then sent to the origin.
     async fn begin_write(&self, bucket: &str, paths: Vec<Path>) -> Box<dyn WriteTurn>;
 
-    /// Returns the state of this node for its operator, if there is one to show.
+    /// The state of this node for its operator, if there is one to show.
     fn status(&self) -> Option<ClusterStatus> {
         None
     }

@@ -1,6 +1,6 @@
-//! Multipart uploads that every node of a cluster can continue: ids that carry their state, and what the nodes record together.
+//! Multipart uploads that every node of a cluster can continue: ids that carry their state, and common records of the nodes.
 //!
-//! The parts are at the origin, which lists them. The id that a client gets contains what else a node must know, so a part needs no
+//! The parts are at the origin, which lists them. The id that a client gets contains all other state that a node needs, so a part needs no
 //! record. Records are for lists of uploads, and for the proof that a completion has succeeded whose response was lost.
 
 use std::fmt::Debug;
@@ -58,7 +58,7 @@ pub struct SharedUploadName<'a> {
 }
 
 impl SharedUpload {
-    /// Returns its name.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> SharedUploadName<'_> {
         SharedUploadName {
@@ -69,7 +69,7 @@ impl SharedUpload {
     }
 }
 
-/// What is recorded of an upload.
+/// Record of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedState {
     /// It is open.
@@ -122,7 +122,7 @@ pub trait SharedUploads: Debug + Send + Sync {
         parts: &str,
     ) -> Result<RecordedState, SharedUploadsError>;
 
-    /// Returns what is recorded.
+    /// The record.
     async fn state(
         &self,
         upload: SharedUploadName<'_>,
@@ -138,7 +138,7 @@ pub trait SharedUploads: Debug + Send + Sync {
     /// Removes the record of an upload that has ended without an object. Returns whether it was open.
     async fn ended(&self, upload: SharedUploadName<'_>) -> Result<bool, SharedUploadsError>;
 
-    /// Returns at most `max` open uploads of a bucket in ascending order of keys, those of one key in an order that does not change.
+    /// Returns at most `max` open uploads of a bucket in ascending order of keys, uploads of one key in an order that does not change.
     async fn list(
         &self,
         bucket: &str,

@@ -1,8 +1,8 @@
 //! Memory of a copy through the engine, which reads an object and writes its bytes at the same time.
 //!
 //! All of it, the chunk to be sent and the buffers to read into, is one reservation in the share of uploads, made before the copy
-//! reads anything. From then on the copy waits for no memory, so copies and readers never wait for each other, and what copies
-//! hold never comes out of the readers' guarantee. Copies together have a quota; further ones wait in order and hold nothing.
+//! reads anything. From then on the copy waits for no memory, so copies and readers never wait for each other, and copies
+//! never hold memory of the readers' guarantee. Copies together have a quota; further ones wait in order and hold nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ use crate::limits::MAX_COPIES_MEMORY_DIVISOR;
 use crate::shared::EngineShared;
 
 /// Buffers of one copy to read into: one is filled while the other is written. A consumer that keeps its last piece until it has the
-/// next keeps one of them.
+/// next keeps one buffer.
 const READ_BUFFERS: usize = 2;
 
 /// Memory of one copy. Released with it, and with the last handle of its part for reads.
@@ -37,7 +37,7 @@ pub struct CopyReads(Arc<ReadBuffers>);
 /// Buffers that the body of a copy reads into.
 #[derive(Debug)]
 pub(crate) struct ReadBuffers {
-    /// Those that are not being filled. Pieces of them may be lent to the consumer.
+    /// Buffers that are not being filled. Pieces may be lent to the consumer.
     filled: Mutex<Vec<FrameBuffer>>,
     /// Notified when a lent piece is back.
     returned: Arc<Notify>,
@@ -45,7 +45,7 @@ pub(crate) struct ReadBuffers {
     _permit: QuotaPermit,
 }
 
-/// Returns the bytes of all copies at a memory limit: at least those of one, with a chunk of `chunk` bytes and buffers of together
+/// Returns the bytes of all copies at a memory limit: at least the bytes of one, with a chunk of `chunk` bytes and buffers of together
 /// `read` bytes.
 pub(crate) fn copies_bytes(limit: u64, chunk: u64, read: u64) -> u64 {
     (limit / MAX_COPIES_MEMORY_DIVISOR).max(chunk + read)
@@ -61,7 +61,7 @@ pub(crate) struct CopySizes {
 }
 
 impl CopyMemory {
-    /// Reserves the memory of a copy, after those that came before, up to the admission deadline.
+    /// Reserves the memory of a copy, after earlier copies, up to the admission deadline.
     pub(crate) async fn reserve(
         engine: &EngineShared,
         sizes: CopySizes,
@@ -71,7 +71,7 @@ impl CopyMemory {
         let read = engine.fetch_size.load(Relaxed) / READ_BUFFERS as u64;
         let read = read.min(length).max(1);
         let sent = chunk.min(length);
-        // Frames of one length, so that one request brings all of them.
+        // Frames of one length, so that one request allocates all.
         let frame = (1 << read.ilog2()).min(LARGEST_FRAME_BYTES);
         let frames = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let sent_frames = frames(sent.div_ceil(frame));
@@ -108,7 +108,7 @@ impl CopyMemory {
         self.chunk.take()
     }
 
-    /// Returns the memory to read into.
+    /// The memory to read into.
     #[must_use]
     pub fn reads(&self) -> &CopyReads {
         &self.reads
@@ -122,7 +122,7 @@ impl CopyReads {
 }
 
 impl ReadBuffers {
-    /// Takes a buffer without lent pieces; `None` if there is none now.
+    /// Takes a buffer without lent pieces, if there is one now.
     pub(crate) fn take(&self) -> Option<FrameBuffer> {
         let mut filled = self.filled.lock();
         let at = filled.iter_mut().position(FrameBuffer::reclaim)?;

@@ -44,7 +44,7 @@ impl Costs {
         self.blocks.fetch_add(1, Relaxed);
     }
 
-    /// Returns the number of blocks loaded.
+    /// The number of blocks loaded.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Relaxed)
     }

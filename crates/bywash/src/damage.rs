@@ -1,6 +1,6 @@
-//! Files of the server that cannot be used, and what is served without them.
+//! Files of the server that cannot be used, and the service without them.
 //!
-//! A damaged file stops nothing but what depends on it. It is named in the log, and shown until it is mended.
+//! A damaged file stops only the service that depends on it. It is named in the log, and shown until it is mended.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::limits::MAX_DAMAGED_FILES;
 pub struct DamagedFile {
     /// Its path.
     pub file: String,
-    /// What is wrong with it.
+    /// The damage.
     pub reason: String,
-    /// What is not served without it, and the next step.
+    /// The service that is missing without it, and the next step.
     pub effect: String,
 }
 
-/// The damaged files of an engine and of what is served over it, by their paths.
+/// The damaged files of an engine and of its endpoints, by their paths.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedFiles(Mutex<BTreeMap<String, DamagedFile>>);
 

@@ -41,7 +41,7 @@ impl Bucket {
     }
 
     /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
-    /// retried one by one, until the origin has failed one of them until the retry deadline.
+    /// retried one by one, until the origin has failed one until the retry deadline.
     pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {
         let mut results = Vec::with_capacity(paths.len());
         let mut requested = Vec::with_capacity(paths.len());

@@ -132,7 +132,7 @@ impl Engine {
         self.mount_folder(name, &folder).ok()
     }
 
-    /// Returns all buckets, by name. Reads the root folder; does not open the buckets found there.
+    /// All buckets, by name. Reads the root folder; does not open the buckets found there.
     #[must_use]
     pub fn buckets(&self) -> Vec<BucketInfo> {
         let buckets = self.buckets.read();
@@ -172,7 +172,7 @@ impl Engine {
         buckets.get(name).map(|mounted| mounted.bucket.clone())
     }
 
-    /// Returns the buckets opened so far, by name. Others have nothing in memory.
+    /// The buckets opened so far, by name. Others have nothing in memory.
     #[must_use]
     pub fn open_buckets(&self) -> Vec<Bucket> {
         let buckets = self.buckets.read();
@@ -211,7 +211,7 @@ impl Engine {
         &self.shared
     }
 
-    /// Returns the journal of uploads, if there is one.
+    /// The journal of uploads, if there is one.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         self.shared.journal.as_ref()
@@ -246,25 +246,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the budget to which all of the engine's memory is charged, for other users of memory.
+    /// The budget to which all of the engine's memory is charged, for other users of memory.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         self.shared.pool.budget()
     }
 
-    /// Returns the memory that other processes can map to read leased blocks, with [`EngineBuilder::shared_memory`].
+    /// The memory that other processes can map to read leased blocks, with [`EngineBuilder::shared_memory`].
     #[must_use]
     pub fn shared_memory(&self) -> Option<SharedMemory<'_>> {
         self.shared.pool.shared_memory()
     }
 
-    /// Returns the bytes of memory that leases keep from being evicted. A frame that several leases hold counts once.
+    /// The bytes of memory that leases keep from being evicted. A frame that several leases hold counts once.
     #[must_use]
     pub fn leased_bytes(&self) -> u64 {
         self.shared.loans.leased_bytes()
     }
 
-    /// Returns the statistics of the endpoints' requests, which the endpoints record.
+    /// The statistics of the endpoints' requests, which the endpoints record.
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
@@ -275,14 +275,14 @@ impl Engine {
         let _ = self.shared.local.set(door);
     }
 
-    /// Returns the state and counters of the local door, if there is one.
+    /// The state and counters of the local door, if there is one.
     #[must_use]
     pub fn local_stats(&self) -> Option<LocalStats> {
         let door = self.shared.local.get().and_then(Weak::upgrade)?;
         Some(door.local_stats())
     }
 
-    /// Returns a snapshot of the counters.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let stores = self.shared.pool.store_stats();
@@ -329,7 +329,7 @@ impl Engine {
         }
     }
 
-    /// Returns the state of this node of a cluster, if the engine belongs to one.
+    /// The state of this node of a cluster, if the engine belongs to one.
     #[must_use]
     pub fn cluster_status(&self) -> Option<ClusterStatus> {
         let mut status = self.shared.cluster.as_ref()?.versions.status()?;
@@ -356,7 +356,7 @@ impl Engine {
         BlockKind::ALL.into_iter().map(of).collect()
     }
 
-    /// Returns the errors of the origins that had any, by bucket.
+    /// The errors of the origins that had any, by bucket.
     #[must_use]
     pub fn origins(&self) -> BTreeMap<String, OriginStats> {
         let buckets = self.buckets.read();

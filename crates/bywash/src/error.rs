@@ -1,4 +1,4 @@
-//! Errors of the engine, grouped by what the caller can do about them.
+//! Errors of the engine, grouped by the remedies that the caller has.
 
 use std::error::Error as StdError;
 
@@ -25,7 +25,7 @@ pub enum EngineError {
         /// The deadline that passed, in seconds.
         waited_s: u64,
     },
-    /// The write is stored, but no node has confirmed that the others no longer return what it replaced, and a bucket's window is
+    /// The write is stored, but no node has confirmed that the others no longer return the replaced version, and a bucket's window is
     /// longer than a client is kept waiting. Try again later.
     #[error(
         "write {object}: it is stored, but other nodes may return the replaced version; no node confirmed within {waited_s} s that they \
@@ -56,7 +56,7 @@ pub enum EngineError {
         object: String,
         /// Bytes requested of it.
         length: u64,
-        /// What would fit.
+        /// The value that would fit.
         reason: String,
     },
     /// A listing has an entry that it cannot list, and the bucket's settings make that an error.
@@ -198,7 +198,7 @@ pub enum EngineError {
     InvalidSetting {
         /// The setting.
         setting: &'static str,
-        /// The reason, and what is allowed.
+        /// The reason, and the allowed values.
         reason: String,
     },
     /// The memory limit was not changed.

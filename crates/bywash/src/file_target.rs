@@ -101,7 +101,7 @@ impl FileTarget {
         }
     }
 
-    /// Returns the permissions of the file that has the name now.
+    /// The permissions of the file that has the name now.
     pub(crate) fn permissions(&self) -> io::Result<Option<Permissions>> {
         match rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),

@@ -1,4 +1,4 @@
-//! A buffer of frames of the pool, lent out as `Bytes` and reused once they are returned: of uploads, and of what copies read.
+//! A buffer of frames of the pool, lent out as `Bytes` and reused once they are returned: of uploads, and of reads of copies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const WASTE_DIVISOR: u64 = 8;
 
 /// Returns length and number of the frames that hold `bytes` of a chunk of `chunk` bytes.
 ///
-/// The length depends on the chunk, not on `bytes`: frames of one length serve every upload in turn, and those of
+/// The length depends on the chunk, not on `bytes`: frames of one length serve every upload in turn, and frames of
 /// other lengths would lie idle.
 pub(crate) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     let mut frame = bytes.next_power_of_two().min(LARGEST_FRAME_BYTES);
@@ -119,7 +119,7 @@ impl FrameBuffer {
         self.filled - before
     }
 
-    /// Returns the contents in order, frame by frame.
+    /// The contents in order, frame by frame.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let size = self.frame_capacity();
         self.frames

@@ -17,7 +17,7 @@ pub fn journal(bytes: &[u8]) {
 }
 
 /// Parses an upload token, whole and as the body of one with a valid checksum: its version, and its header up to a zero, which the
-/// bytes that the store does not have follow. Checks that what was read is written and read again alike.
+/// bytes that the store does not have follow. Checks that a parsed token is written and read again alike.
 pub fn token(bytes: &[u8]) {
     whole_token(Bytes::copy_from_slice(bytes));
     if let Some((version, rest)) = bytes.split_first() {

@@ -1,6 +1,6 @@
 //! Turns of writes over a store without conditional deletes: the delete of a copied object is alone with its key.
 //!
-//! Any number of writes of a key go on at a time. A delete that was preceded by a look at the object has the key to itself from the
+//! Any number of writes of a key run at a time. A delete that was preceded by a look at the object has the key to itself from the
 //! look to its end, so that it deletes no version that a write of this process stored in between. In a table of their own, changes
 //! of attributes are alone with their key from the read to the end of the write.
 
@@ -102,7 +102,7 @@ mod tests {
         let second = turns.shared(vec![path()]).await;
         let mut alone = Box::pin(turns.alone(path()));
         assert!(alone.as_mut().now_or_never().is_none());
-        // A write that comes later waits for the delete, others do not.
+        // A later write waits for the delete, others do not.
         let mut later = Box::pin(turns.shared(vec![path()]));
         assert!(later.as_mut().now_or_never().is_none());
         drop(turns.shared(vec![Path::from("b")]).await);

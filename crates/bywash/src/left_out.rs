@@ -1,4 +1,4 @@
-//! What a bucket does about entries that its listings leave out, and for which of them there was a warning.
+//! Settings of a bucket for entries that its listings leave out, and the entries with a warning.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::limits::MAX_WARNED_ENTRIES;
 
-/// What a bucket does about entries that it cannot list: names that are those of no key, and folders that may not be read.
+/// How a bucket treats entries that it cannot list: names that are no keys, and folders that may not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unlistable {
     /// Lists the others, with a warning that names the entry.
@@ -35,7 +35,7 @@ impl std::str::FromStr for Unlistable {
 pub(crate) struct WarnedEntries(Mutex<HashSet<String>>);
 
 impl WarnedEntries {
-    /// Returns whether there is to be a warning for `name`. Beyond [`MAX_WARNED_ENTRIES`] names they are forgotten, and warned of anew.
+    /// Returns whether there is to be a warning for `name`. Beyond [`MAX_WARNED_ENTRIES`] names they are forgotten, and warned of again.
     pub(crate) fn is_new(&self, name: &str) -> bool {
         let mut names = self.0.lock();
         if names.contains(name) {

@@ -23,10 +23,10 @@ pub(crate) const MAX_JOIN_WAIT: Duration = Duration::from_millis(100);
 /// run at a time. Further ones wait in order. The rest of the uploads' share is for the writes of clients.
 pub(crate) const MAX_COPIES_MEMORY_DIVISOR: u64 = 2;
 
-/// Blocks that wait to be written to the disk tier, about 160 bytes each beside those that were evicted. Further ones
+/// Blocks that wait to be written to the disk tier, about 160 bytes each in addition to evicted ones. Further ones
 /// stay in memory only.
 pub(crate) const MAX_QUEUED_WRITES: usize = 16 << 10;
-/// Blocks in memory of which the disk tier knows since when they are there, half a KiB each. Further ones are not written again
+/// Blocks in memory whose time of arrival the disk tier knows, half a KiB each. Further ones are not written again
 /// when their copies on the disk make room for others.
 pub(crate) const MAX_RESIDENTS: usize = 64 << 10;
 
@@ -58,8 +58,8 @@ pub(crate) const MAX_DAMAGED_FILES: usize = 100;
 /// trip longer than without the cache; few enough for any origin.
 pub(crate) const MAX_RANGED_GETS: usize = 64;
 /// Version requests that continue in one bucket without readers. A client with a shorter timeout than its origin then
-/// finds the response when it retries. Further requests are cancelled with their last reader, so their number never
-/// exceeds that of reads in progress.
+/// finds the response when it retries. Further requests are cancelled with their last reader, so there are never
+/// more than reads in progress.
 pub(crate) const MAX_ABANDONED_FLIGHTS: usize = 64;
 /// Divisor of the memory limit: the maximum for version requests without readers, of all buckets, that hold a block
 /// for their data. Clients that leave a silent origin must not keep memory from others.
@@ -75,15 +75,15 @@ pub(crate) const MIN_PIECE_BYTES: u64 = 512;
 /// Merged reads of one `get_ranges` at once: more than the range fetches of a long read, fewer than
 /// [`MAX_RANGED_GETS`].
 pub(crate) const MAX_MERGED_READS: usize = 8;
-/// Maximum blocks of one lease. Longer ranges are read by bodies: pins and parts of more would take megabytes beside the blocks.
+/// Maximum blocks of one lease. Longer ranges are read by bodies: pins and parts of more would take megabytes in addition to the blocks.
 pub(crate) const MAX_LEASE_BLOCKS: u64 = 16_384;
 /// Blocks that a body looks up at a time for the first absent one, some 100 ns each: as many as hide a request.
 pub(crate) const MAX_PROBED_BLOCKS: u32 = 64;
-/// Sequential streams tracked in a bucket, the latest: a scan through all of them takes some 50 ns.
+/// Sequential streams tracked in a bucket, the latest: a scan through all takes some 50 ns.
 pub(crate) const MAX_STREAMS: usize = 64;
 /// Latencies kept per request class of a bucket: some seconds of a busy bucket.
 pub(crate) const MAX_LATENCIES: usize = 128;
-/// Objects read at once by [`crate::Bucket::warm`]: enough to hide the latency of small ones, few beside clients'
+/// Objects read at once by [`crate::Bucket::warm`]: enough to hide the latency of small ones, few compared with clients'
 /// reads.
 pub(crate) const MAX_WARMED_AT_ONCE: usize = 8;
 /// Maximum entries of a bucket whose warning is remembered, so that each is warned of once; see [`crate::Unlistable`].

@@ -36,12 +36,12 @@ struct Listing {
     /// Send time of the request for `entries`.
     sent_at: Instant,
     retries: Retries,
-    /// What it leaves out.
+    /// Entries that it leaves out.
     omissions: Omissions,
     counted: CountedOmissions,
 }
 
-/// Lists the objects below `prefix`, those after `after` if given, and notes what it leaves out. That are objects with odd keys too:
+/// Lists the objects below `prefix`, only those after `after` if given, and notes the entries left out. Objects with odd keys are among these:
 /// the callers take a path for the key.
 pub(crate) fn list(
     bucket: &Arc<BucketShared>,
@@ -70,7 +70,7 @@ pub(crate) fn list(
 }
 
 /// Takes objects and common prefixes with odd keys out of a listing, whose caller takes a path for the key. Its extensions then have
-/// what was left out.
+/// the entries left out.
 pub(crate) fn leave_out_odd(bucket: &BucketShared, result: &mut ListResult) -> Result<()> {
     let omissions = Omissions::of(result.extensions.remove::<LeftOut>());
     let keep = |path: &Path| {
@@ -179,8 +179,8 @@ impl Listing {
 }
 
 impl Bucket {
-    /// Lists as [`object_store::ObjectStore::list`], or [`object_store::ObjectStore::list_with_offset`] if `after` is given. What it has left out so far is in the
-    /// second value; all of it, once the stream has ended without an error.
+    /// Lists as [`object_store::ObjectStore::list`], or [`object_store::ObjectStore::list_with_offset`] if `after` is given. The entries left out so far are in the
+    /// second value; all, once the stream has ended without an error.
     pub fn list_with_omissions(
         &self,
         prefix: Option<&Path>,
@@ -201,7 +201,7 @@ impl Bucket {
         self.shared().count_page_left_out(&omissions.left_out())
     }
 
-    /// Returns whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
+    /// Whether objects with odd keys are read and deleted by the paths that [`Self::list_page`] has for them; see
     /// [`bywash_store::odd_keys`].
     #[must_use]
     pub fn reads_odd_keys(&self) -> bool {

@@ -26,13 +26,13 @@ impl Bucket {
         .await
     }
 
-    /// Returns whether its store refuses uploads that have ended; see [`bywash_store::Capabilities::knows_uploads`].
+    /// Whether its store refuses uploads that have ended; see [`bywash_store::Capabilities::knows_uploads`].
     #[must_use]
     pub fn knows_uploads(&self) -> bool {
         self.shared().origin.capabilities().knows_uploads
     }
 
-    /// Returns a digest of the address of its store, the same in each process and for no other store; it does not show the address.
+    /// A digest of the address of its store, the same in each process and for no other store; it does not show the address.
     /// `None` for stores without one; see [`crate::Origin::durable_address`].
     #[must_use]
     pub fn origin_digest(&self) -> Option<String> {
@@ -42,7 +42,7 @@ impl Bucket {
         Some(first.map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Requests what the store has at `path` now, without its bytes, whatever version is known here.
+    /// Requests the metadata of the object at `path` from the store, although a version is known here.
     pub async fn stored_now(&self, path: &Path) -> Result<GetResult> {
         let shared = self.shared();
         shared.counters.request();
@@ -57,8 +57,8 @@ impl Bucket {
         .await
     }
 
-    /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns what it
-    /// replaced.
+    /// Ends a write of `path` that the store has, and whose own end may be missing: after `Ok` no node of a cluster returns the
+    /// replaced version.
     ///
     /// # Errors
     /// [`crate::EngineError::WriteUnconfirmed`] if other nodes may return it for longer than a client is kept waiting.

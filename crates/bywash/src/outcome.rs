@@ -38,7 +38,7 @@ pub struct ReadInfo {
     pub outcome: CacheOutcome,
     /// The version read: the origin's ETag, or a substitute for it.
     pub version: String,
-    /// Number of tags that the store keeps beside the object, as of the response that described the version; 0 if the
+    /// Number of tags that the store keeps of the object, as of the response that described the version; 0 if the
     /// store has none, or does not state their number.
     pub tags: u32,
     /// Whether the version was not confirmed in time because the origin fails; see [`crate::BucketOptions::stale_if_error`].

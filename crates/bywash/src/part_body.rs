@@ -42,7 +42,7 @@ struct JoinState {
     failed: Option<object_store::Error>,
 }
 
-/// Returns `body` with its pieces joined up to [`MAX_JOINED_BYTES`]. A body that pauses passes on what it has sent.
+/// Returns `body` with its pieces joined up to [`MAX_JOINED_BYTES`]. A body that pauses passes its sent bytes on.
 pub(crate) fn joined(body: PartBody, engine: &Arc<EngineShared>) -> PartBody {
     let state = JoinState {
         body,

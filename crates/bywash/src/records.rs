@@ -53,12 +53,12 @@ pub enum RecordRead<'a> {
     End,
     /// The last record was not written completely.
     Torn,
-    /// Bytes that no crash leaves behind, and what is wrong with them.
+    /// Bytes that no crash leaves behind, and the fault in them.
     Damaged(&'static str),
 }
 
 impl RecordFormat {
-    /// Returns the header of a file.
+    /// The header of a file.
     #[must_use]
     pub fn header(&self) -> Vec<u8> {
         let mut bytes = self.magic.to_vec();

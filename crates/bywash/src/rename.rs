@@ -53,7 +53,7 @@ impl Bucket {
         }
     }
 
-    /// Returns whether it has [`Self::delete_version`].
+    /// Whether it has [`Self::delete_version`].
     #[must_use]
     pub fn deletes_versions(&self) -> bool {
         let shared = self.shared();
@@ -62,7 +62,7 @@ impl Bucket {
     }
 
     /// Deletes an object, if it is still the version `found`. Where it is not known whether the store compares versions, the object
-    /// is requested once more, and no write of this process comes between that and the delete; another process may write between the
+    /// is requested once more, and no write of this process is between that and the delete; another process may write between the
     /// two requests.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Retry policy: which failed operations are retried, and with what backoff.
+//! Retry policy: which failed operations are retried, and their backoff.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct RetryPolicy {
 }
 
 /// Extra time for a request that moves data within the origin (a copy, the completion of an upload). The largest
-/// objects take minutes, without a response meanwhile.
+/// objects take minutes, without a response until the end.
 const SERVER_WORK: Duration = Duration::from_secs(600);
 
 /// Minimum throughput of an origin while it takes a body, in bytes a second.

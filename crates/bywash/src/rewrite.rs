@@ -23,7 +23,7 @@ use crate::key_turns::HeldKeys;
 use crate::retry::{once, with_retries};
 use crate::write::PutStreamOptions;
 
-/// Bytes of a part, unless an object would have too many of them. A store copies some hundred MiB a second, and sends nothing until
+/// Bytes of a part, unless an object would have too many parts. A store copies some hundred MiB a second, and sends nothing until
 /// a part is done.
 const PART_BYTES: u64 = 512 << 20;
 /// Parts that a store copies at the same time.
@@ -179,7 +179,7 @@ impl Bucket {
             Err(error) => {
                 self.drop_copy(path, &upload).await;
                 if matches!(error, Error::Precondition { .. } | Error::NotFound { .. }) {
-                    // What is known of the object is old.
+                    // The known version of the object is old.
                     self.shared().versions.invalidate(path);
                 }
                 return match error {

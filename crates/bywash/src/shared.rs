@@ -51,7 +51,7 @@ pub(crate) struct EngineShared {
     pub(crate) chunk_is_set: bool,
     /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
     pub(crate) fetch_size: AtomicU64,
-    /// Held while the memory limit changes, so that what follows from it is set in the same order.
+    /// Held while the memory limit changes, so that values derived from it are set in the same order.
     pub(crate) limit_change: Mutex<()>,
     /// The limit that a change in progress leads to; `u64::MAX` without one.
     pub(crate) announced_limit: AtomicU64,
@@ -103,7 +103,7 @@ pub(crate) struct EngineShared {
 }
 
 impl EngineShared {
-    /// Returns the number of a new bucket.
+    /// The number of a new bucket.
     pub(crate) fn next_store(&self) -> u32 {
         self.stores.fetch_add(1, Relaxed)
     }
@@ -191,7 +191,7 @@ pub(crate) struct BucketShared {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) health: Arc<OriginHealth>,
     pub(crate) consistency: Consistency,
-    /// What its listings do about entries that they cannot list.
+    /// Whether its listings leave out entries that they cannot list, or fail.
     pub(crate) unlistable: Unlistable,
     /// See [`BucketOptions::stale_if_error`].
     pub(crate) stale_if_error: Option<Duration>,
@@ -225,7 +225,7 @@ pub(crate) struct BucketShared {
 }
 
 impl BucketShared {
-    /// Returns the retry policy of the bucket's requests, with their count.
+    /// The retry policy of the bucket's requests, with their count.
     pub(crate) fn retry(&self) -> BucketRetry {
         BucketRetry {
             policy: self.engine.retry,
@@ -285,7 +285,7 @@ impl BucketShared {
         }
     }
 
-    /// Returns the disk tier and the origin's identity there, if blocks of this origin are kept.
+    /// The disk tier and the origin's identity there, if blocks of this origin are kept.
     pub(crate) fn disk(&self) -> Option<(&DiskTier, &str)> {
         self.engine.disk.as_ref().zip(self.disk_identity.as_deref())
     }
@@ -311,7 +311,7 @@ impl BucketShared {
             .is_some_and(|(disk, identity)| disk.has_object(identity, path))
     }
 
-    /// Returns the maximum blocks of one ranged GET, at least 1.
+    /// The maximum blocks of one ranged GET, at least 1.
     pub(crate) fn max_fetch_blocks(&self) -> u32 {
         (self.engine.fetch_size.load(Relaxed) / self.block_size).max(1) as u32
     }
@@ -323,7 +323,7 @@ impl BucketShared {
         }
     }
 
-    /// Drops what is known of `path` after a write, successful or not; later reads do not share requests in flight.
+    /// Drops the known version of `path` after a write, successful or not; later reads do not share requests in flight.
     pub(crate) fn invalidate(&self, path: &Path) {
         self.versions.invalidate(path);
         self.flights.forget(path);

@@ -1,4 +1,4 @@
-//! The hook of the block pool for evicted blocks: those of scratch go to their temporary files, all others to the disk tier.
+//! The hook of the block pool for evicted blocks: blocks of scratch are written to temporary files, all others to the disk tier.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,7 +43,7 @@ impl Spill for SpillRouter {
     fn store(&self, block: &Spilled) -> bool {
         let scratch = self.scratches.read().get(&block.key().store).cloned();
         let scratch = scratch.and_then(|scratch| scratch.upgrade());
-        // Without a handle to the scratch there is none to the block.
+        // Without a handle to the scratch no handle to the block exists.
         scratch.is_none_or(|scratch| scratch.store(block))
     }
 }

@@ -34,7 +34,7 @@ pub struct Stats {
     /// The cluster, if the engine belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
-    /// Files of the server that cannot be used, and what is served without them.
+    /// Files of the server that cannot be used, and the service without them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<DamagedFile>,
     /// The local door, if there is one.
@@ -71,7 +71,7 @@ pub struct LocalStats {
 
 /// A local door, as the engine's statistics see it.
 pub trait LocalStatsSource: std::fmt::Debug + Send + Sync {
-    /// Returns its state and counters.
+    /// Its state and counters.
     fn local_stats(&self) -> LocalStats;
 }
 
@@ -205,7 +205,7 @@ pub struct DiskStats {
     pub index_bytes: u64,
     /// Blocks that wait to be written.
     pub queued_blocks: u64,
-    /// Bytes of memory of those that were evicted meanwhile.
+    /// Bytes of memory of queued blocks that were evicted while they waited.
     pub spilled_bytes: u64,
     /// Blocks not written because too many waited.
     pub queue_full: u64,
@@ -416,7 +416,7 @@ impl Counters {
         self.peer_served_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Returns whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
+    /// Whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
     /// both return `true`.
     pub(crate) fn may_hedge(&self) -> bool {
         let all = self.origin_data_requests.load(Relaxed);

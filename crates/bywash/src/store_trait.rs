@@ -1,4 +1,4 @@
-//! The `ObjectStore` of a bucket: each request goes to the module that serves it.
+//! The `ObjectStore` of a bucket: each request is passed to the module that serves it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl ObjectStore for Bucket {
         list::list(self.shared(), prefix, Some(offset), Omissions::default())
     }
 
-    /// The extensions of the result have what it leaves out, as [`crate::LeftOut`].
+    /// The extensions of the result have the entries left out, as [`crate::LeftOut`].
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.shared().counters.request();
         let sent_at = Instant::now();

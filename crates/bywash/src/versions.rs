@@ -2,7 +2,7 @@
 //! decided in `read/resolve.rs`.
 //!
 //! A response is recorded only if no write through this bucket ended between its request and its recording. Otherwise
-//! a slow response could bring back what a write just replaced.
+//! a slow response could bring back a version that a write just replaced.
 //!
 //! A version that was replaced leaves the table but not the pool. Reads that began with it may finish with it. No new
 //! read finds its blocks, so they are evicted.
@@ -59,7 +59,7 @@ impl TableEntry for Known {
 #[derive(Debug)]
 pub(crate) struct KnownObjects {
     known: BoundedTable<Known>,
-    /// Keys known to be absent; none of them is in `known` as well.
+    /// Keys known to be absent; none is in `known` as well.
     absent: BoundedTable<AbsentKey>,
     /// Number of writes that ended, by hash of bucket and key. Locked while a response is recorded or dropped.
     writes: Box<[Mutex<u64>]>,
@@ -86,7 +86,7 @@ impl KnownObjects {
         objects
     }
 
-    /// Returns the sizes of the tables. Locks each of their shards in turn.
+    /// The sizes of the tables. Locks each of their shards in turn.
     pub(crate) fn stats(&self) -> ObjectStats {
         let (known, known_bytes) = self.known.size();
         let (absent, absent_bytes) = self.absent.size();
@@ -269,7 +269,7 @@ impl Versions {
 
     /// Records a response and returns the version it describes: the known one if it is the same, so that its blocks
     /// stay in use. A response to an older request than the one last recorded changes nothing, nor does one overtaken
-    /// by a write. `meta`: that of the response, with the bucket's own path.
+    /// by a write. `meta`: as in the response, with the bucket's own path.
     pub(crate) fn record(
         &self,
         stamp: RequestStamp,
@@ -309,8 +309,8 @@ impl Versions {
     }
 
     /// Returns the version with this ETag, which is strong, and length: the known one, or a new one in its place. Another node
-    /// has known it as the current one `age` ago; `None`: no longer. As for [`Self::record`], nothing replaces what was
-    /// confirmed later: then there is no such version.
+    /// has known it as the current one `age` ago; `None`: no longer. As for [`Self::record`], nothing replaces a version that was
+    /// confirmed later; the result is `None` then.
     pub(crate) fn record_partial(
         &self,
         meta: ObjectMeta,
@@ -378,7 +378,7 @@ impl Versions {
         }
     }
 
-    /// Drops what is known of `path` after a write to it, successful or not. Responses to requests sent before now
+    /// Drops the known version of `path` after a write to it, successful or not. Responses to requests sent before now
     /// are not recorded.
     pub(crate) fn invalidate(&self, path: &Path) {
         let mut writes = self.lock_of(path).lock();
@@ -410,7 +410,7 @@ impl Versions {
 
     /// Drops `version`, which the origin no longer has; responses to requests sent before now do not bring it back.
     /// Erases its first [`ERASED_SINGLY_BLOCKS`] blocks. No new read finds the others, which are evicted in time: a
-    /// scan of the pool is too long for a request. A newer version recorded meanwhile stays.
+    /// scan of the pool is too long for a request. A newer version recorded since stays.
     pub(crate) fn forget(&self, version: &Version) {
         self.forget_version(version);
         for block in 0..version.blocks(self.block_size).min(ERASED_SINGLY_BLOCKS) {

@@ -30,7 +30,7 @@ pub struct PutStreamOptions {
     pub mode: PutMode,
     /// Content headers and user metadata.
     pub attributes: Attributes,
-    /// Tags, for a store that keeps them beside the object ([`Bucket::has_tags`]).
+    /// Tags, for a store that keeps tags of its objects ([`Bucket::has_tags`]).
     pub tags: TagSet,
     /// Attributes known only after the body was read, such as a checksum sent as a trailer. Of a body longer than one chunk they are
     /// kept if [`Bucket::takes_late_attributes`].
@@ -112,7 +112,7 @@ impl Bucket {
 
     /// Reserves the memory of a copy of `length` bytes to `path`, with these tags: of a chunk to send, and of the buffers that
     /// [`Self::get_for_copy`] reads into. Waits in the order of all copies and then of all writes, up to the admission deadline,
-    /// and holds nothing meanwhile. The caller must hold no memory either.
+    /// and holds nothing during the wait. The caller must hold no memory either.
     ///
     /// # Errors
     /// [`crate::EngineError::SlowDown`] at the deadline; [`crate::EngineError::InvalidSetting`] if the memory can never hold a chunk
@@ -204,9 +204,9 @@ impl Bucket {
         read::keep_upload(self.shared(), path, blocks, length, e_tag).await;
     }
 
-    /// Runs `change` at the origin, then drops what is known of `path`, in a cluster at all nodes.
+    /// Runs `change` at the origin, then drops the known version of `path`, in a cluster at all nodes.
     ///
-    /// Runs in a task of its own. If it were dropped with its caller, the origin might still carry out the change
+    /// Runs in a task of its own. If it were dropped with its caller, the origin might still apply the change
     /// after the invalidation.
     pub(crate) async fn write<T, F>(&self, path: &Path, change: impl FnOnce(Path) -> F) -> Result<T>
     where
@@ -225,7 +225,7 @@ impl Bucket {
         task.await.map_err(|source| Error::JoinError { source })?
     }
 
-    /// Requests the tags of an object, where the store keeps them beside it ([`Self::has_tags`]). They are not cached.
+    /// Requests the tags of an object, where the store keeps them ([`Self::has_tags`]). They are not cached.
     pub async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
         let shared = self.shared();
         shared.counters.request();
@@ -236,7 +236,7 @@ impl Bucket {
         .await
     }
 
-    /// Replaces the tags of an object in one step, where the store keeps them beside it; none deletes them all.
+    /// Replaces the tags of an object in one step, where the store keeps them; none deletes them all.
     ///
     /// # Errors
     /// [`crate::OriginError::InvalidTag`] if the store refuses a tag; otherwise as any request.

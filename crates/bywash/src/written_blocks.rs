@@ -40,7 +40,7 @@ impl fmt::Debug for WrittenBlocks {
 }
 
 impl WrittenBlocks {
-    /// Begins an upload to a bucket; `None` if what is written is not kept.
+    /// Begins an upload to a bucket; `None` if written bytes are not kept.
     pub(crate) fn of_upload(bucket: &BucketShared) -> Option<Self> {
         if bucket.engine.write_cache == WriteCache::OnRead {
             return None;
@@ -65,7 +65,7 @@ impl WrittenBlocks {
         })
     }
 
-    /// Takes the bytes of `pieces`, which begin at `offset` of the object, except those that it has seen.
+    /// Takes the bytes of `pieces`, which begin at `offset` of the object, except bytes that it has seen.
     pub(crate) fn take<'a>(&mut self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
         let mut skipped = self.length.saturating_sub(offset) as usize;
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! Reads of a folder's object that is replaced meanwhile.
+//! Reads of a folder's object that is replaced during the read.
 //!
 //! A process of its own: the limit on files held open for reads is one a process.
 

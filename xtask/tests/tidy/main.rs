@@ -1,18 +1,21 @@
 //! House rules that no lint holds: arrows between crates, layers and circles of modules, one TLS stack, file sizes, left-over words, atomics and
-//! their comments, and claims in the documentation that name their tests. Each rule is a function from text to
+//! their comments, the words of comments, and claims in the documentation that name their tests. Each rule is a function from text to
 //! findings, so each has a control with a planted fault beside it.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod ancestors;
 mod arrows;
 mod atomics;
 mod circles;
 mod claims;
+mod decisions;
 mod layers;
 mod limits;
 mod programs;
 mod promises;
 mod sources;
+mod words;
 
 use std::path::{Path, PathBuf};
 

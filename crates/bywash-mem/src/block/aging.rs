@@ -13,7 +13,7 @@ use super::cache::BlockCache;
 pub struct Evicted {
     /// Number of blocks.
     pub blocks: u64,
-    /// Bytes that came free. A frame that readers or the spill hook still hold comes free later and is not counted.
+    /// Bytes that came free. A frame that readers or the spill hook still hold is freed later and not counted.
     pub bytes: u64,
 }
 

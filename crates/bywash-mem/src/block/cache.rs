@@ -66,7 +66,7 @@ impl Reclaim for BlockCache {
     }
 
     fn reclaimable(&self) -> u64 {
-        // Relaxed: only a bound; the allocating thread finds out what eviction frees.
+        // Relaxed: only a bound; the allocating thread learns how much eviction frees.
         self.resident_bytes.load(Ordering::Relaxed)
     }
 }
@@ -135,7 +135,7 @@ impl BlockCache {
         &self.tags[usize::from(tag.number())]
     }
 
-    /// The counters, without those of loads.
+    /// The counters, except the counters of loads.
     pub(crate) fn stats(&self) -> PoolStats {
         // Relaxed: counters that order nothing.
         PoolStats {
@@ -197,7 +197,7 @@ impl BlockCache {
         (pin.key() == key || skipped(Step::Key)).then_some(pin)
     }
 
-    /// Pins the block in `slot`, whatever its key.
+    /// Pins the block in `slot`, of any key.
     #[inline(always)]
     fn pin_slot(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
@@ -249,7 +249,7 @@ impl BlockCache {
         header.word.pin_in_word().map(|_| PinSlot::WORD)
     }
 
-    /// Pins the block in `slot`, whatever its key, without counting a use.
+    /// Pins the block in `slot`, of any key, without counting a use.
     pub(super) fn pin_untracked(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
         header.word.pin_in_word()?;

@@ -17,8 +17,8 @@ use crate::sync::{Mutex, Ordering, Step, skipped, yield_now};
 /// between two pins. The end of a pin wakes the waiters, so giving up loses no memory.
 const TRIES: u32 = 8;
 
-/// Slots examined for memory that is not needed yet. Enough to pass a run of used blocks, and cheap beside the request that the
-/// memory is for.
+/// Slots examined for memory that is not needed yet. Enough to pass a run of used blocks, and cheap compared with the request that
+/// the memory is for.
 const COLD_SCAN: u64 = 1024;
 
 /// Pause between two warnings of slow passes. Each pass counts.
@@ -31,7 +31,7 @@ pub(crate) enum EvictOutcome {
     Evicted(u64),
     /// It is pinned or in use, or an only copy that the spill hook cannot store.
     Pinned,
-    /// Its word changed meanwhile.
+    /// Its word changed during the attempt.
     Changed,
 }
 
@@ -45,12 +45,12 @@ struct EvictorState {
     stores: HashMap<u32, StoreStats>,
 }
 
-/// The policy behind its lock, which nests inside all other locks but that of the sharded counters and is held for a few dozen
+/// The policy behind its lock, which nests inside all other locks but the lock of the sharded counters and is held for a few dozen
 /// looks at most.
 #[derive(Debug)]
 pub(crate) struct Evictor {
     state: Mutex<EvictorState>,
-    /// A pass is slow after this time, or after this many looks in vain at each block on average.
+    /// A pass is slow after this time, or after this many fruitless looks at each block on average.
     slow: (Duration, u32),
     /// Time at which the last slow pass was logged.
     last_warning: Mutex<Option<Instant>>,
@@ -154,7 +154,7 @@ impl EvictionPass {
         self.freed >= self.wanted
     }
 
-    /// Why it was slow, by its own figures, and what helps.
+    /// Why it was slow, by its own figures, and the remedy.
     fn cause(&self) -> &'static str {
         if self.pinned * 2 > self.examined {
             "most of the blocks it looked at are pinned by readers; raise the memory limit, or have fewer reads at once"
@@ -165,7 +165,7 @@ impl EvictionPass {
         }
     }
 
-    /// Whether it exceeded the time, or looked in vain at each block `rounds` times on average.
+    /// Whether it exceeded the time, or looked without success at each block `rounds` times on average.
     ///
     /// Without pins the first victim is found within one round: all blocks may have been used, and are aged then. Each further
     /// victim takes [`LOOKS_PER_VICTIM`]. A pass that finds all blocks pinned looks two or three times at each: once or
@@ -184,7 +184,7 @@ impl BlockCache {
     /// Evicts until `wanted` bytes came free or nothing more can be evicted. Returns whether anything was evicted.
     ///
     /// A queued caller may sleep after `false`. At the end this looks at every slot itself, so each remaining block was pinned
-    /// then or meanwhile, and its unpin wakes the caller.
+    /// then or since, and its unpin wakes the caller.
     pub(crate) fn evict(&self, wanted: u64) -> bool {
         let (used_before, limit) = self.allocator().used_and_limit();
         let high_limit = limit / Priority::HIGH_DIVISOR;

@@ -19,7 +19,7 @@ pub enum Keep {
 }
 
 /// Eviction priority. All unpinned blocks of a lower class are evicted before any of a higher one, with one exception: blocks of
-/// [`Priority::High`] beyond an eighth of the limit are evicted first. So those that are not used any more leave as well.
+/// [`Priority::High`] beyond an eighth of the limit are evicted first. So unused blocks of this class leave as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Priority {
@@ -47,7 +47,7 @@ impl Tag {
     /// Number of tags. Small, so that the counters of all tags fit a few cache lines.
     pub const COUNT: usize = 16;
 
-    /// Returns the tag of a number, or `None` if there is none.
+    /// The tag of a number below [`Self::COUNT`].
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < Self::COUNT {

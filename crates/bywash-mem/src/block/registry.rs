@@ -20,7 +20,7 @@ pub struct Registry {
     writer: CachePadded<RegistryWriter>,
 }
 
-/// Written by writers, on a line apart from what readers read.
+/// Written by writers, on a line apart from the fields that readers read.
 #[derive(Debug)]
 struct RegistryWriter {
     /// Number of entries in the newest table. Writers hold this lock.

@@ -3,7 +3,7 @@
 use super::cache::BlockCache;
 use crate::frames::MIN_FRAME;
 
-/// Attempts to evict while other threads allocate what comes free. Each round evicts the whole excess, so more than one is needed
+/// Attempts to evict while other threads allocate the freed memory. Each round evicts the whole excess, so more than one is needed
 /// only against allocations as fast as that.
 const ROUNDS: usize = 16;
 
@@ -72,7 +72,7 @@ impl BlockCache {
         Err(LimitError::Held { limit, held })
     }
 
-    /// Evicts `excess` bytes, and decommits what exceeds `limit`. Threads that allocate meanwhile wait for a step at most.
+    /// Evicts `excess` bytes, and decommits the bytes above `limit`. Threads that allocate during it wait for a step at most.
     fn evict_in_steps(&self, excess: u64, limit: u64) {
         let mut left = excess;
         while left > 0 && self.evict(left.min(EVICT_STEP)) {

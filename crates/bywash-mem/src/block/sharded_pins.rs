@@ -1,11 +1,11 @@
 //! Sharded pin counters: where the pins of a contended block go, so that its readers do not share one cache line.
 //!
 //! [`Counters`] have one counter a shard, each on a line of its own; threads are distributed over the shards. They are few, created
-//! when first needed and never freed. So a late reader of a block that lost its counters at worst touches those of another block:
+//! when first needed and never freed. So a late reader of a block that lost its counters at worst touches the counters of another block:
 //! it adds, loads its own block's word, sees that the pin is not effective, and takes it back. An evictor first probes the block,
-//! which sends new pins to the word. It owns the block only if all shards are zero and the word did not change meanwhile.
+//! which sends new pins to the word. It owns the block only if all shards are zero and the word did not change during the probe.
 //!
-//! The shape is that of the kernel's `percpu_ref`. That the rare side pays for reading all shards is from BRAVO (Dice and Kogan,
+//! The shape is the kernel's `percpu_ref`. That the rare side pays for reading all shards is from BRAVO (Dice and Kogan,
 //! USENIX ATC 2019).
 
 use std::cell::Cell;
@@ -37,7 +37,7 @@ const CONTENTION_SAMPLE: u32 = 16;
 const CONTENTION_SAMPLE: u32 = 1;
 /// Minimum pins between two checks of a block's counters for it to keep them. Below, a contended block may take them over.
 const MIN_PINS: u64 = 1024;
-/// Sets examined for one to take over before a contended block goes without.
+/// Sets examined for one to take over before a contended block stays without one.
 const TRIES: usize = 8;
 
 /// One pin in the lower half of a shard; the upper half counts all pins ever made.
@@ -154,8 +154,8 @@ impl ShardedPins {
     /// Sum of the pins in all shards, read one after another.
     fn pins(&self, counters: u8) -> u64 {
         let shards = self.set(counters).shards.iter();
-        // SeqCst: the load after the store of `StateWord::try_probe`, partner of `ShardedPins::pin`; acquires what
-        // `ShardedPins::unpin` released.
+        // SeqCst: the load after the store of `StateWord::try_probe`, partner of `ShardedPins::pin`; acquires the
+        // accesses that `ShardedPins::unpin` released.
         shards
             .map(|shard| shard.load(order(Step::ShardUnpin, Ordering::SeqCst)) & PINS_MASK)
             .sum()
@@ -291,9 +291,9 @@ impl ShardedPins {
 pub(crate) enum OwnOutcome {
     /// They are the caller's until `StateWord::vacate`.
     Owned,
-    /// Other threads hold pins; the one that releases the last pin looks again.
+    /// Other threads hold pins; the one that releases the last pin tries again.
     Pinned,
-    /// The word changed meanwhile; look again.
+    /// The word changed; read it again.
     Changed,
 }
 

@@ -276,7 +276,7 @@ impl Drop for Slab {
         for slot in 0..self.len() {
             let header = self.header(slot);
             if header.word.load().is_resident() {
-                // SAFETY: `&mut self` is exclusive, and pins keep the cache alive, so there is none.
+                // SAFETY: `&mut self` is exclusive, and pins keep the cache alive, so no pin exists.
                 drop(unsafe { header.take() });
             }
         }

@@ -20,7 +20,7 @@ pub trait Spill: Send + Sync + fmt::Debug {
     /// Stores the bytes of a block of [`super::Keep::OnlyCopy`]. Returns whether they are stored: the pool then releases the memory,
     /// else the block stays resident. Call [`crate::BlockPool::retry_waiters`] when blocks can be stored that could not be before.
     ///
-    /// The evicting thread owns the block meanwhile: it is not found, and not another block of its key either. Unlike
+    /// The evicting thread owns the block during the call: it is not found, and not another block of its key either. Unlike
     /// [`Self::spill`], this may take the time of a write to a disk.
     fn store(&self, _block: &Spilled) -> bool {
         false

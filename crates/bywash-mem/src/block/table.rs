@@ -60,7 +60,7 @@ struct Group([AtomicU64; GROUP]);
 /// One table, and the data that its owner keeps with each of its tables.
 #[derive(Debug)]
 pub(crate) struct Table<S = ()> {
-    /// A power of two of them.
+    /// Their number is a power of two.
     groups: Box<[Group]>,
     /// Right shift from a hash or a cell to the number of its home group.
     shift: u32,
@@ -109,9 +109,9 @@ impl<S> Table<S> {
         let tag = tag_of(hash);
         let home = self.home(hash);
         debug_assert!(home < self.groups.len(), "a hash's top bits");
-        // SAFETY: `home` has as many bits as it takes to number the groups, of which there is a power of two.
+        // SAFETY: `home` has as many bits as it takes to number the groups, and their number is a power of two.
         let Group(group) = unsafe { self.groups.get_unchecked(home) };
-        // Acquire: with `insert` and `remove`. What the number leads to is initialised.
+        // Acquire: with `insert` and `remove`. The slot that the number names is initialised.
         let rest = |cell: &AtomicU64| cell.load(Ordering::Acquire) ^ tag;
         // All loads come before the first branch, which would be mispredicted for one cell in four. In pairs, so that the processor
         // makes two comparisons at once.
@@ -123,7 +123,7 @@ impl<S> Table<S> {
         number_in(min)
     }
 
-    /// Calls `check` with each number under this hash's tag until it returns a value. Goes round the table at most once: while entries
+    /// Calls `check` with each number under this hash's tag until it returns a value. Visits the table at most once: while entries
     /// move, a reader may not meet an empty cell.
     pub(crate) fn probe<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
         let tag = tag_of(hash);
@@ -131,7 +131,7 @@ impl<S> Table<S> {
         for at in home..home + self.groups.len() {
             let mut full = true;
             for cell in &self.group(at).0 {
-                // Acquire: with `insert` and `remove`. What the number leads to is initialised. A reader of one store of a move sees,
+                // Acquire: with `insert` and `remove`. The slot that the number names is initialised. A reader of one store of a move sees,
                 // in `Registry::find_slow`, that there was a move.
                 let cell = cell.load(Ordering::Acquire);
                 full &= cell != 0;
@@ -155,11 +155,11 @@ impl<S> Table<S> {
     /// Stores a cell in the first empty place from its home group on. The groups between are full, as `probe` requires.
     fn put(&self, cell: u64) {
         let mut at = self.home(cell) * GROUP;
-        // Relaxed: writers read what writers wrote, under their lock.
+        // Relaxed: only writers write and read it here, under their lock.
         while self.cell(at).load(Ordering::Relaxed) != 0 {
             at += 1;
         }
-        // Release: what the number leads to, to `probe`.
+        // Release: the slot that the number names, to `probe`.
         self.cell(at)
             .store(cell, order(Step::Insert, Ordering::Release));
     }
@@ -269,7 +269,7 @@ impl<S> Tables<S> {
     /// the new table's side data from the old one's and the maximum number of entries.
     ///
     /// Growing reads and writes both tables once, in order, because their order is the same: some 5 ns an entry. Readers continue in
-    /// the old table meanwhile.
+    /// the old table until it ends.
     pub(crate) fn grow_if_full(
         &self,
         entries: usize,

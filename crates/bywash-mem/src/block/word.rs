@@ -3,7 +3,7 @@
 //! ```text
 //! bits  0..24  PINS        pin count
 //! bits 24..26  FREQ        uses since the policy last aged the block, saturating
-//! bit  26      DOOMED      evict at the last unpin, whatever FREQ is: erased, or kept only while pinned
+//! bit  26      DOOMED      evict at the last unpin, with any FREQ: erased, or kept only while pinned
 //! bit  27      USED        used since `evict_unused` last cleared it
 //! bits 28..30  PHASE       0 empty, 1 resident, 2 owned, 3 resident and probed
 //! bits 30..32  CONTENTION  contended pins noted, saturating
@@ -13,9 +13,9 @@
 //!
 //! Rules. A pin is effective only if it found the block resident, probed or not. An ineffective pin is never undone: the slot has
 //! an owner then, which leaves it by swapping the whole word (RocksDB's HyperClockCache has the same rule, see its pull request
-//! 10768). The owner of an empty slot is the thread that took it off the free list; that of an owned slot is the winner of the one
+//! 10768). The owner of an empty slot is the thread that took it off the free list; the owner of an owned slot is the winner of the one
 //! CAS. A probe belongs to the thread that set it, and no other thread clears it. So if the word did not change during a probe, no
-//! thread pinned the block meanwhile.
+//! thread pinned the block during it.
 
 use crate::limits::MAX_PINS;
 use crate::sync::{AtomicU64, Ordering, Step, order, store_load_fence};
@@ -248,7 +248,7 @@ impl StateWord {
         }
         let more = if now.freq() < MAX_FREQ { FREQ } else { 0 };
         let then = (now.0 + more) | USED;
-        // One attempt: a lost use is harmless. Not an add, which could carry out of the field. Relaxed: the count orders nothing.
+        // One attempt: a lost use is harmless. Not an add, which could overflow the field. Relaxed: the count orders nothing.
         let _ = self
             .0
             .compare_exchange(now.0, then, Ordering::Relaxed, Ordering::Relaxed);
@@ -421,7 +421,7 @@ impl StateWord {
         // Relaxed: only the owner changes the generation.
         let generation = (self.0.load(Ordering::Relaxed) & GEN_MASK).wrapping_add(GEN);
         let doomed = if doomed { DOOMED } else { 0 };
-        // Release: the contents, for `try_pin`. A swap discards ineffective pins that were added to the slot meanwhile.
+        // Release: the contents, for `try_pin`. A swap discards ineffective pins that were added to the slot before.
         self.0.swap(
             generation | RESIDENT | USED | doomed | pins,
             order(Step::Publish, Ordering::Release),

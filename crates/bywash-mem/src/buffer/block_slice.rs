@@ -17,7 +17,7 @@ impl BlockSlice {
     /// Refers to a range of `frame` and keeps the frame alive.
     ///
     /// # Safety
-    /// The range lies in the frame and is written, so no thread writes it while the frame lives.
+    /// The range is in the frame and is written, so no thread writes it while the frame lives.
     pub(super) unsafe fn new(frame: &Counted<Frame>, start: usize, len: usize) -> Self {
         Self {
             frame: Counted::clone(frame),

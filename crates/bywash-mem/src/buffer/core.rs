@@ -175,7 +175,7 @@ impl BufferCore {
         &self.layout
     }
 
-    /// Claims parts of a range in one step, once all of them have frames.
+    /// Claims parts of a range in one step, once all parts have frames.
     pub(super) fn claim(
         core: &Counted<Self>,
         range: Range<u64>,
@@ -282,7 +282,7 @@ impl BufferCore {
         self.state.lock().extents.finish_claim(claim.start, written);
     }
 
-    /// Wakes the listeners, which look again.
+    /// Wakes the listeners, which re-read the state.
     #[inline]
     pub(super) fn notify(&self) {
         store_load_fence(Step::Notify);
@@ -353,7 +353,7 @@ impl BufferCore {
         Ok(slices)
     }
 
-    /// Ends an open buffer that is not complete. Releases its frames, but for those that claims or slices still hold.
+    /// Ends an open buffer that is not complete. Releases its frames, except frames that claims or slices still hold.
     pub(crate) fn abort(&self, error: WriteAtError) {
         let mut state = self.state.lock();
         if !matches!(state.phase, BufferPhase::Open) {

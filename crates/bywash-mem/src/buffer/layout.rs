@@ -7,14 +7,14 @@ use crate::frames::{MAX_FRAME, MIN_FRAME, SizeClass};
 
 /// Frame length of a buffer of unknown size, in bytes: the smallest that the arena backs with huge pages.
 const UNKNOWN_SIZE_FRAME: usize = 2 << 20;
-/// Smallest frame length chosen for a known size, in bytes. In smaller frames the bookkeeping is measurable beside the copying.
+/// Smallest frame length chosen for a known size, in bytes. In smaller frames the bookkeeping is measurable compared with the copying.
 const SMALLEST_CHOSEN_FRAME: u64 = 64 << 10;
 
 /// Frames of one length from offset 0 on. A shorter frame ends at the expected size, and one more covers the rest of its span.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BufferLayout {
     frame_len: u64,
-    /// Offset at which the short frame at the expected end is full; 0 if there is none.
+    /// Offset at which the short frame at the expected end is full; 0 without one.
     tail: u64,
     /// Expected size, within the limit.
     expected: u64,
@@ -26,7 +26,7 @@ pub(super) struct BufferLayout {
 pub(super) struct ExpectedFrames {
     /// Number of frames of the buffer's full length.
     pub(super) full: u64,
-    /// Bytes of the last, shorter frame; 0 if there is none.
+    /// Bytes of the last, shorter frame; 0 without one.
     pub(super) tail: u64,
 }
 

@@ -38,7 +38,7 @@ impl ChangeListener {
 
 impl Drop for ChangeListener {
     fn drop(&mut self) {
-        // Relaxed: a thread that still reads the old count in `notify` only notifies in vain.
+        // Relaxed: a thread that still reads the old count in `notify` only notifies without need.
         self.0.listeners.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -17,7 +17,7 @@ use crate::sync::Counted;
 /// Rule for a write over bytes in flight. Bytes already written are kept in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overlap {
-    /// The write waits until the other claim ends, and then writes what is missing.
+    /// The write waits until the other claim ends, and then writes the missing bytes.
     #[default]
     Wait,
     /// The write fails with [`WriteAtError::InFlight`] and writes nothing.

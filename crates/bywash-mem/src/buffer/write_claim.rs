@@ -10,7 +10,7 @@ use super::extents::Progress;
 use crate::frames::Frame;
 use crate::sync::Counted;
 
-/// The part of a claim that lies in one frame.
+/// The part of a claim within one frame.
 #[derive(Debug)]
 pub(super) struct FramePart {
     pub(super) frame: Counted<Frame>,
@@ -104,7 +104,7 @@ impl WriteClaim {
         self.position += n as u64;
         self.progress.raise(self.position - self.range.start);
         if n as u64 == spare {
-            // Drops the reference to a full frame, that of the last part too.
+            // Drops the reference to a full frame, also at the last part.
             self.part = self.later_parts.next();
         }
         if self.position == self.range.end {

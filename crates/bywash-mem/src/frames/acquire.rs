@@ -199,8 +199,8 @@ impl FrameAllocator {
         })
     }
 
-    /// Tries, evicting for as long as that helps. Holds nothing while it evicts, so two callers never each keep half of what the
-    /// other needs.
+    /// Tries, evicting for as long as that helps. Holds nothing while it evicts, so two callers never each keep half of the frames that
+    /// the other needs.
     fn acquire_with<R: Request>(
         self: &Arc<Self>,
         request: R,

@@ -137,7 +137,7 @@ impl FrameAllocator {
 
     /// Allocates up to `max` frames and at least `min`, all in one step or none.
     ///
-    /// `reclaimable` bounds what evicting blocks could free, in bytes. While eviction would allow more frames, the result is
+    /// `reclaimable` bounds the bytes that evicting blocks could free. While eviction would allow more frames, the result is
     /// [`AllocOutcome::Reclaim`]. With 0, only memory that is free now counts.
     pub(crate) fn allocate(
         self: &Arc<Self>,

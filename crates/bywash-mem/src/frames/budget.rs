@@ -96,7 +96,7 @@ impl Reservation {
         self.share
     }
 
-    /// Releases what exceeds `bytes`. Does nothing if `bytes` is not smaller than the charge.
+    /// Releases the charge above `bytes`. Does nothing if `bytes` is not smaller than the charge.
     pub fn shrink_to(&mut self, bytes: u64) {
         let released = self.bytes.saturating_sub(bytes);
         if released == 0 {

@@ -36,8 +36,8 @@ pub struct PoolConfig {
     pub upload_guarantee: u64,
     /// Duration above which an eviction pass logs a warning and counts in [`crate::PoolStats::slow_evictions`].
     pub slow_eviction: Duration,
-    /// Average number of looks in vain at each block from which on an eviction pass counts as slow too. One round is normal, and no
-    /// pass takes more than three unless other threads use what it has looked at.
+    /// Average number of fruitless looks at each block from which on an eviction pass counts as slow too. One round is normal, and no
+    /// pass takes more than three unless other threads use blocks that it has looked at.
     pub slow_eviction_rounds: u32,
     /// Whether frames below 2 MiB are in memory that other processes can map ([`crate::BlockPool::shared_memory`]).
     pub shared: bool,

@@ -11,7 +11,7 @@ use super::config::Share;
 
 /// Uniquely owned memory of a power-of-two size class, from [`crate::MIN_FRAME`] to [`crate::MAX_FRAME`], and its charge.
 ///
-/// Always initialised: zero when new, else whatever its last owner wrote. Dropping it keeps its pages and charge as idle for the
+/// Always initialised: zero when new, else the bytes of its last owner. Dropping it keeps its pages and charge as idle for the
 /// next allocation of the class. Debug builds overwrite the bytes first.
 pub struct Frame {
     start: NonNull<u8>,
@@ -53,7 +53,7 @@ impl Frame {
         frame
     }
 
-    /// Length in bytes: that of the size class, at least the length requested.
+    /// Length in bytes: the length of the size class, at least the length requested.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.class.len()

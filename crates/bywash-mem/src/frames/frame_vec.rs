@@ -175,7 +175,7 @@ impl<T: Copy> FrameVec<T> {
         debug_assert!(self.frame.is_none(), "elements on the heap");
         let taken = std::mem::take(self);
         let taken = ManuallyDrop::new(taken);
-        // SAFETY: the parts of a `Vec` as `From<Vec>` got them, or those of an empty one; `taken` does not free them.
+        // SAFETY: the parts of a `Vec` as `From<Vec>` got them, or of an empty one; `taken` does not free them.
         unsafe {
             Vec::from_raw_parts(
                 taken.start.as_ptr(),

@@ -119,7 +119,7 @@ impl Drop for QueueEntry {
                 return;
             };
             queue.remove(position);
-            // SeqCst like its counterpart in `join`. A thread that still reads the old count only wakes in vain.
+            // SeqCst like its counterpart in `join`. A thread that still reads the old count only wakes without need.
             wait_queue.waiters.fetch_sub(1, Ordering::SeqCst);
             if position == 0 {
                 queue.front().map(Arc::clone)

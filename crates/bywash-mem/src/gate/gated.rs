@@ -67,7 +67,7 @@ impl<T> Gated<T> {
         let inside = self.gate.enter();
         let place = &self.values[(inside.generation() % 2) as usize];
         // Acquire: with `replace`, the value itself. Which value it is follows from the generation: the store to this place came
-        // before the generation began, and the next one comes after this writer has left.
+        // before the generation began, and the next one follows after this writer has left.
         let value = place.load(Ordering::Acquire);
         // SAFETY: from `Arc::into_raw`, and owned by the place until it is written again, which is after `inside` is dropped. The
         // reference lives as long as the guard, which `self` outlives.

@@ -25,7 +25,7 @@ pub struct Flight {
 #[derive(Debug)]
 struct FlightState {
     outcome: FlightOutcome,
-    /// Number of waiters, each of which is handed a pin.
+    /// Number of waiters; each is handed a pin.
     waiters: u64,
     readers: u64,
     /// Set from attachment to the end. Kept after publication while readers remain that may not have fetched it yet.
@@ -116,7 +116,7 @@ impl Flight {
         self.notify_if(has_readers);
     }
 
-    /// Puts a buffer in place of the attached one, of which no byte was written. Its readers look for a buffer again.
+    /// Replaces the attached buffer, which has no written byte, by another one. Its readers look for a buffer again.
     pub(super) fn exchange(&self, buffer: &Counted<BufferCore>) {
         let attached = self.state.lock().buffer.replace(Counted::clone(buffer));
         if let Some(attached) = attached

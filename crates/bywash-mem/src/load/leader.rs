@@ -69,7 +69,7 @@ impl Load {
         self.flight.has_listeners()
     }
 
-    /// Attaches a frame, of which the block will fill the first `len` bytes. Its charge moves to [`Share::Download`].
+    /// Attaches a frame, whose first `len` bytes the block will fill. Its charge moves to [`Share::Download`].
     ///
     /// # Panics
     /// If a frame is attached already, or `len` exceeds its capacity.
@@ -170,7 +170,7 @@ impl Load {
     }
 
     /// Makes bytes of a buffer the block, in the frame where they are. Other slices of the frame stay readable, and eviction frees its
-    /// memory only after the last of them. Readers that joined look the block up again.
+    /// memory only after the last slice. Readers that joined look the block up again.
     ///
     /// # Panics
     /// If a frame is attached already, or `bytes` does not begin where its frame begins.

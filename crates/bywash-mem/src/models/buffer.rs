@@ -32,7 +32,7 @@ fn early_drop_and_waiting_writer() {
         first.write(b"a");
         drop(first);
     });
-    // Waits for the end of the claim if it comes second.
+    // Waits for the end of the claim if it is second.
     buffer.write_at(0, b"xb").unwrap();
     quitting.join().unwrap();
     assert_eq!(buffer.freeze(2).unwrap().into_contiguous(), b"ab"[..]);

@@ -1,5 +1,5 @@
-//! Copies, which read and write at the same time, beside each other and beside a reader. The code of copies is the engine's; what is
-//! modelled here are its waits for memory, and what it holds during each.
+//! Copies, which read and write at the same time, next to each other and to a reader. The code of copies is the engine's; this
+//! models its waits for memory, and the memory held during each.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{DOWN, MANY, PAGE, UP, block_on, check_empty, control, explore, frame
 use crate::sync::{Step, skipped};
 use crate::{BlockPool, PoolConfig};
 
-/// A copy that needs a page for what it reads, and one for what it sends.
+/// A copy that needs a page for its reads, and one for its writes.
 fn copy(pool: &BlockPool) {
     if skipped(Step::OneReservation) {
         let read = block_on(pool.frames(DOWN, 1, 1, 1)).unwrap();

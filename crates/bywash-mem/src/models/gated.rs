@@ -1,4 +1,4 @@
-//! A value of a gate: writers have that of their generation, and it is dropped after they have left.
+//! A value of a gate: writers have the value of their generation, and it is dropped after they have left.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ fn leased_against(take_frame: fn(&Arc<crate::BlockPool>)) {
     let pin = load(&pool, KEY, b"x");
     let class = SizeClass::of(1).unwrap();
     let frame = pool.cache.allocator().arena().shadow(class, 0);
-    // The message that ends the lease: what the reader did happens before its receipt.
+    // The message that ends the lease: all accesses of the reader happen before its receipt.
     let released = Arc::new(AtomicBool::new(false));
     let other_process = thread::spawn({
         let released = Arc::clone(&released);

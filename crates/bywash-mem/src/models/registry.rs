@@ -58,7 +58,7 @@ fn control_insert_without_release_races_with_a_lookup() {
     control(Step::Insert, publication, "Causality violation");
 }
 
-/// A registry of these entries in slots 1 and on, and a thread that looks for the last of them meanwhile.
+/// A registry of these entries in slots 1 and on, and a thread that looks up the last one during the change.
 fn read_beside(hashes: &[u64]) -> (Arc<Registry>, JoinHandle<()>) {
     let registry = Arc::new(Registry::new());
     let entries = (1..).zip(hashes.iter().copied());
@@ -100,7 +100,7 @@ fn control_growth_without_release_races_with_a_lookup() {
 
 fn move_back() {
     let (registry, reading) = read_beside(&[A, B, C]);
-    // Two fill the first group. The third comes back to it as soon as there is room.
+    // Two fill the first group. The third returns to it as soon as there is room.
     registry.remove(A, 1);
     registry.remove(B, 2);
     reading.join().unwrap();
@@ -119,7 +119,7 @@ fn control_lookup_without_move_count_misses_a_moving_entry() {
 
 fn move_along() {
     let (registry, reading) = read_beside(&[A, B, C, D, E]);
-    // The third comes back from the second group, and the fifth from the third.
+    // The third returns from the second group, and the fifth from the third.
     registry.remove(A, 1);
     reading.join().unwrap();
     for (slot, hash) in (2..).zip([B, C, D, E]) {
@@ -139,7 +139,7 @@ fn control_lookup_without_move_count_misses_a_second_move() {
 
 fn reentry_beside_removal() {
     let registry = Arc::new(Registry::new());
-    // The older entry is in the second cell of its group, and the newer comes to the first.
+    // The older entry is in the second cell of its group, and the newer moves to the first.
     registry.insert(B, 9);
     registry.insert(A, 1);
     registry.remove(B, 9);
@@ -177,7 +177,7 @@ fn control_removal_by_tag_removes_the_successor() {
 
 fn removal_against_reentry() {
     let registry = Arc::new(Registry::new());
-    // The block in slot 1 was erased, and is removed again when it is evicted; its key is loaded anew meanwhile, into slot 2.
+    // The block in slot 1 was erased, and is removed again when it is evicted; before that its key is loaded again, into slot 2.
     registry.insert(A, 1);
     let leaving = thread::spawn({
         let registry = Arc::clone(&registry);

@@ -15,7 +15,7 @@ enum Frame {
     Rows { generation: u64, turn: u32 },
 }
 
-/// Turns taken in a generation, as each series counts them.
+/// Number of writes of a generation, as each series counts them.
 type Series = Mutex<(u64, u32)>;
 
 struct SeriesModel {

@@ -12,7 +12,7 @@ use crate::{BlockPool, Claim};
 /// Attaches counters to a resident block.
 fn shard_pins(pool: &Arc<BlockPool>, object: u64) {
     let pin = pool.get(key(object)).unwrap();
-    // A note is lost if a late reader's ineffective pin comes between.
+    // A note is lost if a late reader's ineffective pin is between.
     while pool.cache.sharded_pins().in_use() == 0 {
         pool.cache
             .sharded_pins()
@@ -116,7 +116,7 @@ fn late_reader_does_not_affect_the_next_block_of_its_counters() {
             load.write(b"2");
             drop(load.publish().unwrap());
             shard_pins(&pool, 2);
-            // Erased: evicted at the last unpin, whatever a late reader of the other block does to the shards.
+            // Erased: evicted at the last unpin, although a late reader of the other block changes the shards.
             assert!(pool.erase(key(2)));
         }
         late.join().unwrap();

@@ -37,7 +37,7 @@ fn any_text_can_be_a_name() {
         "cpu.総和{host=\"a\"}".into(),
         long(64 << 10),
         long((64 << 10) + 2),
-        // The longest beside its value, and one more byte.
+        // The longest next to its value, and one more byte.
         "x".repeat(super::SHORT),
         "x".repeat(super::SHORT + 1),
         long(if MIRI { 70 << 10 } else { 1 << 20 }),
@@ -274,7 +274,7 @@ fn values_start_with_a_cache_line() {
     }
 }
 
-/// Counts of what was allocated, from the sizes of its parts.
+/// Counts of allocated bytes, from the sizes of their parts.
 #[test]
 fn bytes_are_those_of_tables_chunks_and_long_names() {
     let names = Names::new();

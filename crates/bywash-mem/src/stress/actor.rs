@@ -1,4 +1,4 @@
-//! One thread of a stress test: it reads, loads, waits, reads along, cancels and erases at random. What it does to resident blocks is
+//! One thread of a stress test: it reads, loads, waits, reads along, cancels and erases at random. Its changes to resident blocks are
 //! in `changes`.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
 /// Pins that one thread keeps.
 const MAX_HELD: usize = 3;
 
-/// A pinned block and what was known when it was found.
+/// A pinned block and the state known when it was found.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) key: BlockKey,
@@ -236,7 +236,7 @@ impl<'a> Actor<'a> {
         self.fill(load, number);
     }
 
-    /// Writes what the `number`th load of the block brings, or gives up.
+    /// Writes the bytes of the `number`th load of the block, or gives up.
     pub(super) fn fill(&mut self, mut load: Load, number: u64) {
         let key = load.key();
         let len = self.world.len(key);

@@ -14,7 +14,7 @@ use crate::{
 #[cfg(not(shuttle))]
 const ROUNDS: usize = if cfg!(miri) { 2 } else { 2_000 };
 
-/// Two of them fit no page, so a shorter block is in a smaller frame.
+/// Two do not fit a page, so a shorter block is in a smaller frame.
 const LEN: usize = 3000;
 const LONGER: usize = 5000;
 

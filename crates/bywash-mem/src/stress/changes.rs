@@ -103,7 +103,7 @@ impl Actor<'_> {
         let wanted = (0..BLOCKS as u32).map(|block| BlockKey { block, ..key });
         let wanted: Vec<_> = wanted.map(|key| (key, self.world.len(key))).collect();
         let runs = self.world.pool.start_readahead(wanted, BLOCKS as usize);
-        // Numbered before any of them is published, in the order of the claims.
+        // Numbered before the first is published, in the order of the claims.
         let number = |load: Load| {
             let loads = self.world.loads(load.key());
             (loads.fetch_add(1, Ordering::SeqCst) + 1, load)

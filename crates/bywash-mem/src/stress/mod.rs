@@ -1,5 +1,5 @@
-//! Stress tests: threads run all operations of a pool at once, on few keys in little memory, beside an oracle that knows what
-//! each byte must be. The same test runs on threads (`cargo test`, Miri, ThreadSanitizer, `cargo xtask soak mem`) and on
+//! Stress tests: threads run all operations of a pool at once, on few keys in little memory, with an oracle that knows each
+//! correct byte. The same test runs on threads (`cargo test`, Miri, ThreadSanitizer, `cargo xtask soak mem`) and on
 //! shuttle's schedules (`--cfg shuttle`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -39,7 +39,7 @@ struct Plan {
     readers: u64,
     /// Threads that take memory for uploads.
     uploaders: u64,
-    /// Operations of them all.
+    /// Operations of all threads.
     ops: u64,
     /// Objects of each store.
     objects: u64,
@@ -55,7 +55,7 @@ struct Plan {
 /// The oracle's knowledge of one key.
 #[derive(Debug, Default)]
 struct Known {
-    /// Loads begun of this block, whatever the store: kept at the first store's key.
+    /// Loads begun of this block, of any store: kept at the first store's key.
     loads: AtomicU64,
     /// Erasures started.
     erase_started: AtomicU64,
@@ -175,7 +175,7 @@ impl StressWorld {
         }
     }
 
-    /// Returns the load that a block's bytes came from, after comparing all of them.
+    /// Returns the load that a block's bytes came from, after comparing all bytes.
     #[track_caller]
     fn verify(&self, key: BlockKey, bytes: &[u8]) -> u64 {
         if !self.is_resized(key) {
@@ -194,7 +194,7 @@ impl StressWorld {
         load
     }
 
-    /// Checks what holds at every moment.
+    /// Checks the invariants of every moment.
     fn sample(&self) {
         let budget = self.pool.budget();
         let limits = self.limits.load(Ordering::SeqCst);
@@ -234,7 +234,7 @@ impl StressWorld {
         self.begun.fetch_add(1, Ordering::Relaxed) < self.plan.ops
     }
 
-    /// Checks what holds without operations in progress: the policy has one place a block; after erasing every block,
+    /// Checks the invariants without operations in progress: the policy has one place a block; after erasing every block,
     /// nothing is left.
     fn check_quiescent(&self) {
         self.check_places();

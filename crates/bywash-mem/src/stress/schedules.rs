@@ -1,5 +1,5 @@
 //! Stress tests on shuttle's schedules: one thread runs at a time, and the next is drawn at random, or by priorities that change
-//! a few times (PCT, which finds what needs few preemptions in unlikely places).
+//! a few times (PCT, which finds faults that need few preemptions in unlikely places).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p bywash-mem --profile soak --lib --target-dir target/shuttle`
 

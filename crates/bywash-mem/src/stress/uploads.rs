@@ -53,9 +53,9 @@ fn upload(world: &StressWorld, rng: &mut StdRng) {
     );
 }
 
-/// Fills a buffer with a wrong size hint from its end to its start, in claims of which some are dropped early.
+/// Fills a buffer with a wrong size hint from its end to its start, in claims; some are dropped early.
 fn write_at(world: &StressWorld, rng: &mut StdRng) {
-    // Its bytes are those of a block that no thread loads.
+    // Its bytes equal a block that no thread loads.
     let key = BlockKey {
         store: u32::MAX,
         object: rng.random_range(0..1 << 20),

@@ -15,13 +15,13 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Shared access: no thread may write meanwhile.
+    /// Shared access: no thread may write during it.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Exclusive access: no thread may read or write meanwhile.
+    /// Exclusive access: no thread may read or write during it.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())

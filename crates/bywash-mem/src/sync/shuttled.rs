@@ -1,7 +1,7 @@
 //! The facade on shuttle, which runs one thread at a time and switches at each atomic, lock and wait. Sequential consistency only.
 
 pub(super) use shuttle::sync::{Condvar, Mutex as Lock};
-/// Not shuttle's: the stress tests need what is shared, loom models how the last drop is ordered.
+/// Not shuttle's: the stress tests need the sharing, loom models how the last drop is ordered.
 pub(crate) use std::sync::Arc as Counted;
 
 pub(crate) use shuttle::sync::MutexGuard;

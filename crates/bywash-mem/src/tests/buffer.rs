@@ -520,7 +520,7 @@ fn frames_of_a_complete_buffer_become_blocks_without_a_copy() {
     let segments = buffer.freeze(10_000).unwrap();
     assert_eq!(pool.budget().held(DOWN), held, "no frame was added");
     drop(buffer);
-    // Readers of the buffer keep what is evicted.
+    // Readers of the buffer keep the evicted bytes.
     for number in 0..3 {
         assert!(pool.erase(key(number)));
     }

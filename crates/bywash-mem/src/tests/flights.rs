@@ -241,7 +241,7 @@ fn readers_read_arriving_bytes_and_end_with_publication() {
     assert_eq!(&block_on(reader.next(99)).unwrap().unwrap()[..], b"3456789");
     assert!(block_on(reader.next(99)).unwrap().is_none());
 
-    // The block and the readers' slices share the frame: it is released with the last of them.
+    // The block and the readers' slices share the frame: it is released with the last one.
     assert!(pool.erase(key(1)));
     assert_eq!(
         (&first[..], pool.budget().held(Share::Download)),

@@ -1,4 +1,4 @@
-//! Vectors in parts of frames, beside a plain `Vec`.
+//! Vectors in parts of frames, compared with a plain `Vec`.
 
 use std::sync::Arc;
 

@@ -96,7 +96,7 @@ fn idle_frames_of_other_classes_are_decommitted_for_room() {
         (pool.budget().held(UP), pool.budget().used()),
         (ceiling, MIB)
     );
-    // Every page of them is new.
+    // Every page is new.
     assert!(
         large
             .iter()
@@ -374,7 +374,7 @@ fn high_ceiling_commits_no_memory() {
         .collect();
     pools.iter().for_each(|pool| drop(load(pool, key(1), b"x")));
     let after = resident();
-    // Other tests run beside this one; the tables of four such pools would be 4 GiB.
+    // Other tests run at the same time; the tables of four such pools would be 4 GiB.
     assert!(after.saturating_sub(before) < 1 << 30, "{before} {after}");
 }
 

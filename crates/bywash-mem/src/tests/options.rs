@@ -118,7 +118,7 @@ fn evicted_block_is_spilled_with_its_charge() {
         "neither blocks without the option nor erased ones"
     );
     assert_eq!(pool.budget().held(Share::Download), 8192, "still charged");
-    // The key can be loaded anew while the old bytes are on their way to the tier.
+    // The key can be loaded again while the old bytes are on their way to the tier.
     drop(load(&pool, key(1), b"new"));
     tier.kept.lock().clear();
     assert_eq!(pool.budget().held(Share::Download), 4096);

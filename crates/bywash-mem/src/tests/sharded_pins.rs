@@ -65,7 +65,7 @@ fn sharded_counters_are_bounded_and_move_to_contended_blocks() {
         contend(&pool, object);
     }
     assert_eq!(pool.stats().sharded_blocks, 255, "all sets of counters");
-    // The last blocks were contended when all sets were in use, and took over those of blocks that were not any more.
+    // The last blocks were contended when all sets were in use, and took over the sets of blocks that were not any more.
     for object in 0..600 {
         assert_eq!(&pool.get(key(object)).unwrap()[..], b"x");
     }

@@ -23,7 +23,7 @@ impl io::Write for LogText {
     }
 }
 
-/// Runs with a pool, and returns what it logged about slow evictions.
+/// Runs with a pool, and returns its log of slow evictions.
 fn slow_eviction_log(config: PoolConfig, run: impl FnOnce(&Arc<BlockPool>)) -> String {
     // With one subscriber, tracing asks the first thread that reaches an event whether it is enabled, and never
     // again. A thread of another test has no subscriber and would disable it for all. With two it asks both.
@@ -41,7 +41,7 @@ fn slow_eviction_log(config: PoolConfig, run: impl FnOnce(&Arc<BlockPool>)) -> S
     String::from_utf8(log.clone()).unwrap()
 }
 
-/// The default thresholds, without that of time: a test may be paused.
+/// The default thresholds, without the limit of time: a test may be paused.
 fn by_rounds() -> PoolConfig {
     PoolConfig {
         slow_eviction: Duration::MAX,
@@ -111,7 +111,7 @@ fn normal_evictions_are_not_slow() {
             drop(load(pool, key(object), b"scan"));
             drop(pool.get(key(object % 100)));
         }
-        // All blocks are in steady use: the first pass ages all of them.
+        // All blocks are in steady use: the first pass ages every block.
         for round in 0..20 {
             for _ in 0..8 {
                 (0..2000).for_each(|object| drop(pool.get(key(object))));

@@ -27,8 +27,8 @@ impl AzureStore {
         condition.ended(deleted.await)
     }
 
-    /// Returns the ETag to which a delete is bound; `None` if it may delete any version. A size or a time is compared with those of the
-    /// current version; then the ETag is that one's.
+    /// Returns the ETag to which a delete is bound; `None` if it may delete any version. A size or a time is compared with the
+    /// current version, whose ETag it is then.
     async fn e_tag_of(&self, path: &Path, condition: &DeleteCondition) -> Result<Option<String>> {
         if !condition.has_size_or_time() {
             let wanted = condition.wanted_e_tag();

@@ -42,7 +42,7 @@ use super::options::OriginOptions;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
-/// Settings that may change what a read returns.
+/// Settings that may change the result of a read.
 const READ_SETTINGS: [&str; 17] = [
     "azure_storage_account_name",
     "azure_storage_client_id",

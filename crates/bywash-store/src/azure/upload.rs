@@ -69,7 +69,7 @@ impl BlockUpload {
     }
 
     /// # Errors
-    /// `NotFound` if the id is not that of any upload.
+    /// `NotFound` if no upload has the id.
     pub(super) fn parse(path: &Path, id: &str) -> Result<Self> {
         let parsed = || {
             let (name, headers) = id.split_once('.').filter(|(name, _)| is_hex(name))?;
@@ -100,7 +100,7 @@ impl BlockUpload {
         Some((number.parse().ok()?, tag.to_owned()))
     }
 
-    /// Returns the headers of the commit.
+    /// The headers of the commit.
     pub(super) fn headers(&self) -> Vec<(HeaderName, String)> {
         let headers = self.headers.iter().filter_map(|(name, value)| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -143,7 +143,7 @@ pub(super) fn block_list(blocks: &[String]) -> String {
     format!("<?xml version=\"1.0\" encoding=\"utf-8\"?>{list}")
 }
 
-/// Returns Azure's error code; empty if there is none.
+/// Azure's error code; empty without one.
 pub(super) fn error_code(response: &Response) -> String {
     match response.header("x-ms-error-code") {
         Some(code) => code.to_owned(),

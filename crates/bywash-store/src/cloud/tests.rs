@@ -92,7 +92,7 @@ async fn stores_that_ignore_offsets_or_send_empty_pages_list_each_key_once() {
         &Path::from("p"),
         (),
     );
-    // Besides ours: our folder's own marker, and keys with the same beginning.
+    // In addition to ours: our folder's own marker, and keys with the same beginning.
     let keys = ["o", "p/", "p/a", "p/b!", "p/b/c", "p/b/d", "p/c", "p2/a"];
     for (heeds_offset, page, max) in [(true, 2, 2), (false, 2, 2), (false, 3, 1), (false, 1, 9)] {
         let store = Store {

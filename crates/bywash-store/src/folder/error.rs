@@ -108,7 +108,7 @@ impl FolderError {
     }
 }
 
-/// Describes a failed operation on a key. Callers map `NotFound`, as they know what is missing.
+/// Describes a failed operation on a key. Callers map `NotFound`, as they know the missing object.
 pub(super) fn io_error(
     operation: &'static str,
     key: impl Into<String>,

@@ -1,8 +1,8 @@
 //! The client's ETag of a file ([`client_etag`](crate::client_etag)), in an extended attribute of the file.
 //!
 //! `user.bywash.etag` is `<mtime>-<size> <etag>`, set on the staged file before it is synced, so it costs no sync of its own; of a renamed
-//! file it is followed by those of the version before. A file that another program changed has another mtime or size, and so no
-//! client's ETag: no side file has these. A program that sets both back still changes the ctime, which then lies apart from the mtime.
+//! file mtime, size and ETag of the version before follow. A file that another program changed has another mtime or size, and so no
+//! client's ETag: no side file has these. A program that sets both back still changes the ctime, which then differs from the mtime.
 //! On a file system without extended attributes the ETag is in the side file of the attributes, and also during a change of attributes
 //! alone.
 
@@ -115,7 +115,7 @@ fn read(file: &File, identity: &Identity) -> Found {
 }
 
 impl Root {
-    /// Returns the ETag of an open file. `attributes`: those of its side file, from which the ETag is removed.
+    /// Returns the ETag of an open file. `attributes`: from its side file; the ETag is removed there.
     pub(super) fn e_tag(&self, located: &Located, attributes: &mut Attributes) -> String {
         let beside = attributes.remove(&CLIENT_ETAG);
         let client = match look_up(&located.file, &located.identity) {

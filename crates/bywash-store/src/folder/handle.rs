@@ -62,10 +62,10 @@ impl Handle {
         self.node
     }
 
-    /// Returns the open descriptor, which stays open while the caller holds it.
+    /// The open descriptor, which stays open while the caller holds it.
     ///
     /// # Errors
-    /// `STALE` if it had to be reopened and the path now names another folder; those of opening.
+    /// `STALE` if it had to be reopened and the path now names another folder; errors of opening.
     pub(super) fn fd(&self) -> Result<Arc<OwnedFd>, Errno> {
         let mut slot = self.slot.fd.lock();
         self.slot.used.store(true, Relaxed);

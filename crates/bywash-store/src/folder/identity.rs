@@ -115,7 +115,7 @@ impl Identity {
         same_file && self.stamp_parts() == before.stamp_parts()
     }
 
-    /// Returns whether each later change of the file gets another ctime. The kernel takes the ctime from a clock that ticks every 1 to
+    /// Whether each later change of the file gets another ctime. The kernel takes the ctime from a clock that ticks every 1 to
     /// 10 ms, and some file systems store whole seconds, so a second change within a tick would go unseen.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -128,7 +128,7 @@ impl Identity {
         now - self.changed >= self.tick_ns()
     }
 
-    /// Returns the time after which a file that is changed no more is settled.
+    /// The time after which a file that is changed no more is settled.
     #[must_use]
     pub fn settles_within(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.tick_ns()).unwrap_or_default())
@@ -141,13 +141,13 @@ impl Identity {
         }
     }
 
-    /// Returns whether the ctime is that of a file which this store has placed: close to its mtime. Every later change moves the
+    /// Whether the ctime fits a file which this store has placed: close to its mtime. Every later change moves the
     /// ctime away, also one whose program sets the mtime back.
     pub(super) fn is_as_placed(&self) -> bool {
         (self.changed - self.modified).abs() <= PLACED_WITHIN_NS
     }
 
-    /// Returns the version of the file; `None` if a time of it is not within some 290 years of 1970.
+    /// The version of the file; `None` if a time of it is not within some 290 years of 1970.
     pub(super) fn version(&self) -> Option<FileVersion> {
         Some(FileVersion {
             device: self.device,
@@ -169,12 +169,12 @@ impl Identity {
         }
     }
 
-    /// Returns its mtime, in nanoseconds since 1970.
+    /// Its mtime, in nanoseconds since 1970.
     pub(super) fn modified(&self) -> i128 {
         self.modified
     }
 
-    /// Returns whether the file has no second name (hard link).
+    /// Whether the file has no second name (hard link).
     pub(super) fn has_one_name(&self) -> bool {
         self.links == 1
     }
@@ -192,7 +192,7 @@ impl Identity {
         (self.device, self.inode)
     }
 
-    /// Returns an opaque ETag, without quotes, and with dashes so that no client takes it for an MD5. The device is
+    /// An opaque ETag, without quotes, and with dashes so that no client takes it for an MD5. The device is
     /// left out: its number can change when a disk is mounted again.
     pub(super) fn e_tag(&self) -> String {
         format!("{:x}-{}-{:x}", self.inode, self.stamp(), self.changed)

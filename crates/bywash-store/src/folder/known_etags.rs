@@ -20,11 +20,11 @@ use crate::limits::MAX_KNOWN_ETAGS;
 
 /// Locks of the table. None is held during I/O.
 const SHARDS: usize = 64;
-/// Entries among which a version may be: a look-up compares all of them.
+/// Entries among which a version may be: a look-up compares all.
 const WAYS: usize = 8;
 static KNOWN: LazyLock<KnownETags> = LazyLock::new(|| KnownETags::new(MAX_KNOWN_ETAGS));
 
-/// Returns what is remembered of a version: its client's ETag, or that it has none. `None`: the file must be read.
+/// Returns the remembered state of a version: its client's ETag, or that it has none. `None`: the file must be read.
 pub(super) fn find(identity: &Identity) -> Option<Option<String>> {
     KNOWN.find(&identity.version()?)
 }
@@ -36,7 +36,7 @@ pub(super) fn remember(identity: &Identity, e_tag: Option<&str>) {
     }
 }
 
-/// A client's ETag in few bytes: the MD5 of an object, or that of its parts with their number.
+/// A client's ETag in few bytes: the MD5 of an object, or the MD5 of its parts with their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeptETag {
     None,
@@ -88,7 +88,7 @@ struct Entry {
 struct Shard {
     /// Empty before the first entry, then of constant length.
     slots: Vec<Option<Entry>>,
-    /// Turns over the ways, of which the next one is replaced when all are taken.
+    /// Rotates over the ways: the next one is replaced when all are taken.
     turn: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Lazy listings in ascending byte order of the key, with one folder's names per level in memory.
 //!
 //! A folder `d` sorts as `d/`, so a depth-first walk of sorted folders yields whole keys in order. The tree and the
-//! overflow area are each walked in order and merged. What cannot be read, or has a name that is that of no key, is an item too, at
+//! overflow area are each walked in order and merged. An entry that cannot be read, or whose name is no key, is an item too, at
 //! the place of its name.
 
 mod overflow;
@@ -175,7 +175,7 @@ impl TreeWalk {
         let Some(node) = self.root.read_folder_noting(&folder, each, noted)? else {
             return Ok(());
         };
-        // One object is enough, whatever is left out beside it.
+        // One object is enough, although others are left out.
         if !(any && names.len() == 1 && !names[0].0.ends_with('/')) {
             names.append(&mut left_out);
         }
@@ -191,7 +191,7 @@ impl TreeWalk {
         Ok(())
     }
 
-    /// Returns the common prefix `folder` if any selected object is below it, else what is left out there.
+    /// Returns the common prefix `folder` if any selected object is below it, else the entries left out there.
     fn folded(&self, folder: String) -> Result<Vec<ListItem>> {
         let filter = Filter {
             prefix: folder.clone(),
@@ -314,7 +314,7 @@ impl FolderListing {
         }
     }
 
-    /// Returns the listing as a stream of objects, at most one batch ahead. What is left out is noted at its place in the stream.
+    /// Returns the listing as a stream of objects, at most one batch ahead. Entries left out are noted at their place in the stream.
     pub(super) fn stream(self, omissions: Omissions) -> BoxStream<'static, Result<ObjectMeta>> {
         stream::unfold(Some(self), |listing| async move {
             let mut listing = listing?;
@@ -344,7 +344,7 @@ impl FolderListing {
     }
 
     /// Returns at most `limit` items after `token` (the last item of the previous page), and the token of the next
-    /// page if there is one. The extensions of the result have what is left out before its last item.
+    /// page if there is one. The extensions of the result have the entries left out before its last item.
     pub(super) fn page(
         self,
         token: Option<&str>,
@@ -393,7 +393,7 @@ impl Iterator for FolderListing {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (Some(Ok(tree)), Some(Ok(overflow))) = (self.tree.peek(), self.overflow.peek()) else {
-            // An error comes first; else the side that has items left.
+            // An error is first; else the side that has items left.
             return match self.tree.peek() {
                 Some(Ok(_)) if self.overflow.peek().is_some() => self.overflow.next(),
                 Some(_) => self.tree.next(),

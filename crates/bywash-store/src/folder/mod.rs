@@ -17,7 +17,7 @@
 //! A key with a path that the file system rejects is stored in the *overflow area*, percent-encoded in chunks of 66
 //! bytes of the key. That is the case if a parent is a file, the path is a folder, or a component is longer than 255
 //! bytes, begins with `.bywash` or is the name of an unfinished download (`.NAME.bywash-part`). So `a` can exist
-//! beside `a/b`. A key is in one place: where it is already, or else where it fits; the tree is looked up first.
+//! next to `a/b`. A key is in one place: where it is already, or else where it fits; the tree is looked up first.
 //!
 //! Names that are not keys (not UTF-8, control characters) are left out of listings, and so are folders, links and files that the
 //! process may not read or that the disk fails to read; the listing states how many. Relative symbolic links that stay in the
@@ -31,7 +31,7 @@
 //! version repeats another. The ctime distinguishes versions of other programs with the same mtime and, since file
 //! systems reuse inodes, the same inode. A changed mode, owner or number of names changes the ETag, too: caches read
 //! the object again. The S3 endpoint adds the ETag that clients compute (see `etag.rs`); it is appended to the version's. A body is read from one descriptor, so it is one version even when the key is replaced or
-//! deleted meanwhile; the engine's reads keep that descriptor for their later requests. Before each piece is yielded,
+//! deleted during it; the engine's reads keep that descriptor for their later requests. Before each piece is yielded,
 //! the file is checked to be unmodified since it was opened; otherwise the body ends with
 //! [`Precondition`](object_store::Error::Precondition).
 //!
@@ -238,7 +238,7 @@ impl ObjectStore for FolderStore {
             .boxed()
     }
 
-    /// In ascending byte order. Objects that appear or disappear meanwhile may or may not be included.
+    /// In ascending byte order. Objects that appear or disappear during the listing may or may not be included.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.listed(prefix, None, Omissions::default())
     }

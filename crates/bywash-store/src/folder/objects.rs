@@ -35,7 +35,7 @@ const PIECE: u64 = 1024 * 1024;
 /// operation made progress, so only links that lead nowhere reach the limit.
 const RACES: usize = 100;
 
-/// Locks for key changes. Two keys may share one, which only makes one of them wait.
+/// Locks for key changes. Two keys may share one, which only makes one change wait.
 const LOCKS: usize = 256;
 
 static KEY_LOCKS: [Mutex<()>; LOCKS] = [const { Mutex::new(()) }; LOCKS];
@@ -374,7 +374,7 @@ impl Root {
         let copied = staged
             .append(&source.file)
             .map_err(|error| io_error("copy to", to.as_ref(), error))?;
-        // A source replaced meanwhile is still the version that was opened, without a name.
+        // A source replaced since is still the version that was opened, without a name.
         if copied != source.identity.size() || !is_unchanged(from, &source)? {
             return Err(FolderError::Changed.precondition(from));
         }
@@ -395,7 +395,7 @@ fn first_piece(range: &Range<u64>) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(PIECE))
 }
 
-/// Returns whether to try the overflow area. `NOENT` after so many attempts is a link that leads nowhere.
+/// Returns whether to try the overflow area. `NOENT` after this many attempts is a link without a target.
 fn does_not_fit(errno: Errno) -> bool {
     errno == Errno::NOENT || is_misfit(errno)
 }

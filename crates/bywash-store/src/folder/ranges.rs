@@ -1,4 +1,4 @@
-//! Record of the staged bytes that are on disk: the file `ranges`, beside the staged bytes.
+//! Record of the staged bytes that are on disk: the file `ranges`, next to the staged bytes.
 //!
 //! ```text
 //! start:u64 end:u64 crc32c:u32 check:u32      little-endian; check is CRC32C of the 20 bytes before it
@@ -114,7 +114,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Returns the ranges on disk, in ascending order, without overlap, with their CRC32C.
+    /// The ranges on disk, in ascending order, without overlap, with their CRC32C.
     pub(super) fn all(&self) -> impl Iterator<Item = (Range<u64>, u32)> {
         self.synced
             .iter()

@@ -125,7 +125,7 @@ impl Root {
         }
     }
 
-    /// Returns a time that no version had, as the file system stores it.
+    /// A time that no version had, as the file system stores it.
     pub(super) fn next_time(&self) -> std::io::Result<SystemTime> {
         let probe = Staged::create(self)?;
         probe.set_modified(unique_time())?;
@@ -156,7 +156,7 @@ impl Root {
                 return Err(error);
             }
         };
-        // What follows cannot be undone: the object has its new key.
+        // The next steps cannot be undone: the object has its new key.
         sync_folder(&parent()?.0).map_err(|errno| failed(errno.into()))?;
         self.remove_attributes(from, &stamped);
         if let Some(replaced) = replaced {

@@ -1,4 +1,4 @@
-//! Files that got another mtime with the same bytes, so that readers of the version before go on.
+//! Files that got another mtime with the same bytes, so that readers of the version before continue.
 //!
 //! A reader compares the mtime of its open file after each piece. A rename of an object changes it in place; the table knows which
 //! mtimes of a file belong to the same bytes. A program that changes the bytes sets another one.

@@ -1,10 +1,10 @@
 //! Other attributes for an object, whose file stays as it is and gets another mtime: a new version of the same bytes.
 //!
-//! The side file of the new mtime is on disk before the file gets it, so attributes and version change in one step: that of the mtime.
-//! The side file also has the client's ETag, for the file's own record of it names the mtime before until it is written anew. After a
+//! The side file of the new mtime is on disk before the file gets it, so attributes and version change in one step: the change of the mtime.
+//! The side file also has the client's ETag, for the file's own record of it names the mtime before until it is written again. After a
 //! crash at any step the object has its old attributes or the new ones.
 //!
-//! Readers with the file open go on through a change of attributes ([`restamped`]). Another process on the folder does not know that
+//! Readers with the file open continue through a change of attributes ([`restamped`]). Another process on the folder does not know that
 //! the bytes are the same, and reads the object again.
 
 use std::fs::File;
@@ -24,7 +24,7 @@ use crate::interface::AttributeRewrite;
 
 impl Root {
     /// Replaces the attributes of an object, if it is still this version; its bytes are not copied. `None`, and nothing is changed, if
-    /// its file may be that of another object too, or its times may not be set.
+    /// another object may have its file too, or its times may not be set.
     pub(super) fn rewrite_in_place(
         &self,
         key: &Path,

@@ -84,7 +84,7 @@ impl Root {
         self.open_at(path, FOLDER)
     }
 
-    /// Opens a regular file to read; `None` if there is none at the path.
+    /// Opens a regular file to read; `None` without one at the path.
     pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Identity)>, Errno> {
         let fd = match self.open_at(path, READ) {
             Ok(fd) => fd,

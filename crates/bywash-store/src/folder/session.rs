@@ -130,7 +130,7 @@ impl Root {
 }
 
 impl FolderSession {
-    /// Returns the upload's files, kept open from the first lookup on.
+    /// The upload's files, kept open from the first lookup on.
     fn found(&self) -> Result<UploadOnDisk> {
         if let Some(staging) = self.staging.get() {
             return Ok(match *staging.ended.read() {
@@ -191,7 +191,7 @@ impl FolderSession {
         self.complete_now(ending.length, &ending.attributes)
     }
 
-    /// Places the object if exactly its `length` bytes are on disk. `late`: attributes besides those of the manifest.
+    /// Places the object if exactly its `length` bytes are on disk. `late`: attributes in addition to the manifest's.
     pub(super) fn complete_now(&self, length: u64, late: &Attributes) -> Result<Finished> {
         let UploadOnDisk::Open(staging) = self.found()? else {
             return Err(lost(&self.key));

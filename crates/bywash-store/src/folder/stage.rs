@@ -101,12 +101,12 @@ impl Staged {
         self.file.set_modified(time)
     }
 
-    /// Returns the file's mtime, as the file system stores it.
+    /// The file's mtime, as the file system stores it.
     pub(super) fn modified(&self) -> std::io::Result<SystemTime> {
         self.file.metadata()?.modified()
     }
 
-    /// Returns the current identity of the file.
+    /// The current identity of the file.
     pub(super) fn identity(&self) -> std::io::Result<Identity> {
         Ok(Identity::of(&rustix::fs::fstat(&self.file)?))
     }
@@ -135,7 +135,7 @@ impl Drop for Staged {
     }
 }
 
-/// Removes `name` in `folder` and the files in it. Files removed by another process meanwhile are no error.
+/// Removes `name` in `folder` and the files in it. Files that another process removes first are no error.
 pub(super) fn remove_flat_folder(root: &Root, folder: &str, name: &str) -> Result<(), Errno> {
     let gone = |result: Result<(), Errno>| match result {
         Err(Errno::NOENT) => Ok(()),

@@ -131,7 +131,7 @@ impl Root {
             .ok_or_else(|| no_such_upload(key, upload))
     }
 
-    /// Returns the manifest of an upload, whatever its key; `key` is for the error.
+    /// Returns the manifest of an upload of any key; `key` is for the error.
     pub(super) fn any_manifest(
         &self,
         home: &str,

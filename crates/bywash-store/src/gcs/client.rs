@@ -166,7 +166,7 @@ impl GcsSession {
     }
 }
 
-/// Returns the metadata of an object of a bucket; `None` if there is none.
+/// Returns the metadata of an object of a bucket; `None` if it is absent.
 pub(super) async fn head_object(
     http: &HttpClient,
     (endpoint, bucket, key): (&Url, &str, &str),

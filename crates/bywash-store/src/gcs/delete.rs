@@ -1,6 +1,6 @@
 //! Conditional deletes: a DELETE of the XML API, on the condition of a generation.
 //!
-//! A server that does not know the condition deletes whatever is there, as fake-gcs-server does. So the request is sent to Google, and
+//! A server that does not know the condition deletes any version, as fake-gcs-server does. So the request is sent to Google, and
 //! to another server only if the setting of its bucket states that it heeds the condition.
 
 use http::{HeaderName, HeaderValue, Method};
@@ -16,7 +16,7 @@ use crate::multipart_xml::ErrorDocument;
 use crate::network::is_google_host;
 use crate::odd_keys::check;
 
-/// Names of the setting, among those of `object_store`.
+/// Names of the setting, among the settings of `object_store`.
 pub(super) const SETTING: [&str; 2] = ["conditional_delete", "google_conditional_delete"];
 /// The setting in the environment.
 pub(super) const VARIABLE: &str = "GOOGLE_CONDITIONAL_DELETE";
@@ -57,8 +57,8 @@ impl GcsStore {
         condition.ended(deleted.await)
     }
 
-    /// Returns the generation to which a delete is bound; `None` if it may delete any. If the condition does not name one, it is that
-    /// of the current version, which has to meet the condition: a generation never changes.
+    /// Returns the generation to which a delete is bound; `None` if it may delete any. If the condition does not name one, the current
+    /// version has to meet the condition, and the result is its generation: a generation never changes.
     async fn generation_of(
         &self,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Objects with odd keys ([`crate::odd_keys`]): object_store's client can name none of them.
+//! Objects with odd keys ([`crate::odd_keys`]): object_store's client cannot name them.
 
 use async_trait::async_trait;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION};
@@ -62,7 +62,7 @@ impl GcsClient {
             );
         }
         if method != Method::DELETE {
-            // Google decompresses what is stored as gzip for clients that accept no gzip.
+            // Google decompresses objects stored as gzip for clients that accept no gzip.
             let encoding = match is_google_host(url.host_str().unwrap_or_default()) {
                 true => "gzip",
                 false => "identity",

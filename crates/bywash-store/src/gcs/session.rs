@@ -1,7 +1,7 @@
 //! Protocol of Google's resumable sessions (JSON API) as a pure state machine: requests, and the outcome of
 //! responses. No I/O, no clock.
 //!
-//! The marks S.0 to S.9 are those of Google's own Java client, which documents the cases. Two corrections: only 200
+//! The marks S.0 to S.9 are from Google's own Java client, which documents the cases. Two corrections: only 200
 //! and 201 complete an upload, never a 308; and a 308 without a Range always means that nothing is stored.
 
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl Start<'_> {
         Some(url)
     }
 
-    /// Returns the object's metadata as the request's JSON body.
+    /// The object's metadata as the request's JSON body.
     pub(super) fn metadata(&self) -> String {
         let mut fields = Map::new();
         let mut own = Map::new();
@@ -104,7 +104,7 @@ pub(super) fn object_url(endpoint: &Url, bucket: &str, key: &str) -> Option<Url>
     Some(url)
 }
 
-/// Parses the object in a response to a request for its metadata; `Err` describes what is wrong.
+/// Parses the object in a response to a request for its metadata; `Err` describes the fault.
 pub(super) fn object(response: &Response) -> Result<Finished, String> {
     finished(response)
 }
@@ -192,7 +192,7 @@ impl SessionRequest {
         }
     }
 
-    /// Returns its name in messages.
+    /// Its name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Append(_) => "upload a chunk of",
@@ -202,7 +202,7 @@ impl SessionRequest {
         }
     }
 
-    /// Returns the Content-Range header.
+    /// The Content-Range header.
     pub(super) fn content_range(&self) -> Option<String> {
         Some(match self {
             Self::Append(range) => format!("bytes {}-{}/*", range.start, range.end - 1),
@@ -219,7 +219,7 @@ impl SessionRequest {
         })
     }
 
-    /// Returns the X-Goog-Hash header: that of the whole object, so only for the completion.
+    /// The X-Goog-Hash header: the hash of the whole object, so only for the completion.
     pub(super) fn hash(&self) -> Option<String> {
         match self {
             Self::Finish { crc32c, .. } => {
@@ -234,13 +234,13 @@ impl SessionRequest {
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SessionOutcome {
-    /// The session is open, and the store has the object's first so many bytes.
+    /// The session is open, and the store has this many first bytes of the object.
     Stored(u64),
     /// The object exists.
     Finished(Finished),
     /// The session is unknown: it has ended or never existed.
     Gone,
-    /// The response contradicts what was sent; a retry would not help.
+    /// The response contradicts the requests sent; a retry would not help.
     Contradiction(String),
     /// The response is invalid, which may be transient.
     Invalid(String),
@@ -355,7 +355,7 @@ fn finished(response: &Response) -> Result<Finished, String> {
         return Err("success with JSON that is not the object's (S.0)".to_owned());
     }
     Ok(Finished {
-        // The JSON API's own ETag differs from that of the XML API, by which objects are read: the MD5.
+        // The JSON API's own ETag differs from the ETag of the XML API, by which objects are read: the MD5.
         e_tag: text("md5Hash").and_then(|md5| e_tag(&md5)),
         version: text("generation"),
         length,
@@ -363,7 +363,7 @@ fn finished(response: &Response) -> Result<Finished, String> {
     })
 }
 
-/// Returns the value of one kind in all X-Goog-Hash headers, of which there may be one or two.
+/// Returns the value of one kind in all X-Goog-Hash headers; there may be one or two.
 fn hash(response: &Response, kind: &str) -> Option<String> {
     let values = response.headers.get_all("x-goog-hash").iter();
     values

@@ -60,7 +60,7 @@ impl WholeBody {
         tied && meta.location == *path && same(&options.if_match) && unchanged
     }
 
-    /// Returns whether there are bytes left that a conditional request could use.
+    /// Whether there are bytes left that a conditional request could use.
     fn is_reusable(&self) -> bool {
         let meta = &self.head.meta;
         let has_validator = meta.e_tag.is_some() || meta.last_modified.timestamp() > 0;

@@ -125,7 +125,7 @@ async fn respond_by_http2(mut stream: TcpStream, count: usize) -> io::Result<()>
         let piece = frame(kind, ends_stream | ends_headers, 1, piece);
         stream.write_all(&piece).await?;
     }
-    // Waits until the client has what it wants.
+    // Waits until the client has its response.
     stream.read_to_end(&mut Vec::new()).await.map(drop)
 }
 
@@ -140,7 +140,7 @@ async fn http2_headers_longer_than_the_limit_are_rejected() {
         let response = client.get(url).send().await?;
         Ok::<_, reqwest::Error>(response.headers().get_all("x").iter().count())
     };
-    // Beside the status: 7, 3 and 32 bytes.
+    // In addition to the status: 7, 3 and 32 bytes.
     let max = (MAX_RESPONSE_HEADERS_BYTES as usize - 42) / HEADER_BYTES;
     assert_eq!(headers(max).await.unwrap(), max);
     assert!(headers(max + 1).await.is_err());

@@ -265,7 +265,7 @@ impl S3Session {
         }
     }
 
-    /// Returns the session of an upload that was begun elsewhere, by addresses that were signed ahead. `token`: that of
+    /// Returns the session of an upload that was begun elsewhere, by addresses that were signed ahead. `token`: from
     /// an earlier process, which knew parts.
     pub(crate) fn signed_ahead(
         urls: &Arc<PartUrls>,
@@ -377,7 +377,7 @@ impl S3Session {
     }
 
     async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
-        // Whatever the response, the old state of the part is no longer valid.
+        // With any response, the old state of the part is no longer valid.
         self.state.lock().parts.remove(&number);
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
         let text = number.to_string();

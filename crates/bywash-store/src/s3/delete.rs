@@ -1,6 +1,6 @@
 //! Conditional deletes: If-Match of a DELETE.
 //!
-//! A server that does not know the condition deletes whatever is there. So the request is sent to Amazon, and to another server only
+//! A server that does not know the condition deletes any version. So the request is sent to Amazon, and to another server only
 //! if the setting of its bucket states that it heeds the condition.
 
 use http::header::{HeaderValue, IF_MATCH};
@@ -16,7 +16,7 @@ use super::tags::{is_unknown, outcome_of};
 use crate::delete_condition::version_deletes;
 use crate::interface::{DeleteCondition, VersionDeletes, lacks};
 
-/// Names of the setting, among those of `object_store`.
+/// Names of the setting, among the settings of `object_store`.
 pub(super) const SETTING: [&str; 2] = ["conditional_delete", "aws_conditional_delete"];
 /// The setting in the environment.
 const VARIABLE: &str = "AWS_CONDITIONAL_DELETE";
@@ -89,7 +89,7 @@ pub(super) fn is_amazon(builder: &AmazonS3Builder) -> bool {
     endpoint.is_none_or(|url| is_amazons(&url))
 }
 
-/// Labels of hosts that are S3's own, followed by those of [`is_place`].
+/// Labels of hosts that are S3's own, followed by the labels of [`is_place`].
 const SERVICES: [&str; 5] = [
     "s3",
     "s3-fips",
@@ -99,7 +99,7 @@ const SERVICES: [&str; 5] = [
 ];
 
 /// Returns whether the host of a URL is one of S3. Machines, load balancers and services of Amazon's customers have names below the
-/// same domain, some of them chosen by the customer.
+/// same domain, some chosen by the customer.
 fn is_amazons(url: &str) -> bool {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -116,7 +116,7 @@ fn is_amazons(url: &str) -> bool {
     })
 }
 
-/// Returns whether labels between that of S3 and the domain are those of a region: `[dualstack.][REGION][.vpce]`.
+/// Whether labels between the label of S3 and the domain name a region: `[dualstack.][REGION][.vpce]`.
 fn is_place(labels: &[&str]) -> bool {
     let labels = labels.strip_prefix(&["dualstack"]).unwrap_or(labels);
     match labels {

@@ -61,7 +61,7 @@ use crate::session::{
 /// Validity of a presigned request: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
 
-/// Settings of the environment and of profiles that may change what a read returns. Those of a container are other ones at each
+/// Settings of the environment and of profiles that may change the result of a read. A container has other ones at each
 /// start, and its role has no name here.
 const READ_SETTINGS: [&str; 12] = [
     "aws_access_key_id",

@@ -230,7 +230,7 @@ pub(super) fn crc_of(text: &str) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Parses the MD5 in a plain ETag. S3 does not state whether it is one: that of an encrypted part only has the form.
+/// Parses the MD5 in a plain ETag. S3 does not state whether it is one: the ETag of an encrypted part only has the form.
 fn md5_of(e_tag: &str) -> Option<[u8; 16]> {
     let hex = e_tag.trim_matches('"');
     if hex.len() != 32 || !hex.is_ascii() {
@@ -276,7 +276,7 @@ impl PartsPage {
         quick_xml::de::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the marker of the next page.
+    /// The marker of the next page.
     pub(super) fn next(&self) -> Option<&str> {
         self.next.as_deref().filter(|_| self.truncated)
     }

@@ -1,4 +1,4 @@
-//! Objects with odd keys ([`crate::odd_keys`]): object_store's client can name none of them.
+//! Objects with odd keys ([`crate::odd_keys`]): object_store's client cannot name them.
 
 use async_trait::async_trait;
 use http::header::ACCEPT_ENCODING;
@@ -74,7 +74,7 @@ impl S3Client {
         headers: HeaderMap,
     ) -> Result<reqwest::Response> {
         let key = key_of(path);
-        // A URL with such a segment is that of another object.
+        // A URL with such a segment names another object.
         if has_dots(&key) {
             return Err(refused(path));
         }

@@ -19,7 +19,7 @@ pub struct PartUrls {
     /// The upload's id at the store.
     #[serde(default)]
     pub upload_id: String,
-    /// Addresses of `UploadPart` (PUT), of part 1 and those that follow. At most so many parts are sent.
+    /// Addresses of `UploadPart` (PUT), of part 1 and the following ones. At most as many parts are sent.
     pub parts: Vec<String>,
     /// Address of `CompleteMultipartUpload` (POST).
     pub complete: String,
@@ -92,13 +92,13 @@ impl PartUrls {
         Ok(urls)
     }
 
-    /// Returns the addresses as one line of JSON.
+    /// The addresses as one line of JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and texts are JSON")
     }
 
-    /// Returns the rule for the parts that they allow.
+    /// The rule for the parts that they allow.
     pub(crate) fn rule(&self) -> ChunkRule {
         ChunkRule {
             min: self.min_part_bytes.clamp(1, RULE.max),

@@ -24,7 +24,7 @@ const ELSEWHERE: [&str; 5] = [
 pub(super) struct Profile(BTreeMap<String, String>);
 
 impl Profile {
-    /// Returns the profile `name`, else that of `AWS_PROFILE`, else the default one, which may be absent. `variable`
+    /// Returns the profile `name`, else the profile of `AWS_PROFILE`, else the default one, which may be absent. `variable`
     /// reads the environment.
     pub(super) fn find(
         name: Option<&str>,
@@ -87,12 +87,12 @@ impl Profile {
         ELSEWHERE.into_iter().find(|key| self.0.contains_key(*key))
     }
 
-    /// Returns the profile's endpoint.
+    /// The profile's endpoint.
     pub(super) fn endpoint(&self) -> Option<&str> {
         self.0.get("endpoint_url").map(String::as_str)
     }
 
-    /// Sets what `builder` does not know yet. Takes both credentials from one source.
+    /// Sets the values that `builder` does not have yet. Takes both credentials from one source.
     pub(super) fn fill(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
         use AmazonS3ConfigKey::{
             AccessKeyId, Endpoint, Region, S3Endpoint, SecretAccessKey, Token,
@@ -121,7 +121,7 @@ impl Profile {
     }
 }
 
-/// Parses one section of an INI file in AWS's format; `None` if there is none. Skips comments, and indented lines,
+/// Parses one section of an INI file in AWS's format; `None` if it is absent. Skips comments, and indented lines,
 /// which belong to the previous setting.
 fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
     let (mut inside, mut found) = (false, None);

@@ -13,7 +13,7 @@ use super::tags::is_unknown;
 use crate::interface::{PartCopy, UploadedPart, lacks};
 use crate::multipart_xml::MultipartOutcome;
 
-/// What the name of a source has encoded.
+/// Characters that the name of a source has encoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -71,7 +71,7 @@ impl S3Store {
         if ignored || is_unknown(response.status) {
             return Err(lacks(&self.address(), NO_COPIES));
         }
-        // Its document is that of a completion, with an error in a success as there.
+        // Its document is as in a completion, with an error in a success as there.
         match MultipartOutcome::of_completion(&response) {
             MultipartOutcome::Finished(finished, _) => Ok(UploadedPart {
                 number: part.number,

@@ -1,4 +1,4 @@
-//! Tags of objects, which S3 keeps beside them.
+//! Tags of objects, which S3 keeps separate from them.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

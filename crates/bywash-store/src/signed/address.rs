@@ -81,19 +81,19 @@ impl SignedUrl {
         Self { headers, ..self }
     }
 
-    /// Returns the request that it was signed for.
+    /// The request that it was signed for.
     #[must_use]
     pub fn kind(&self) -> SignedKind {
         self.kind
     }
 
-    /// Returns the object's path at the server, for messages.
+    /// The object's path at the server, for messages.
     #[must_use]
     pub fn object(&self) -> Path {
         Path::from_url_path(self.url.path()).unwrap_or_else(|_| Path::from(self.url.path()))
     }
 
-    /// Returns the time until which it is valid, if it states one.
+    /// The time until which it is valid, if it states one.
     #[must_use]
     pub fn expires(&self) -> Option<DateTime<Utc>> {
         let of = |name: &str| value(&self.url, name);
@@ -126,18 +126,18 @@ impl SignedUrl {
         &self.headers
     }
 
-    /// Returns whether Google signed it.
+    /// Whether Google signed it.
     pub(super) fn is_google(&self) -> bool {
         value(&self.url, "x-goog-signature").is_some()
             || value(&self.url, "googleaccessid").is_some()
     }
 
-    /// Returns whether it has a signature of the old kind, which covers a body's type and MD5 even if neither is sent.
+    /// Whether it has a signature of the old kind, which covers a body's type and MD5 even if neither is sent.
     pub(super) fn is_version_2(&self) -> bool {
         is_version_2(&self.url)
     }
 
-    /// Returns the lower-case names of the headers that were signed.
+    /// The lower-case names of the headers that were signed.
     pub(super) fn signed_headers(&self) -> Vec<String> {
         signed_headers(&self.url)
     }
@@ -155,7 +155,7 @@ fn signed_headers(url: &Url) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Returns a value of the query, whatever the case of its name.
+/// Returns a value of the query, with its name in any case.
 fn value(url: &Url, name: &str) -> Option<String> {
     let found = url
         .query_pairs()

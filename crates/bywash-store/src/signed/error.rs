@@ -1,4 +1,4 @@
-//! Errors of addresses that do not allow what an upload needs, or allow it no longer.
+//! Errors of addresses that do not allow a request that an upload needs, or allow it no longer.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::StatusCode;
@@ -10,7 +10,7 @@ use crate::error::{OriginError, StatusError};
 /// Name of this kind of store in errors.
 pub(super) const STORE: &str = "signed URL";
 
-/// Returns the error of an address that does not allow what the upload needs.
+/// Returns the error of an address that does not allow a request that the upload needs.
 pub(super) fn misuse(object: &Path, reason: &str) -> Error {
     OriginError::SignedAddress {
         object: object.to_string(),

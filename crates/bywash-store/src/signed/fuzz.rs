@@ -1,4 +1,4 @@
-//! Requirements on what is read of signed addresses, for fuzzers.
+//! Requirements on parsed signed addresses, for fuzzers.
 
 use http::Method;
 use url::Url;
@@ -23,7 +23,7 @@ pub(crate) fn signed(text: &str) {
     parts(text);
 }
 
-/// Parses a signed address. What is displayed of it is an address without a query.
+/// Parses a signed address. It is displayed as an address without a query.
 fn address(text: &str) {
     let Some(url) = Url::parse(text).ok().and_then(SignedUrl::new) else {
         return;
@@ -31,7 +31,7 @@ fn address(text: &str) {
     let shown: Url = url.to_string().parse().expect("an address as it is shown");
     assert_eq!((shown.query(), shown.password()), (None, None), "{shown}");
     assert!(shown.username().is_empty(), "{shown}");
-    // None of them panics.
+    // None panics.
     let _ = (url.object(), url.expires(), url.kind());
     assert!(
         SignedUrl::new(url.url().clone()).is_some(),
@@ -39,7 +39,7 @@ fn address(text: &str) {
     );
 }
 
-/// Parses addresses of parts. What was read is written and read again alike, and each of its parts has an address.
+/// Parses addresses of parts. A parsed value is written and read again alike, and each of its parts has an address.
 fn parts(text: &str) {
     let urls = match PartUrls::from_json(text) {
         Ok(urls) => urls,

@@ -1,4 +1,4 @@
-//! Signed URLs as origins: what writes to a bucket also writes to an address that someone with credentials has signed.
+//! Signed URLs as origins: the code that writes to a bucket also writes to an address that someone with credentials has signed.
 //!
 //! | signed for | an upload is | after a failure |
 //! |---|---|---|
@@ -51,7 +51,7 @@ const PUT_RULE: ChunkRule = ChunkRule {
     parallel: false,
 };
 
-/// What was signed for one object.
+/// Addresses that were signed for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignedTarget {
     /// One URL.
@@ -60,7 +60,7 @@ pub enum SignedTarget {
     Parts(Arc<PartUrls>),
 }
 
-/// Displays the object's address without what is secret.
+/// Displays the object's address without secrets.
 impl fmt::Display for SignedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,7 +71,7 @@ impl fmt::Display for SignedTarget {
 }
 
 impl SignedTarget {
-    /// Returns the object's path, for messages.
+    /// The object's path, for messages.
     #[must_use]
     pub fn object(&self) -> Path {
         match self {
@@ -87,13 +87,13 @@ impl SignedTarget {
     }
 }
 
-/// An origin with one object, which can be written by what was signed for it.
+/// An origin with one object, which can be written by the addresses signed for it.
 pub type SignedStore = WriteOnly<SignedUploads>;
 
-/// Client for what was signed for one object.
+/// Client for the addresses signed for one object.
 pub struct SignedUploads {
     place: Place,
-    /// Its address, without what is secret.
+    /// Its address, without secrets.
     name: String,
     expires: Option<DateTime<Utc>>,
 }
@@ -124,7 +124,7 @@ const BLOB: &str = "signed-blob";
 const PARTS: &str = "signed-parts";
 
 impl SignedStore {
-    /// Opens what was signed. Sends no request.
+    /// Opens the signed addresses. Sends no request.
     ///
     /// # Errors
     /// If the URL names no blob.
@@ -159,7 +159,7 @@ impl SignedStore {
         }))
     }
 
-    /// Opens what is needed to continue a session of this token; `None` if its address was not signed. Sends no request.
+    /// Opens the address needed to continue a session of this token; `None` if its address was not signed. Sends no request.
     ///
     /// # Errors
     /// If the token cannot be read.
@@ -195,7 +195,7 @@ impl SignedStore {
     }
 }
 
-/// Splits a token into its kind, what was signed, and the session's own.
+/// Splits a token into its kind, the signed address, and the session's own token.
 fn split(token: &SessionToken) -> Option<(&'static str, &str, &str)> {
     let (head, inner) = token.0.split_once('\n')?;
     let (kind, detail) = head.split_once(' ').unwrap_or((head, ""));
@@ -214,7 +214,7 @@ pub fn is_one_session(one: &SessionToken, other: &SessionToken) -> bool {
             PARTS => {
                 let urls = PartUrls::from_json(detail).ok()?;
                 let mut complete = Url::parse(&urls.complete).ok()?;
-                // The one that the store goes by.
+                // The one that the store uses.
                 let id = complete.query_pairs().find(|(name, _)| name == "uploadId");
                 let id = id.map_or(urls.upload_id, |(_, id)| id.into_owned());
                 complete.set_query(None);
@@ -419,7 +419,7 @@ impl Writable for SignedUploads {
     }
 }
 
-/// A session whose token names what was signed too.
+/// A session whose token names the signed address too.
 #[derive(Debug)]
 struct SignedSession {
     session: Box<dyn UploadSession>,

@@ -1,7 +1,7 @@
 //! Objects by one PUT of a signed URL: from memory if they are small, and otherwise as their bytes come.
 //!
 //! The body of a longer object is one request, which the chunks of the upload feed one after another. So an upload needs
-//! a few chunks of memory, whatever the object's length, but nothing can be sent again: if the request fails, the upload
+//! a few chunks of memory for any length of the object, but nothing can be sent again: if the request fails, the upload
 //! does.
 
 use std::fmt;
@@ -193,7 +193,7 @@ impl fmt::Debug for PutStream {
 }
 
 impl PutStream {
-    /// Begins the request, unless it has begun. Returns what feeds its body, unless that has ended.
+    /// Begins the request, unless it has begun. Returns the sender of its body, unless that has ended.
     async fn begin(&self) -> Option<mpsc::Sender<Bytes>> {
         let mut request = self.request.lock().await;
         let mut state = self.state.lock();
@@ -265,7 +265,7 @@ impl PutStream {
 
     fn refused(&self, response: &Response) -> object_store::Error {
         let error = refused(STORE, &self.object, response, &self.mode);
-        // What another attempt would repair, if there could be one.
+        // A failure that another attempt would repair, if there could be one.
         match response.status.is_server_error() || matches!(response.status.as_u16(), 408 | 429) {
             true => self.not_resumable(&error.to_string()),
             false => error,

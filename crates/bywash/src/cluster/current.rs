@@ -1,7 +1,7 @@
-//! The current version of an object in a cluster: what the authority knows, and what this node's table has of it.
+//! The current version of an object in a cluster: the version of the authority, and the entry of this node's table.
 //!
 //! **Why a read is never older than a write acknowledged before it began.** A read gets its version in one of two ways.
-//! - [`VersionAuthority::current`], called during the read: what it returns is current at that moment. The table is only where the
+//! - [`VersionAuthority::current`], called during the read: its result is current at that moment. The table is only where the
 //!   version's blocks are found; how long ago an entry was confirmed decides nothing.
 //! - [`VersionAuthority::read`], called by a flight. In a cluster a read joins only a flight that was sent after the read began
 //!   (`read/resolve.rs`), so the authority's response is to a question that was sent during the read.
@@ -158,7 +158,7 @@ impl BucketShared {
             bucket.invalidate(&path);
             turn.end_as(WriteEnd::Written).await
         });
-        // Whether it succeeded or not, the read goes on: it only may find the replaced version once more.
+        // Whether it succeeded or not, the read continues: it only may find the replaced version once more.
         let _ = tokio::time::timeout(CHANGE_WAIT, shared).await;
     }
 }

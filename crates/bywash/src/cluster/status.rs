@@ -13,7 +13,7 @@ pub struct ClusterStatus {
     pub node: String,
     /// `joining`, `up` or `leaving`.
     pub state: String,
-    /// Whether etcd responded to the last request. Without it no member comes or goes, reads ask the origin, and writes wait.
+    /// Whether etcd responded to the last request. Without it no member joins or leaves, reads ask the origin, and writes wait.
     pub etcd_answers: bool,
     /// The last failure of a request to etcd, if none has succeeded since.
     pub etcd_failure: Option<String>,
@@ -35,7 +35,7 @@ pub struct ClusterStatus {
     pub peer_hits: u64,
     /// Bytes of these blocks.
     pub peer_bytes: u64,
-    /// Requests for blocks that only memory was to serve, after a change of members; and those that did.
+    /// Requests for blocks that only memory was to serve, after a change of members; and how many memory served.
     pub peeks: u64,
     /// Peeks that returned blocks.
     pub peek_hits: u64,

@@ -1,7 +1,7 @@
 //! A write in a cluster: begun before its first request to the origin, ended after the last.
 //!
-//! One turn is around all attempts of a write, so that retries and their time limits are those of one node alone. It runs in the
-//! task of the write, which goes on when its client leaves; if the task itself is dropped, the turn ends in doubt.
+//! One turn is around all attempts of a write, so that retries and their time limits belong to one node alone. It runs in the
+//! task of the write, which continues when its client leaves; if the task itself is dropped, the turn ends in doubt.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Loads of this node that wait for bytes of another node.
 //!
 //! A request of another node must not wait for such a load. Otherwise two nodes that each take the other for the owner of a stripe
-//! would wait for each other for ever.
+//! would wait for each other without end.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Versions on the disk of which the memory may know nothing: those of earlier runs.
+//! Versions on the disk that may be unknown in memory: versions of earlier runs.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ impl DiskTier {
     pub(crate) fn erase_objects(&self, identity: &str, prefix: &str) -> u64 {
         let is_selected =
             |record: &VersionRecord| record.url == identity && record.object.starts_with(prefix);
-        // Those of a batch that is being written are not in a segment yet.
+        // Versions of a batch that is being written are not in a segment yet.
         let queued = self.queue.forget(|queued| is_selected(&queued.record));
         let mut found: HashSet<VersionKey> = queued.into_iter().collect();
         let complete = self.tier.for_each_version(|record, blocks| {

@@ -3,7 +3,7 @@
 //! A block that was loaded from its origin is queued to be written while it stays in memory ([`write_queue`]). A load
 //! looks for its block on the disk before it sends a request ([`read`]). Only blocks of versions with a strong ETag are
 //! kept: the ETag is part of a block's name on the disk, so a version that changed while no process was running is
-//! never found. The disk fails no read: what it cannot return, the origin does.
+//! never found. The disk fails no read: the origin returns the blocks that it cannot return.
 
 mod contents;
 mod read;
@@ -35,7 +35,7 @@ pub(crate) use verify::StopSignal;
 pub(crate) use version::DiskVersion;
 use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
 
-/// Bytes of a segment of a new folder: large beside a block, small beside a disk.
+/// Bytes of a segment of a new folder: large compared with a block, small compared with a disk.
 const SEGMENT_BYTES: u32 = 64 << 20;
 /// Segments of a small tier are smaller, so that evicting one leaves most of it.
 const MIN_SEGMENTS: u64 = 16;
@@ -47,15 +47,15 @@ const INDEX_MEMORY_DIVISOR: u64 = 32;
 const INDEX_CEILING_DIVISOR: u64 = 4;
 /// Fraction of the memory that the reader threads keep.
 const READ_BUFFERS_DIVISOR: u64 = 16;
-/// Minimum blocks in memory of which the tier knows since when they are there: objects are smaller than blocks.
+/// Minimum number of blocks in memory whose time of arrival the tier knows: objects are smaller than blocks.
 const MIN_RESIDENTS: u64 = 1024;
-/// Fraction of the memory whose blocks may wait to be written while reads go on that are only for the disk.
+/// Fraction of the memory whose blocks may wait to be written while reads continue that are only for the disk.
 const BEHIND_DIVISOR: u64 = 8;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 8;
-/// Open files of a tier besides its segments: the lock, the marks, and what an erasure or a start opens for a moment.
+/// Open files of a tier in addition to its segments: the lock, the marks, and files that an erasure or a start opens briefly.
 const FOLDER_DESCRIPTORS: u64 = 8;
-/// Max time that a caller waits for the record of what it dropped.
+/// Max time that a caller waits for the record of its erasures.
 const ERASURE_TIME: Duration = Duration::from_secs(5);
 
 /// Settings of a disk tier.
@@ -77,7 +77,7 @@ pub struct DiskOptions {
 pub const DISK_THREADS: usize = READER_THREADS + 2;
 
 impl DiskOptions {
-    /// Returns the maximum open files of the tier: one a segment, and a few of the folder.
+    /// The maximum open files of the tier: one a segment, and a few of the folder.
     #[must_use]
     pub fn max_descriptors(&self) -> u64 {
         self.size / u64::from(segment_size(self.size)) + FOLDER_DESCRIPTORS
@@ -102,7 +102,7 @@ pub(crate) struct DiskTier {
 }
 
 impl DiskTier {
-    /// Opens the folder with what it has, and starts the threads. Takes the memory of the index from the pool.
+    /// Opens the folder with its contents, and starts the threads. Takes the memory of the index from the pool.
     pub(crate) fn open(
         options: &DiskOptions,
         open_tier: impl FnOnce(&TierOptions) -> Result<Tier, DiskError>,
@@ -260,7 +260,7 @@ impl DiskTier {
     }
 
     /// Records that a version is being compared with its digest, until the result is dropped. If the process is killed before,
-    /// blocks of it written meanwhile are not found by the next one.
+    /// blocks of it written until then are not found by the next one.
     pub(crate) fn check(&self, version: &DiskVersion) -> DiskCheck {
         self.tier.begin_check(version.key);
         DiskCheck {
@@ -277,7 +277,7 @@ impl DiskTier {
         self.queue.record_erasures();
     }
 
-    /// Waits until what was erased stays so after a crash. Blocks. Returns `false` if the disk fails or takes too long.
+    /// Waits until erasures survive a crash. Blocks. Returns `false` if the disk fails or takes too long.
     pub(crate) fn wait_for_erasures(&self) -> bool {
         self.queue.wait_for_erasures(ERASURE_TIME)
     }
@@ -291,19 +291,19 @@ impl DiskTier {
         })
     }
 
-    /// Returns the maximum bytes on the disk.
+    /// The maximum bytes on the disk.
     pub(crate) fn size(&self) -> u64 {
         self.tier.size()
     }
 
-    /// Returns whether blocks that wait to be written take an eighth of the memory. Many more would be evicted before their
+    /// Whether blocks that wait to be written take an eighth of the memory. Many more would be evicted before their
     /// turn, and not all of those are written.
     pub(crate) fn is_behind(&self) -> bool {
         let bytes = self.queue.stats().queued * self.block_size;
         bytes > self.pool.budget().limit() / BEHIND_DIVISOR
     }
 
-    /// Writes what is queued, until `deadline` has passed, and ends the writer. Blocks. Returns whether all was written.
+    /// Writes the queued blocks, until `deadline` has passed, and ends the writer. Blocks. Returns whether all was written.
     pub(crate) fn close(&self, deadline: Duration) -> bool {
         self.queue.close(deadline)
     }

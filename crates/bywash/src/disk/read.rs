@@ -12,7 +12,7 @@ use super::read_buffers::{ReadBuffer, ReadBuffers};
 
 /// Time after which a read is slow, however fast the others are: an origin seldom takes less.
 const SLOW_READ_FLOOR: Duration = Duration::from_millis(50);
-/// Max time that a load waits for the disk. With what follows, a client waits at most 100 ms longer than for the origin alone.
+/// Max time that a load waits for the disk. With the later steps, a client waits at most 100 ms longer than for the origin alone.
 const SLOW_READ_CEILING: Duration = Duration::from_millis(80);
 /// Multiple of the mean time above which a read is slow.
 const SLOW_READ_MEANS: u32 = 8;
@@ -25,7 +25,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 struct Recent {
     /// Moving mean.
     mean: Duration,
-    /// Reads that were given up as slow, and those that were not tried because the disk was too slow.
+    /// Reads that were given up as slow, and reads not tried because the disk was too slow.
     slow: u64,
     /// Reads given up since the last one that was fast.
     slow_in_row: u32,
@@ -56,12 +56,12 @@ impl ReadTimes {
         }
     }
 
-    /// Returns whether loads are not to wait for the disk now.
+    /// Whether loads are not to wait for the disk now.
     pub(super) fn is_too_slow(&self) -> bool {
         self.0.lock().is_too_slow(tokio::time::Instant::now())
     }
 
-    /// Returns whether a load is to wait for the disk. Counts it otherwise.
+    /// Whether a load is to wait for the disk. Counts it otherwise.
     pub(super) fn accepts(&self) -> bool {
         let mut recent = self.0.lock();
         let too_slow = recent.is_too_slow(tokio::time::Instant::now());
@@ -69,7 +69,7 @@ impl ReadTimes {
         !too_slow
     }
 
-    /// Returns the time after which a read is slow; `None` if the disk is too slow now. The next read is then the one that tries it.
+    /// The time after which a read is slow; `None` if the disk is too slow now. The next read is then the one that tries it.
     fn limit(&self) -> Option<Duration> {
         let now = tokio::time::Instant::now();
         let mut recent = self.0.lock();
@@ -229,7 +229,7 @@ mod tests {
         Arc::new(ReadBuffers::take(pool, BLOCK, 1 << 20, count))
     }
 
-    /// Does what a reader thread does.
+    /// Runs a reader thread.
     fn run(mut job: Box<dyn ReadJob>, content: u8) {
         begin(&mut *job, content);
         job.finish(Some(BLOCK));

@@ -56,7 +56,7 @@ pub(super) struct ReadBuffers {
     spare: Mutex<Vec<ReadBuffer>>,
     /// Frames that are kept; 0 if slots are.
     max_frames: usize,
-    /// Minimum capacity of a frame that is kept: that of the frames at the start.
+    /// Minimum capacity of a frame that is kept: the capacity of the frames at the start.
     frame_bytes: usize,
 }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::version::DiskVersion;
 
-/// Memories of loads after which a block that is still there is in steady use: others were evicted meanwhile.
+/// Memories of loads after which a block that is still there is in steady use: others were evicted by then.
 const SETTLED_EPOCHS: u64 = 2;
 /// Memory of a block: its entry, its key's, and the name of its version.
 pub(super) const RESIDENT_MEMORY: u64 = 512;
@@ -68,7 +68,7 @@ impl Residents {
         }
     }
 
-    /// Returns the number of the epoch, in which as many bytes are loaded as the memory holds.
+    /// The number of the epoch, in which as many bytes are loaded as the memory holds.
     pub(super) fn epoch(&self) -> u64 {
         self.loaded.load(Relaxed) / self.epoch_bytes
     }

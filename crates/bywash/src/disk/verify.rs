@@ -40,7 +40,7 @@ impl StopSignal {
         self.changed.notify_all();
     }
 
-    /// Waits until `time` has passed since `start`. Returns whether to go on.
+    /// Waits until `time` has passed since `start`. Returns whether to continue.
     fn wait_until(&self, start: Instant, time: Duration) -> bool {
         let mut stopped = self.stopped.lock();
         while !*stopped {

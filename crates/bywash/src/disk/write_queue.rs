@@ -46,13 +46,13 @@ struct QueueState {
     declined: u64,
     /// The tier has marks to release.
     marks_due: bool,
-    /// Erasures so far; how many of them the writer has tried to record on the disk, and how many are there.
+    /// Erasures so far; how many the writer has tried to record on the disk, and how many are there.
     erasures: u64,
     tried_erasures: u64,
     recorded_erasures: u64,
     /// When to give up the rest; set by the end of the engine.
     close_at: Option<Instant>,
-    /// The writer has ended, and so many blocks were left.
+    /// The writer has ended, and this many blocks were left.
     ended: bool,
     left: usize,
 }
@@ -222,7 +222,7 @@ impl WriteQueue {
         self.changed.notify_all();
     }
 
-    /// Has the writer record what was erased in the tier, before further blocks.
+    /// Has the writer record erasures of the tier, before further blocks.
     pub(super) fn record_erasures(&self) {
         self.state.lock().erasures += 1;
         self.changed.notify_all();
@@ -246,7 +246,7 @@ impl WriteQueue {
     fn queue_settled(&self, pool: &BlockPool, wants: impl Fn(&DiskVersion, BlockKey) -> bool) {
         self.residents.for_each_settled(|version, key| {
             if !pool.contains(key) {
-                // Erased, or evicted before its load was noted: it would take the place of another for ever.
+                // Erased, or evicted before its load was noted: it would never release its place.
                 self.residents.evicted(key);
                 return false;
             }
@@ -393,7 +393,7 @@ impl Writer {
         self.queue.queue_settled(pool, wants);
     }
 
-    /// Records what was erased until there were so many erasures.
+    /// Records all erasures so far; `erasures` is their number.
     fn record_erasures(&self, erasures: u64) {
         if let Err(declined) = self.tier.record_erasures() {
             tracing::warn!(
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    /// The memory is full, its blocks wait for a disk that does not return, and so many were evicted that no more may wait.
+    /// The memory is full, its blocks wait for a disk that does not return, and as many as may wait were evicted.
     #[test]
     fn full_queue_before_a_stuck_disk_holds_no_eviction_up() {
         const MAX_SPILLED: u64 = 4 * 4096;

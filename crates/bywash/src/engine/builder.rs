@@ -136,7 +136,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets which reads are compared with the digest that the store states. Default: those of whole objects.
+    /// Sets which reads are compared with the digest that the store states. Default: reads of whole objects.
     #[must_use]
     pub fn verify(mut self, reads: Verify) -> Self {
         self.verify = reads;
@@ -164,7 +164,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets how often a pass of eviction may look at all blocks in vain before it counts as slow. Default 2, which a pass reaches
+    /// Sets how often a pass of eviction may look at all blocks without success before it counts as slow. Default 2, which a pass reaches
     /// that finds all blocks pinned; a normal one takes less than 1.
     #[must_use]
     pub fn slow_eviction_rounds(mut self, rounds: u32) -> Self {
@@ -335,7 +335,7 @@ fn new_pool(config: PoolConfig) -> Result<Arc<BlockPool>, EngineError> {
     })
 }
 
-/// Returns the quota of copies, which is that of one at least.
+/// Returns the quota of copies, enough for one at least.
 fn copies_quota(quotas: &Quotas, memory: u64, max_chunk: u64, is_set: bool) -> Arc<ByteQuota> {
     quotas.create(memory, move |limit| {
         let chunk = if is_set {

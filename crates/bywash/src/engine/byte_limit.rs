@@ -49,7 +49,7 @@ impl ByteLimit {
         })
     }
 
-    /// A limit of `limit` bytes, all of which the caller has charged for as long as it lasts: nothing else can take them.
+    /// A limit of `limit` bytes, which the caller has charged for as long as it lasts: nothing else can take them.
     #[must_use]
     pub fn charged(limit: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -62,7 +62,7 @@ impl ByteLimit {
     /// Charges `bytes` if they fit the limit and the budget, in which blocks are evicted for them. Never waits.
     #[must_use]
     pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Option<ByteCharge> {
-        // What does not fit is not counted for a moment either: a smaller charge beside it may fit.
+        // A charge that does not fit is never counted: a smaller one at the same time may fit.
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
         // Relaxed: only a count; it publishes nothing.
         self.used.fetch_update(Relaxed, Relaxed, fits).ok()?;

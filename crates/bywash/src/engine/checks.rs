@@ -9,7 +9,7 @@ use crate::read::ReadaheadLimits;
 pub(super) const S3_MIN_PART_BYTES: u64 = 5 << 20;
 /// Maximum length of one ranged GET: long enough that the cost of a request is small.
 const FETCH_BYTES: u64 = 8 << 20;
-/// Fraction of the memory for one range fetch, and for one body's read-ahead, so that one reader does not evict what
+/// Fraction of the memory for one range fetch, and for one body's read-ahead, so that one reader does not evict blocks that
 /// others are about to read.
 const AHEAD_MEMORY_DIVISOR: u64 = 16;
 /// Range fetches that one body keeps in flight.

@@ -1,4 +1,4 @@
-//! Damaged files of an engine and of what is served over it.
+//! Damaged files of an engine and of its endpoints.
 
 use super::Engine;
 use crate::damage::DamagedFile;
@@ -14,7 +14,7 @@ impl Engine {
         self.shared().damaged.forget(file);
     }
 
-    /// Returns the damaged files, by their paths.
+    /// The damaged files, by their paths.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DamagedFile> {
         self.shared().damaged.all()

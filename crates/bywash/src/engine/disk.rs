@@ -18,7 +18,7 @@ impl Drop for StopOnDrop {
 
 impl Engine {
     /// Changes the limit of the disk tier at run time. A lower one removes the oldest blocks; a higher one is bounded by
-    /// the index, whose memory is that of the start. Blocks the thread.
+    /// the index, whose memory is fixed at the start. Blocks the thread.
     ///
     /// # Errors
     /// [`EngineError::InvalidSetting`] if there is no disk tier, or the limit is too low. Nothing is changed.
@@ -26,7 +26,7 @@ impl Engine {
         self.disk()?.resize(bytes)
     }
 
-    /// Returns the disk tier, or that there is none.
+    /// The disk tier, or an error without one.
     fn disk(&self) -> Result<&DiskTier, EngineError> {
         let disk = self.shared.disk.as_ref();
         disk.ok_or_else(|| EngineError::InvalidSetting {
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Ends the writes to the disk tier: writes the blocks that wait, until `deadline` has passed. Without this call,
-    /// what was loaded in the last moments is not on the disk. Returns whether all was written.
+    /// blocks loaded in the last moments are not on the disk. Returns whether all was written.
     pub async fn close_disk(&self, deadline: Duration) -> bool {
         if self.shared.disk.is_none() {
             return true;
@@ -48,9 +48,9 @@ impl Engine {
         closed.await.unwrap_or(false)
     }
 
-    /// Reads all blocks of the disk tier, at most `rate` bytes a second, and compares each with its checksum. Those that are
+    /// Reads all blocks of the disk tier, at most `rate` bytes a second, and compares each with its checksum. Blocks that are
     /// damaged or cannot be read are dropped. One block is read at a time, so readers wait for the disk at most that much
-    /// longer. Blocks that are written meanwhile may be left out. Dropping the future ends the pass.
+    /// longer. Blocks that are written during the pass may be left out. Dropping the future ends the pass.
     ///
     /// # Errors
     /// [`EngineError::InvalidSetting`] if there is no disk tier, [`EngineError::DiskVerifying`] if a pass is running,

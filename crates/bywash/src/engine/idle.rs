@@ -31,7 +31,7 @@ impl Engine {
                 let now = Instant::now().into_std();
                 let walk = tokio::task::spawn_blocking(move || {
                     let pool = &shared.pool;
-                    // What was idle at the last walk already is not about to be used again.
+                    // Frames that were idle at the last walk already are not about to be used again.
                     pool.decommit_idle(idle_before.min(pool.budget().idle()));
                     let evicted = pool.evict_unused(age, now);
                     // Relaxed: a counter.

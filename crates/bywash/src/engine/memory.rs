@@ -25,7 +25,7 @@ pub struct CacheLimits {
 /// The limit of the disk tier. In bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskLimit {
-    /// The limit in force: whole segments, so at most what was set.
+    /// The limit in force: whole segments, so at most the limit that was set.
     pub limit: u64,
     /// Blocks on the disk.
     pub blocks: u64,
@@ -48,7 +48,7 @@ impl Engine {
     /// Changes the memory limit at run time: upwards at once, within the memory of the machine; downwards by evicting
     /// blocks. Read-ahead, loans, range fetches and the chunks of uploads that begin later follow the limit.
     ///
-    /// Blocks the thread: scans the pool and gives pages back. Requests continue meanwhile.
+    /// Blocks the thread: scans the pool and gives pages back. Requests continue.
     ///
     /// # Errors
     /// [`EngineError::InvalidSetting`] or [`EngineError::MemoryLimit`] if it is out of range, or if readers and writers
@@ -111,7 +111,7 @@ impl Engine {
         self.shared.quotas.create(self.budget().limit(), part)
     }
 
-    /// Returns the limit in force, or the one that is being set if that is lower.
+    /// The limit in force, or the one that is being set if that is lower.
     pub(super) fn lowest_limit(&self) -> u64 {
         // Acquire: pairs with the store of `set_memory`. The caller has the lock of the buckets, under which a lower limit is
         // announced.
@@ -119,7 +119,7 @@ impl Engine {
         self.budget().limit().min(announced)
     }
 
-    /// Returns the limits of the cache.
+    /// The limits of the cache.
     #[must_use]
     pub fn cache_limits(&self) -> CacheLimits {
         let shared = &self.shared;

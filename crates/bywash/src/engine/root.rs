@@ -9,7 +9,7 @@ use crate::limits::MAX_BUCKET_NAME_BYTES;
 
 /// Removes a bucket's folder if it contains nothing but the store's own folder.
 ///
-/// The own folder is moved aside first. An object written meanwhile then makes the removal fail, or shows up in the
+/// The own folder is moved aside first. An object written after that makes the removal fail, or shows up in the
 /// moved folder. In both cases everything is moved back.
 pub(super) fn remove_empty_bucket(root: &FsPath, name: &str) -> Result<(), EngineError> {
     let io = |source| EngineError::Io {

@@ -10,7 +10,7 @@ use crate::scratch::{Scratch, ScratchOptions};
 
 impl Engine {
     /// Opens a scratch: blocks that the program writes and pins, in the engine's memory, evicted to temporary files when memory is
-    /// short. Each has a folder of its own. Removes what a killed process left in the folder. Blocks the thread for some file
+    /// short. Each has a folder of its own. Removes files that a killed process left in the folder. Blocks the thread for some file
     /// operations.
     ///
     /// # Errors

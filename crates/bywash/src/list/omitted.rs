@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::left_out::Unlistable;
 use crate::shared::BucketShared;
 
-/// What of a listing in progress is counted already.
+/// The part of a listing in progress that is counted already.
 #[derive(Debug, Default)]
 pub(crate) struct CountedOmissions {
     count: u64,
@@ -14,7 +14,7 @@ pub(crate) struct CountedOmissions {
 }
 
 impl BucketShared {
-    /// Counts what a listing has left out since the last call, and warns of it.
+    /// Counts the entries that a listing has left out since the last call, and logs a warning.
     ///
     /// # Errors
     /// If the bucket's listings are to fail for it.
@@ -36,7 +36,7 @@ impl BucketShared {
         result
     }
 
-    /// Counts what a page has left out, and warns of it.
+    /// Counts the entries that a page has left out, and logs a warning.
     ///
     /// # Errors
     /// If the bucket's listings are to fail for it.

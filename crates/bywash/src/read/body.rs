@@ -24,7 +24,7 @@ use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
-/// Attempts at one block after abandoned loads. In each of them another reader abandoned the load, so only a
+/// Attempts at one block after abandoned loads. In each attempt another reader abandoned the load, so only a
 /// storm of cancelled readers gets near it.
 const ABANDONED_LIMIT: u32 = 100;
 /// Blocks that a body's window grows by with each block it reads.
@@ -140,7 +140,7 @@ impl Body {
         outcome
     }
 
-    /// Looks up further blocks before the body reaches the end of those looked up, while all of them are resident.
+    /// Looks up further blocks before the body reaches the end of the last lookup, while all are resident.
     fn probe_ahead(&mut self, block: u32) {
         if self.absent.is_some() || block + MAX_PROBED_BLOCKS / 2 < self.probed {
             return;
@@ -175,7 +175,7 @@ impl Body {
         self.stream = stream;
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.at >= self.end
     }
@@ -365,12 +365,12 @@ impl Body {
             .block_len(block, self.bucket.block_size)
     }
 
-    /// Returns the offset of the next byte to read.
+    /// The offset of the next byte to read.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
 
-    /// Returns the end of the range.
+    /// The end of the range.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -387,7 +387,7 @@ impl Body {
         &mut self.following
     }
 
-    /// Returns the kind of the blocks that this body loads.
+    /// The kind of the blocks that this body loads.
     fn kind(&self) -> BlockKind {
         let version = &self.resolved.version;
         // A read that continues others is part of a scan.
@@ -396,7 +396,7 @@ impl Body {
         BlockKind::of_read(version, self.bucket.block_size, &blocks, to_end)
     }
 
-    /// Returns the first block past the range.
+    /// The first block past the range.
     fn end_block(&self) -> u32 {
         self.end.div_ceil(self.bucket.block_size) as u32
     }
@@ -419,7 +419,7 @@ impl Body {
         Ok(())
     }
 
-    /// Claims the absent `blocks` up to the first present one, as far as memory goes.
+    /// Claims the absent `blocks` up to the first present one, as far as memory suffices.
     fn claim_ahead(&mut self, blocks: Range<u32>) -> Vec<Load> {
         let pool = &self.bucket.engine.pool;
         let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();

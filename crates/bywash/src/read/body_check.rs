@@ -21,7 +21,7 @@ use crate::versions::Version;
 /// digest, or if all of its blocks in memory were compared. One such read of a version runs at a time.
 ///
 /// # Errors
-/// [`crate::EngineError::DigestMismatch`], and those of a read.
+/// [`crate::EngineError::DigestMismatch`], and errors of a read.
 pub(super) async fn compare_first(
     bucket: &Arc<BucketShared>,
     version: &Arc<Version>,
@@ -91,7 +91,7 @@ pub(super) trait Pieced: Send + 'static {
 
     fn is_done(&self) -> bool;
 
-    /// Returns its bucket and version, and whether all of its bytes so far were read from blocks.
+    /// Its bucket and version, and whether all of its bytes so far were read from blocks.
     fn origin(&self) -> (&BucketShared, &Version, bool);
 }
 

@@ -1,6 +1,6 @@
 //! Body of a copy: reads a range into the copy's own buffers ([`crate::copy_memory`]), and so waits for no memory.
 //!
-//! Resident blocks and those of the disk tier are copied, all other bytes are fetched, up to the next resident block. No block is
+//! Blocks in memory or on the disk tier are copied, all other bytes are fetched, up to the next resident block. No block is
 //! loaded for a copy unless the disk has it and memory is free at once. While one buffer is written, the next one is filled.
 
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ impl CopiedBody {
         &self.version
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.pieces.is_empty() && self.filling.is_empty() && self.rest.is_empty()
     }

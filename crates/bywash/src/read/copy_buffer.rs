@@ -89,12 +89,12 @@ impl CopyBuffer {
         }
     }
 
-    /// Returns the current maximum length of a piece.
+    /// The current maximum length of a piece.
     pub(super) fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Returns whether the consumer has dropped the last piece.
+    /// Whether the consumer has dropped the last piece.
     pub(super) fn is_returned(&self) -> bool {
         self.shared.state.lock().bytes.is_some()
     }
@@ -123,7 +123,7 @@ impl CopyBuffer {
         }
     }
 
-    /// Returns an empty buffer for the next piece, with the capacity of the largest.
+    /// An empty buffer for the next piece, with the capacity of the largest.
     ///
     /// # Panics
     /// While the consumer holds the last piece.

@@ -41,7 +41,7 @@ impl Count {
         }
     }
 
-    /// Returns the requests of the last second: of the previous span, the part that lies in it.
+    /// Returns the requests of the last second: of the previous span, the part within it.
     fn rate(&self, now: Instant) -> u32 {
         let left = SPAN.saturating_sub(now.saturating_duration_since(self.since));
         let previous = f64::from(self.previous) * left.as_secs_f64() / SPAN.as_secs_f64();
@@ -49,7 +49,7 @@ impl Count {
     }
 }
 
-/// Requests of other nodes by block. A block without a place takes that of the least requested one of its set.
+/// Requests of other nodes by block. A block without a place takes the place of the least requested one of its set.
 #[derive(Debug)]
 pub(crate) struct PeerDemand {
     sets: Box<[Mutex<[Option<Count>; WAYS]>]>,

@@ -14,7 +14,7 @@ use crate::shared::BucketShared;
 use crate::verify::Verify;
 use crate::versions::Version;
 
-/// Bytes digested before other tasks run: those of an MD5 take about 0.4 ms.
+/// Bytes digested before other tasks run: their MD5 takes about 0.4 ms.
 const DIGESTED_AT_ONCE_BYTES: usize = 256 << 10;
 
 /// Extension of [`object_store::GetOptions`]: a read of a whole object is compared also if all of its blocks were
@@ -37,7 +37,7 @@ impl DigestCheck {
         }
     }
 
-    /// Adds the next bytes of the object. Yields to other tasks between pieces of them.
+    /// Adds the next bytes of the object. Yields to other tasks between pieces.
     pub(super) async fn update(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.chunks(DIGESTED_AT_ONCE_BYTES).peekable();
         while let Some(piece) = pieces.next() {
@@ -68,7 +68,7 @@ impl DigestCheck {
     }
 
     /// As [`Self::compare`], for bytes of a version. After a mismatch no block of it stays in memory or on disk, and the next read
-    /// resolves the version anew.
+    /// resolves the version again.
     ///
     /// # Errors
     /// As [`Self::compare`].
@@ -123,7 +123,7 @@ pub(super) fn stated_digest(bucket: &BucketShared, version: &Version) -> Option<
 }
 
 /// Returns whether the digest takes a request of its own, because the store does not state it with ranges. Only of objects of
-/// several ranged GETs, beside which one more request is small, unless ranged reads are compared too.
+/// several ranged GETs, where one more request is small, unless ranged reads are compared too.
 pub(super) fn is_requested(bucket: &BucketShared, version: &Version) -> bool {
     let large = version.blocks(bucket.block_size) > bucket.max_fetch_blocks();
     let worth = match bucket.engine.verify {
@@ -158,7 +158,7 @@ pub(super) async fn requested_digest(
     stated_digest(bucket, version)
 }
 
-/// As [`stated_digest`], of a response; the one in the request's options comes first.
+/// As [`stated_digest`], of a response; the one in the request's options takes precedence.
 pub(super) fn response_digest(
     bucket: &BucketShared,
     response: &GetResult,

@@ -2,7 +2,7 @@
 //!
 //! The first GET is unconditional and returns version and length; all others are bound to that version. Blocks of it
 //! that are in memory or on the disk tier when a part reaches them are not requested. Each byte is copied once, from the
-//! received piece to its place. The buffer's claims record what has arrived: a GET that fails
+//! received piece to its place. The buffer's claims record the bytes received: a GET that fails
 //! releases the rest of its claim, and the retry claims exactly that.
 //!
 //! When all bytes are there, and have the object's digest, the frames of the buffer become blocks as they are. Concurrent
@@ -53,7 +53,7 @@ pub struct DownloadOptions {
     /// Digest that the object must have; needs a download of all of it. Default: the one that the store states, if
     /// [`crate::EngineBuilder::verify`] does not turn it off.
     pub digest: Option<ContentDigest>,
-    /// Whether the whole blocks of the range stay in memory for later reads, like those of a read, and go to the disk
+    /// Whether the whole blocks of the range stay in memory for later reads, like blocks of a read, and go to the disk
     /// tier. Default: yes.
     pub cached: bool,
 }
@@ -72,12 +72,12 @@ impl Default for DownloadOptions {
 
 /// A download in progress into one buffer: see [`crate::Bucket::download`].
 ///
-/// It progresses by itself, with or without readers. Concurrent downloads of one whole version are one. When the last of
-/// them is dropped, it is cancelled, and all memory is released but that which readers still hold.
+/// It progresses by itself, with or without readers. Concurrent downloads of one whole version are one. When the last
+/// one is dropped, it is cancelled, and all memory is released except bytes that readers still hold.
 #[derive(Debug)]
 pub struct Download {
     running: Arc<RunningDownload>,
-    /// The version that was the current one when this caller came. Its bytes are those of the download.
+    /// The version that was the current one when this caller came. Its bytes are equal to those downloaded.
     version: Arc<Version>,
     /// Shared with other callers of the same download.
     _flight: Option<Arc<DownloadFlight>>,
@@ -88,7 +88,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Returns the metadata of the version being downloaded.
+    /// The metadata of the version being downloaded.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
         &self.version.meta
@@ -100,19 +100,19 @@ impl Download {
         &self.version.attributes
     }
 
-    /// Returns the range being downloaded.
+    /// The range being downloaded.
     #[must_use]
     pub fn range(&self) -> &Range<u64> {
         &self.running.range
     }
 
-    /// Returns the number of bytes received without a gap, from the start of the range.
+    /// The number of bytes received without a gap, from the start of the range.
     #[must_use]
     pub fn contiguous(&self) -> u64 {
         self.running.buffer.contiguous()
     }
 
-    /// Returns a reader of the range from its start, as it arrives. It fails when the download does, even with bytes
+    /// A reader of the range from its start, as it arrives. It fails when the download does, even with bytes
     /// left to read. If the object has a digest, the reader ends only after all bytes were compared with it.
     #[must_use]
     pub fn reader(&self) -> AsyncTailReader {
@@ -123,8 +123,8 @@ impl Download {
     ///
     /// # Errors
     /// The error of the download; no bytes are returned then. [`EngineError::VersionChanged`] if the object changed
-    /// meanwhile, [`OriginError::BadResponse`] if its length differs from what the origin reported (within
-    /// [`OriginError::OriginUnavailable`] if retries went on until the deadline), [`EngineError::DigestMismatch`] if the
+    /// during it, [`OriginError::BadResponse`] if its length differs from what the origin reported (within
+    /// [`OriginError::OriginUnavailable`] if retries continued until the deadline), [`EngineError::DigestMismatch`] if the
     /// bytes do not have the object's digest in a second download either.
     pub async fn finish(self) -> Result<Segments> {
         match self.ended().await {
@@ -162,10 +162,10 @@ impl Bucket {
     /// byte is copied once. Returns when version and length are known and memory for all of it is reserved, after
     /// waiting for that in line.
     ///
-    /// Takes blocks that are in memory or on the disk tier from there, without a request if it finds all of them, and
+    /// Takes blocks that are in memory or on the disk tier from there, without a request if it finds all, and
     /// leaves its own there, once all bytes were compared with the object's digest, if it has one. Concurrent downloads
-    /// of one whole version are one, in one buffer; each of them can be dropped without the others. Bytes can be read as
-    /// they arrive ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
+    /// of one whole version are one, in one buffer; each can be dropped without the others. Bytes can be read as
+    /// they arrive ([`Download::reader`]); [`Download::finish`] returns all bytes, or an error.
     ///
     /// # Errors
     /// Errors of a read; [`EngineError::ExceedsMemory`] at once if the object can never fit the memory, which
@@ -341,7 +341,7 @@ async fn buffer(bucket: &BucketShared, path: &Path, length: u64) -> Result<Write
     let options = WriteAtOptions {
         size_hint: length,
         limit: length,
-        // Frames of a block's size: at most one of them is not full.
+        // Frames of a block's size: at most one is not full.
         frame_len: (length > bucket.block_size).then_some(bucket.block_size as usize),
         share: Share::Download,
         ..WriteAtOptions::default()

@@ -1,6 +1,6 @@
 //! Fetch: the ranged GETs that bring one range of a version.
 //!
-//! Only a fetch retries its bytes: it continues at the byte reached, and its deadline starts anew after progress. Blocks,
+//! Only a fetch retries its bytes: it continues at the byte reached, and its deadline starts again after progress. Blocks,
 //! parts of a download and single pieces are fetched by it; they differ in their [`Sink`].
 
 use std::future::{Future, pending};
@@ -18,7 +18,7 @@ use crate::versions::Version;
 
 /// Destination of a fetch. It receives the bytes of its range in order.
 pub(super) trait Sink: Send {
-    /// Whether a response that goes on after the range is an error.
+    /// Whether a response that continues after the range is an error.
     const ENDS_RESPONSE: bool = false;
 
     /// Returns where its bytes may come from.
@@ -26,7 +26,7 @@ pub(super) trait Sink: Send {
         Places::All(NotedRate::default())
     }
 
-    /// Returns the first byte not received yet and the end of the range.
+    /// The first byte not received yet and the end of the range.
     fn missing(&self) -> Range<u64>;
 
     /// Receives the next bytes; returns whether the range is complete. A response may be longer than the range.
@@ -104,7 +104,7 @@ async fn with_retries(
     }
 }
 
-/// Passes the pieces of one fetch to `sink`, without those that it has already.
+/// Passes the pieces of one fetch to `sink`, except bytes that it has already.
 async fn receive<S: Sink>(
     version: &Version,
     mut fetch: HedgedFetch<'_>,
@@ -125,7 +125,7 @@ async fn receive<S: Sink>(
             break;
         }
     }
-    // All bytes are here: how the response ends no longer matters, unless it goes on.
+    // All bytes are here: how the response ends no longer matters, unless it continues.
     if S::ENDS_RESPONSE && fetch.goes_on().await {
         return Err(ranged::too_long(version));
     }

@@ -5,7 +5,7 @@
 //! becomes the oldest of the eighth is cold again, and leaves unless it is read before the others have passed. So a scan passes
 //! through, and a block that all read is in the memory of each node.
 //!
-//! The owner of a stripe changes with the members; what becomes of blocks that are in memory then, [`super::ownership`] decides.
+//! The owner of a stripe changes with the members; [`super::ownership`] decides about blocks that are in memory then.
 
 mod queue;
 
@@ -21,7 +21,7 @@ const MEMORY_DIVISOR: u64 = 8;
 /// Requests of other nodes for a block in a second, at its owner, from which on it is hot at once. A node with full memory evicts cold
 /// blocks within milliseconds, too soon to see that it reads one again.
 const HOT_RATE: u32 = 100;
-/// Blocks looked at when one comes. Each makes room, was evicted before, or is hot and looked at a second time a round later.
+/// Blocks looked at when one is added. Each makes room, was evicted before, or is hot and looked at a second time a round later.
 const LOOKS: usize = 16;
 
 /// The blocks of other nodes' stripes.
@@ -32,7 +32,7 @@ pub(crate) struct ForeignBlocks {
 }
 
 impl ForeignBlocks {
-    /// Returns the options of a new block, of which its owner was asked for `rate` times in the last second.
+    /// Returns the options of a new block, which its owner was asked for `rate` times in the last second.
     pub(super) fn options(&self, rate: u32) -> BlockOptions {
         let hot = rate >= HOT_RATE;
         if hot {
@@ -41,7 +41,7 @@ impl ForeignBlocks {
         options(hot)
     }
 
-    /// Returns the number of blocks that became hot since the start.
+    /// The number of blocks that became hot since the start.
     pub(crate) fn heated(&self) -> u64 {
         self.heated.load(Relaxed)
     }
@@ -75,7 +75,7 @@ impl ForeignBlocks {
                 // Refused while a reader holds it.
                 pool.take(pin.into_owned()).is_err()
             } else {
-                // A load that has begun meanwhile adds it again.
+                // A load that has begun since adds it again.
                 !matches!(
                     publish_again(pool, pin.into_owned(), key, options(false)),
                     Ok(None)
@@ -134,7 +134,7 @@ pub(super) fn is_cold(options: BlockOptions) -> bool {
 }
 
 /// Gives a block other options or another key, in the frame where it is. Returns its pin, `None` if a load of that key has begun
-/// meanwhile.
+/// since.
 ///
 /// # Errors
 /// The pin, if other readers hold the block.
@@ -312,7 +312,7 @@ mod tests {
             pool.erase(key(7));
         }
         assert_eq!(foreign.queue.keys(), [key(7)], "each key once");
-        // Those that stay keep their order while others are forgotten.
+        // Keys that stay keep their order while others are forgotten.
         let kept: Vec<_> = (0..5).map(key).collect();
         for block in 0..5 {
             add(&foreign, &pool, block, HOT_RATE);

@@ -78,7 +78,7 @@ pub(super) async fn second_start(
     Ok(Instant::now())
 }
 
-/// Requests the metadata of the current version from the origin, in a cluster from the authority, whatever is known of it.
+/// Requests the metadata of the current version from the origin, in a cluster from the authority, although a version may be known.
 pub(crate) async fn head_now(bucket: &Arc<BucketShared>, path: &Path) -> Result<ObjectMeta> {
     bucket.counters.request();
     let found = resolve::head(bucket, path).await?;

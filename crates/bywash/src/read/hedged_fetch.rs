@@ -116,7 +116,7 @@ impl<'a> HedgedFetch<'a> {
     /// Cancel-safe.
     ///
     /// # Errors
-    /// The error of the last response still open, or a stall of all of them.
+    /// The error of the last response still open, or a stall of all responses.
     pub(super) async fn next(&mut self, reached: u64) -> Result<(u64, Bytes)> {
         let policy = self.bucket.engine.retry;
         loop {
@@ -206,7 +206,7 @@ fn lazy_get(bucket: &Arc<BucketShared>, version: &Arc<Version>, range: Range<u64
     stream::once(response).try_flatten().boxed()
 }
 
-/// Returns the next item of any source, the first of them first.
+/// Returns the next item of any source, earlier sources first.
 async fn next_of_any(sources: &mut [Source]) -> (usize, Option<Result<Bytes>>) {
     poll_fn(|cx| {
         for (which, source) in sources.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! Leases: blocks that a program of this machine reads in shared memory, without a copy.
 //!
 //! A lease pins the blocks of one version. Its frames are a loan ([`super::loans`]) until the lease is dropped, so all leases together
-//! leave memory for loads: from before the first block is loaded, or, if all are resident, from the moment they are pinned. What cannot
+//! leave memory for loads: from before the first block is loaded, or, if all are resident, from the moment they are pinned. A range that cannot
 //! be leased is read by a body, whose reader needs little memory ([`super::pieces`]).
 
 use std::ops::Range;
@@ -315,7 +315,7 @@ struct Blocks {
     ranges: Vec<Range<u64>>,
     /// By number, without duplicates.
     numbers: Vec<u32>,
-    /// Pins of the first of them.
+    /// Pins of the first blocks.
     pins: Vec<OwnedPin>,
     /// The loan of all blocks, if it was taken before they are pinned.
     loan: Option<Loan>,

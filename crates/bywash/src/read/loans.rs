@@ -59,7 +59,7 @@ impl Loans {
         self.lend_all([length])
     }
 
-    /// Lends blocks of `lengths` bytes, if all of them are within the bound.
+    /// Lends blocks of `lengths` bytes, if all are within the bound.
     pub(super) fn lend_all(
         self: &Arc<Self>,
         lengths: impl IntoIterator<Item = usize>,
@@ -116,7 +116,7 @@ impl Loans {
         self.max_lent() / block_size
     }
 
-    /// Returns the bytes of a body's first piece: [`MAX_COPIED_BODIES`] of them fit the copies' memory.
+    /// The bytes of a body's first piece: [`MAX_COPIED_BODIES`] such pieces fit the copies' memory.
     pub(super) fn first_piece(&self) -> u64 {
         let copies = self.downloads.load(Relaxed) / COPIES_DIVISOR;
         let first = (copies - copies / GROWN_DIVISOR) / MAX_COPIED_BODIES as u64;

@@ -11,10 +11,10 @@
 //! Most reads of a warm cache are of one resident block of a fresh version. An endpoint may take them by [`resident`],
 //! without a future, and reads all others as above.
 //!
-//! All bytes come by [`fetch`], those of whole downloads too: the only ranged GET with retries, hedging and a stall
+//! All bytes are loaded by [`fetch`], also for whole downloads: the only ranged GET with retries, hedging and a stall
 //! timeout.
 //!
-//! In a cluster, the version comes from its authority ([`resolve`]), the bytes of a ranged GET from the node that owns them or the
+//! In a cluster, the version is requested from its authority ([`resolve`]), the bytes of a ranged GET from the node that owns them or the
 //! origin ([`peer_fetch`]); requests of other nodes are served by [`serve`].
 //!
 //! The response begins only after the first bytes have arrived. If the version has disappeared by then, the read

@@ -1,4 +1,4 @@
-//! Which node owns a block, and what becomes of blocks in memory when that has changed.
+//! Which node owns a block, and the state of blocks in memory when that has changed.
 //!
 //! Blocks are not looked at when members come or go, for there are many. A block is when it is found:
 //! - One that was another node's and is this node's by now becomes an own one when it is read for the first time since it was loaded or
@@ -14,7 +14,7 @@ use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// Returns whether another node of the cluster owns a block. Here it is one of the [`super::foreign`], and does not go to the disk
-/// tier: the nodes' memories and disks together hold more than one of them.
+/// tier: the nodes' memories and disks together hold it more than once.
 pub(super) fn is_foreign(bucket: &BucketShared, version: &Version, block: u32) -> bool {
     bucket.cluster.as_ref().is_some_and(|cluster| {
         let at = u64::from(block) * bucket.block_size;

@@ -1,6 +1,6 @@
 //! Bytes of one version in a cluster: stripe by stripe from the node that owns it, or else from the origin.
 //!
-//! The response looks like that of one ranged GET, so retries, hedging and the blocks above it are the same. A stripe that another
+//! The response looks like the response of one ranged GET, so retries, hedging and the blocks above it are the same. A stripe that another
 //! node does not return, or not to its end, is continued at the origin from the byte reached. Only the requests to the origin
 //! hold a permit for ranged GETs: a load that waits for another node keeps none from a load that this node serves.
 
@@ -22,7 +22,7 @@ use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// Time after which a request for a stripe that this node owns counts as a wait for another node. Before, it only asks the former
-/// owner for what that has in memory, which waits for no load. It is longer only if the owner has changed meanwhile.
+/// owner for its blocks in memory, which waits for no load. It is longer only if the owner has changed since.
 const PEEK: Duration = Duration::from_millis(50);
 
 /// Where a fetch may get its bytes.
@@ -34,7 +34,7 @@ pub(super) enum Places {
     Origin,
 }
 
-/// Requests a second for the bytes that arrive, at their owner; 0 for those of the origin, and by default.
+/// Requests a second for the bytes that arrive, at their owner; 0 for bytes of the origin, and by default.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NotedRate(Option<Arc<AtomicU32>>);
 

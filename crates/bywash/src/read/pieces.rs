@@ -1,6 +1,6 @@
 //! Bodies read piece by piece, with bounded memory however slow their consumers are.
 //!
-//! A block goes to the consumer whole and uncopied while a loan is available ([`super::loans`]). Otherwise the body
+//! A block is passed to the consumer whole and uncopied while a loan is available ([`super::loans`]). Otherwise the body
 //! copies small pieces out of it, one at a time, and keeps the rest of the block for the next piece. If the consumer
 //! takes none for a while and another request waits for memory, that rest is released. The next pieces then come from
 //! the pool if the block is still resident, or from the origin by a ranged GET for each, without a block. So each
@@ -25,7 +25,7 @@ use super::plan::is_present;
 use crate::shared::BucketShared;
 
 /// Time that a consumer may keep a piece before the rest of its block is released for a waiting request. A client
-/// that takes 4 MB/s empties a send buffer of 128 KiB meanwhile.
+/// that takes 4 MB/s empties a send buffer of 128 KiB in this time.
 const RELEASE_AFTER: Duration = Duration::from_millis(30);
 
 /// Extension of [`object_store::GetOptions`] for a caller that reads the body piece by piece: it drops each piece
@@ -118,7 +118,7 @@ impl Pieces {
         pieces
     }
 
-    /// Returns whether all of the range was returned.
+    /// Whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.remainder.is_none() && self.body.is_done()
     }
@@ -127,7 +127,7 @@ impl Pieces {
         &self.body
     }
 
-    /// Returns whether all bytes so far were read from blocks.
+    /// Whether all bytes so far were read from blocks.
     pub(super) fn is_of_blocks(&self) -> bool {
         !self.fetched
     }
@@ -180,7 +180,7 @@ impl Pieces {
         Some(loan)
     }
 
-    /// Returns whether the body has more to read of the block it last read from.
+    /// Whether the body has more to read of the block it last read from.
     fn is_inside(&self) -> bool {
         let offset = self.body.position() % self.body.bucket().block_size;
         !self.body.is_done() && offset > 0

@@ -104,7 +104,7 @@ pub(super) fn first_range(
             from(range.start, range.end.max(range.start.saturating_add(1)))
         }
         Some(GetRange::Offset(start)) => from(start, start.saturating_add(max)),
-        // Longer by almost a block, so that each block comes whole wherever the object ends.
+        // Longer by almost a block, so that each block is whole wherever the object ends.
         Some(GetRange::Suffix(length)) => {
             GetRange::Suffix(length.min(max).saturating_add(block - 1))
         }
@@ -180,7 +180,7 @@ pub(super) fn claim_run(
     blocks: Range<u32>,
     mut frame: impl FnMut(usize) -> Option<Frame>,
 ) -> Vec<Load> {
-    // What is known of a first response. A body knows its range, and sets its own kind.
+    // As far as a first response tells. A body knows its range, and sets its own kind.
     let to_end = blocks.end == version.blocks(bucket.block_size);
     let kind = BlockKind::of_read(version, bucket.block_size, &blocks, to_end);
     blocks

@@ -93,7 +93,7 @@ impl RangeFetch {
         tokio::spawn(self.run());
     }
 
-    /// Fills the blocks: from the disk tier those that it has, from the origin the others.
+    /// Fills the blocks: from the disk tier if it has them, else from the origin.
     pub(super) async fn run(self) {
         let stored = self.bucket.disk_version(&self.version);
         let Some((_, stored)) = stored.filter(|_| self.first.is_none()) else {

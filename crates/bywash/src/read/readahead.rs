@@ -1,7 +1,7 @@
 //! Read-ahead memory, shared among all readers of an engine.
 //!
 //! A block that was read ahead stays pinned until its reader reaches it: other readers do not evict it, and it is
-//! loaded once. These pins are bounded. Each reader has a window, which shrinks as more readers come. All of them are
+//! loaded once. These pins are bounded. Each reader has a window, which shrinks as more readers come. All are
 //! released when a request must wait for memory, so idle readers block no others. The loads themselves are started by
 //! [`super::plan`], for a body ([`super::body`]) or for a stream of requests ([`super::sequential`]).
 
@@ -37,7 +37,7 @@ struct BudgetState {
     next_reader: u64,
 }
 
-/// Blocks that a reader needs besides its window: the one being read, and the one its consumer still holds.
+/// Blocks that a reader needs in addition to its window: the one being read, and the one its consumer still holds.
 const IN_HAND_BLOCKS: u64 = 2;
 
 /// Read-ahead allowed to one reader, in blocks.
@@ -133,7 +133,7 @@ impl ReadaheadWindow {
         held.quota(held.readers.len(), self.block, own, max)
     }
 
-    /// Adds a loading block after those held already, unless other readers have used up the limit meanwhile.
+    /// Adds a loading block after those held already, unless other readers have used up the limit since.
     pub(super) fn hold(&self, block: u32, waiter: Waiter) {
         let mut held = self.budget.held.lock();
         if held.bytes + self.block > held.limits.all {

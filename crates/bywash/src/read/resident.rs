@@ -46,31 +46,31 @@ impl ResidentObject {
         })
     }
 
-    /// Returns its size, ETag and date.
+    /// Its size, ETag and date.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
         &self.version.meta
     }
 
-    /// Returns its content headers and metadata.
+    /// Its content headers and metadata.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
         &self.version.attributes
     }
 
-    /// Returns the number of its tags at the store; see [`crate::ReadInfo::tags`].
+    /// The number of its tags at the store; see [`crate::ReadInfo::tags`].
     #[must_use]
     pub fn tags(&self) -> u32 {
         self.version.tags.0
     }
 
-    /// Returns a number that only this version with these attributes has, in all buckets of the engine.
+    /// A number that only this version with these attributes has, in all buckets of the engine.
     #[must_use]
     pub fn headers_id(&self) -> u64 {
         self.version.headers_id()
     }
 
-    /// Returns the name of the version, as in [`crate::ReadInfo::version`].
+    /// The name of the version, as in [`crate::ReadInfo::version`].
     #[must_use]
     pub fn version(&self) -> String {
         self.version.display()
@@ -108,7 +108,7 @@ impl ResidentObject {
         if bucket.cluster.is_some() {
             pin = ownership::read_again(bucket, version, pin)?;
         }
-        // Again: the block that was compared may have been evicted meanwhile, and loaded anew.
+        // Again: the block that was compared may have been evicted since, and loaded again.
         if is_to_be_compared(bucket, version, &range) {
             return None;
         }

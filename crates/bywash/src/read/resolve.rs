@@ -41,7 +41,7 @@ pub(super) async fn resolve(
     let known = bucket.known(path);
     let known = match known {
         Some((version, true)) => return Ok(Resolution::known(version)),
-        // Every read of an uncacheable object goes to the origin anyway.
+        // Every read of an uncacheable object requests it from the origin anyway.
         Some((version, false)) if !version.cacheable() && !options.head => {
             return Ok(Resolution::known(version));
         }
@@ -57,7 +57,7 @@ pub(super) async fn resolve(
     };
     // Also `None` if that is before the clock's start.
     let mut oldest = window.and_then(|window| began.checked_sub(window));
-    // In a cluster a flight sent before this read began may return what a write acknowledged since at another node has replaced.
+    // In a cluster a flight sent before this read began may return a version that a write, acknowledged since at another node, has replaced.
     if bucket.cluster.is_some() && window.is_some() {
         oldest = Some(began);
     }
@@ -257,7 +257,7 @@ async fn send_head(bucket: &BucketShared, path: &Path) -> Result<GetResult> {
     bucket.origin.get_opts(path, options).await
 }
 
-/// Records the version in the response to a HEAD, or that there is none.
+/// Records the version in the response to a HEAD, or the absence of the object.
 fn record_head(
     bucket: &BucketShared,
     path: &Path,
@@ -367,7 +367,7 @@ pub(super) async fn confirm_encoding(
 }
 
 /// Prepares storing the body of the first response in the blocks it covers whole, as far as the read-ahead quota
-/// goes.
+/// allows.
 fn store(
     bucket: &Arc<BucketShared>,
     version: Arc<Version>,

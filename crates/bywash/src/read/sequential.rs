@@ -3,7 +3,7 @@
 //! S3 clients fetch a large object in ranges of 5 to 16 MiB, one by one or several at once. A read that begins at the
 //! byte where another ended continues its *stream*. From the third read on, as many bytes as the stream has read so
 //! far are loaded beyond its end, so the amount doubles while the client keeps up. This read-ahead is bounded like
-//! that of bodies ([`super::readahead`]): it uses only memory that no request waits for, and is released when one
+//! read-ahead of bodies ([`super::readahead`]): it uses only memory that no request waits for, and is released when one
 //! does. Random reads form no streams.
 
 use std::ops::Range;

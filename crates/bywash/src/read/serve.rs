@@ -3,7 +3,7 @@
 //! Nothing here waits for another node, so two nodes that each take the other for an owner cannot wait for each other:
 //! - a load for another node asks only the origin, and takes its memory only if that is free at once;
 //! - a load of this node's own that waits for another node, or for memory, is not waited for: the response ends as soon as it does.
-//!   What a load waits for before that is not visible here: memory, up to the admission deadline. So each byte of another load is
+//!   An earlier wait of a load is not visible here: for memory, up to the admission deadline. So each byte of another load is
 //!   waited for during the stall limit at most.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::versions::Version;
 const ATTEMPTS: u32 = 10;
 
 impl Bucket {
-    /// Returns bytes for another node of the cluster. Asks neither another node nor the authority. `peek`: only if all of them are
+    /// Returns bytes for another node of the cluster. Asks neither another node nor the authority. `peek`: only if all bytes are
     /// in memory now. The stream may fail at any byte: the other node then continues at the origin.
     ///
     /// # Errors

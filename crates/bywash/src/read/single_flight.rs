@@ -139,12 +139,12 @@ pub(super) struct FlightGuard<T> {
 }
 
 impl<T> FlightGuard<T> {
-    /// Records the send time of the first attempt: a retry may return what that one would have.
+    /// Records the send time of the first attempt: a retry may return the result of that one.
     pub(super) fn sent(&self, at: Instant) {
         self.flight.sent.0.get_or_init(|| at);
     }
 
-    /// Returns the result of `request`. Once all waiters left, it goes on only with a permit, else returns `None`.
+    /// Returns the result of `request`. Once all waiters left, it continues only with a permit, else returns `None`.
     pub(super) async fn unless_abandoned<R, P>(
         &self,
         request: impl Future<Output = R>,

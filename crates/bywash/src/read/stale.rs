@@ -38,7 +38,7 @@ pub(super) async fn resolve_or_stale(
     } else {
         PATIENCE
     };
-    // The request goes on without this read, so the next read finds out that the origin is back.
+    // The request continues without this read, so the next read learns that the origin is back.
     let resolving = resolve::resolve(bucket, path, options, None);
     match tokio::time::timeout(patience, resolving).await {
         Ok(Ok(resolved)) => return Ok((resolved, false)),

@@ -1,4 +1,4 @@
-//! Downloads an object to a file: a body read through the cache, written beside its target and renamed.
+//! Downloads an object to a file: a body read through the cache, written next to its target and renamed.
 //!
 //! Blocks in memory or on the disk tier cost no request. Bytes from the origin become blocks before they are written,
 //! so readers can use them at once, and an attempt that is repeated finds them. The order is: reserve space, write,
@@ -83,13 +83,13 @@ pub struct DownloadedFile {
 
 impl Bucket {
     /// Downloads an object to the file `target`. When this returns, the file is complete, compared with its digest,
-    /// and durable; its modification time is that of the object. Until then, and after a failure, `target` is as it was
+    /// and durable; its modification time is equal to that stated for the object. Until then, and after a failure, `target` is as it was
     /// before. If the future is dropped, so it is too, unless the file was complete and just being synced and named: that
-    /// goes on to its end.
+    /// step is completed.
     ///
-    /// What is in memory or on the disk tier is not requested from the origin, and what is requested is cached.
+    /// Blocks in memory or on the disk tier are not requested from the origin, and requested blocks are cached.
     /// Concurrent downloads of one version read it once: each copies the file of the one before, and compares the copy
-    /// with what was written there. A full or read-only disk is waited for; other failures of the file system are
+    /// with the bytes written there. A full or read-only disk is waited for; other failures of the file system are
     /// retried three times.
     ///
     /// # Errors
@@ -272,7 +272,7 @@ impl FileJob {
         }
     }
 
-    /// Copies a file and compares the copy with what the download before wrote, which was compared with the digest that
+    /// Copies a file and compares the copy with the bytes that the download before wrote, which were compared with the digest that
     /// the store states, and with the digest of this caller.
     async fn copy(
         &mut self,
@@ -309,7 +309,7 @@ impl FileJob {
         }
     }
 
-    /// Writes the object to the file, as its bytes come. Returns the digest of what was written.
+    /// Writes the object to the file, as its bytes arrive. Returns the digest of the written bytes.
     async fn fetch(&mut self, staged: &StagedFile) -> Result<(ObjectMeta, ContentDigest), Failure> {
         let mut options = GetOptions::default();
         options.extensions.insert(PieceByPiece);
@@ -379,7 +379,7 @@ async fn write(
     Ok(())
 }
 
-/// Runs file operations on a blocking thread. Those that have begun continue when the future is dropped.
+/// Runs file operations on a blocking thread. They continue, once begun, when the future is dropped.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

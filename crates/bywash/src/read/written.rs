@@ -38,7 +38,7 @@ async fn written_version(
     (same && version.meta.size == length && version.cacheable()).then_some(version)
 }
 
-/// Makes the blocks of an upload of `length` bytes those of the version that it made: in a cluster as far as other nodes own them as cold
+/// Gives the blocks of an upload of `length` bytes to the version that it made: in a cluster as far as other nodes own them as cold
 /// ones.
 pub(crate) async fn keep_upload(
     bucket: &Arc<BucketShared>,

@@ -1,4 +1,4 @@
-//! Errors of scratch, by what the program can do.
+//! Errors of scratch, by the remedies that the program has.
 
 use bywash_disk::SlotError;
 

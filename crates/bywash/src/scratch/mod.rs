@@ -100,7 +100,7 @@ pub struct ScratchStats {
 /// All of its memory is charged to the engine's budget, in the share of downloads: pinned buffers, blocks, and its table. The files
 /// are removed with the last handle, block and buffer, and at the next start if the process was killed.
 ///
-/// An eviction writes in the thread that needs the memory, of whatever request. So the folder belongs on a disk that does not hang.
+/// An eviction writes in the thread that needs the memory, of any request. So the folder belongs on a disk that does not hang.
 ///
 /// ```
 /// use bywash::{Engine, ScratchOptions};

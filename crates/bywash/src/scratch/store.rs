@@ -1,6 +1,6 @@
 //! States of the blocks of a scratch: in memory, on the way to a temporary file, or in one.
 //!
-//! The pool's registry knows whether a block is in memory; the table knows what to do if it is not. A block that was read back keeps
+//! The pool's registry knows whether a block is in memory; the table knows how to load it if it is not. A block that was read back keeps
 //! its slot as long as it is not changed, so that it is evicted without a write. When the temporary files are full, these copies go
 //! first.
 
@@ -329,7 +329,7 @@ impl Store {
         }
     }
 
-    /// Ends what [`Self::begin_store`] began. Returns whether the block is stored, or not needed any more.
+    /// Ends the write that [`Self::begin_store`] began. Returns whether the block is stored, or not needed any more.
     fn end_store(&self, id: u64, written: Result<Slot, SlotError>) -> bool {
         let mut guard = self.table.lock();
         let table = &mut *guard;

@@ -1,4 +1,4 @@
-//! Scratch blocks beside a model: a map of the bytes that each must have.
+//! Scratch blocks compared with a model: a map of the bytes that each must have.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ fn scratch(engine: &Engine, folder: &Path, size: u64) -> Scratch {
     engine.scratch(&ScratchOptions::new(folder, size)).unwrap()
 }
 
-/// Bytes of a block: those of odd seeds compress.
+/// Bytes of a block: with odd seeds they compress.
 fn fill(bytes: &mut [u8], seed: u64) {
     if seed % 2 == 1 {
         let line = format!("row {seed} of a table that repeats itself;");
@@ -67,7 +67,7 @@ fn file_bytes(folder: &Path) -> Vec<(PathBuf, u64)> {
     let files = std::fs::read_dir(folder).unwrap();
     let sizes = files.filter_map(|file| {
         let path = file.unwrap().path();
-        // It may be removed meanwhile.
+        // It may be removed during the walk.
         let data = std::fs::metadata(&path).ok()?;
         Some((path, data.blocks() * 512))
     });
@@ -390,7 +390,7 @@ fn random_calls_of_threads_find_what_a_model_has_within_both_limits() {
         );
         let stats = scratch.stats();
         // How many are refused depends on how the threads take turns. Before the first refusal, slots of at most 64 KiB fill 2 MiB,
-        // less a slot that has no room, two of other threads and what the file system takes for each file.
+        // less a slot that has no room, two of other threads and the overhead of the file system for each file.
         let least = if refused > 0 { 24 } else { 100 };
         assert!(stats.written_blocks > least, "{stats:?}");
         assert_eq!(

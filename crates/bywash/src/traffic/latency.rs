@@ -83,13 +83,13 @@ impl Latencies {
         }
     }
 
-    /// Returns the number of responses.
+    /// The number of responses.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Returns the sum of the latencies.
+    /// The sum of the latencies.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.micros)

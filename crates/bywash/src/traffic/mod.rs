@@ -105,7 +105,7 @@ pub struct Traffic {
     hottest: Hottest,
 }
 
-/// Latencies of an operation's responses, by cache outcome; the first are those of responses without one.
+/// Latencies of an operation's responses, by cache outcome; the first are of responses without one.
 #[derive(Debug, Default)]
 struct ByOutcome([Histogram; 4]);
 
@@ -287,7 +287,7 @@ impl Traffic {
         self.removed_uploads.fetch_add(records, Relaxed);
     }
 
-    /// Returns a snapshot of the counters.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> TrafficStats {
         let requests = self.requests.load(Relaxed);
@@ -312,7 +312,7 @@ impl Traffic {
         self.latencies[kind as usize].snapshot()
     }
 
-    /// Returns the latencies by operation and cache outcome, without empty ones.
+    /// The latencies by operation and cache outcome, without empty ones.
     #[must_use]
     pub fn operations(&self) -> Vec<OperationLatencies> {
         let mut found = Vec::new();
@@ -343,7 +343,7 @@ impl Traffic {
         self.origins[request as usize].snapshot()
     }
 
-    /// Returns HTTP statuses with their number of responses, without those that have none. 0 counts clients that left
+    /// Returns HTTP statuses with their number of responses, if there are any. 0 counts clients that left
     /// before the response.
     #[must_use]
     pub fn statuses(&self) -> Vec<(u16, u64)> {
@@ -351,7 +351,7 @@ impl Traffic {
         (0..).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Returns the latencies of reads by bucket, for the first [`MAX_TIMED_BUCKETS`] buckets read.
+    /// The latencies of reads by bucket, for the first [`MAX_TIMED_BUCKETS`] buckets read.
     #[must_use]
     pub fn reads(&self) -> BTreeMap<String, ReadLatencies> {
         let reads = self.buckets.0.iter().map(|(bucket, reads)| {

@@ -18,14 +18,14 @@ impl<T: Default> NamedTable<T> {
     /// Returns the entry of `name`, created if it is new; `None` if the table is full.
     pub(super) fn entry(&self, name: &str) -> Option<&T> {
         let entries = self.0.iter().map(|slot| {
-            // If another thread fills this slot with another name first, the scan goes on to the next slot.
+            // If another thread fills this slot with another name first, the scan continues with the next slot.
             slot.get_or_init(|| (name.into(), T::default()))
         });
         let mut found = entries.filter(|(known, _)| **known == *name);
         found.next().map(|(_, entry)| entry)
     }
 
-    /// Returns all entries, in the order of their first use.
+    /// All entries, in the order of their first use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         let entries = self.0.iter().map_while(NamedEntry::get);
         entries.map(|(name, entry)| (&**name, entry))

@@ -18,7 +18,7 @@ impl RunningCrc32c {
         self.0.update(bytes);
     }
 
-    /// Returns the CRC of the bytes so far.
+    /// The CRC of the bytes so far.
     pub(crate) fn value(&self) -> u32 {
         narrow(self.0.finalize())
     }

@@ -73,7 +73,7 @@ impl JournalWriter {
     /// Starts to record that the store has everything below `offset`. Waits only for the previous record.
     ///
     /// # Errors
-    /// That of the previous record; this one is started all the same.
+    /// The error of the previous record; this one is started all the same.
     pub(super) async fn acknowledged(&mut self, offset: u64, crc32c: u32) -> Result<()> {
         let before = self.ready().await;
         self.begin(move |entry| entry.acknowledged(Progress { offset, crc32c }));

@@ -25,7 +25,7 @@ pub struct UploadOptions {
     /// chunk that is one put.
     pub journal: Option<JournalOptions>,
     /// Chunks in flight, where the store accepts them in parallel. Default 1. With more, each chunk in flight keeps a
-    /// chunk of memory, besides the one being filled.
+    /// chunk of memory, in addition to the one being filled.
     pub parallel: usize,
     /// No other process will continue it: a folder removes its bytes once this process has died.
     pub transient: bool,

@@ -31,7 +31,7 @@ impl Ordered {
 }
 
 impl Shared {
-    /// Writes all bytes given so far, also those of parts with dropped futures.
+    /// Writes all bytes given so far, also of parts with dropped futures.
     async fn write(&self, upload: &mut Upload) -> Result<()> {
         loop {
             let next = self.given.lock().pop_front();

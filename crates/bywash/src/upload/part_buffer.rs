@@ -19,7 +19,7 @@ pub(super) struct PartBuffer {
     object: Option<u64>,
     /// Number of bytes here.
     pub(super) length: u64,
-    /// Copied bytes. May hold those of the previous chunk while `length` is 0.
+    /// Copied bytes. May hold bytes of the previous chunk while `length` is 0.
     pub(super) buffer: Option<FrameBuffer>,
     /// CRC32C of the copied bytes, computed while they are in the processor's cache.
     copied_crc: RunningCrc32c,
@@ -50,12 +50,12 @@ impl PartBuffer {
         self.end = self.object.map_or(end, |object| end.min(object));
     }
 
-    /// Returns the number of bytes until it is full.
+    /// The number of bytes until it is full.
     pub(super) fn room(&self) -> u64 {
         self.end - self.offset - self.length
     }
 
-    /// Returns whether it has bytes and no room for more. Past the end of an object of known length it has neither.
+    /// Whether it has bytes and no room for more. Past the end of an object of known length it has neither.
     pub(super) fn is_full(&self) -> bool {
         self.length > 0 && self.room() == 0
     }
@@ -108,7 +108,7 @@ impl PartBuffer {
         self.buffer = Some(buffer);
     }
 
-    /// Returns all bytes here, in order.
+    /// All bytes here, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         // While this chunk is empty, the buffer may still hold the previous one.
         let copied = self.buffer.iter().filter(|_| self.copied() > 0);
@@ -146,7 +146,7 @@ impl PartBuffer {
         }
     }
 
-    /// Returns the CRC32C of all bytes here.
+    /// The CRC32C of all bytes here.
     fn crc32c(&self) -> u32 {
         let mut crc = self.copied_crc.clone();
         if let Some(tail) = &self.tail {

@@ -59,7 +59,7 @@ impl PartsSession {
         }
     }
 
-    /// Returns the acknowledged parts, by number.
+    /// The acknowledged parts, by number.
     pub(super) fn stored(&self) -> BTreeMap<u16, StoredPart> {
         self.stored.lock().clone()
     }

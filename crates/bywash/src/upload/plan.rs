@@ -112,22 +112,22 @@ impl ChunkPlan {
         })
     }
 
-    /// Returns whether the length of chunks was changed after the first one.
+    /// Whether the length of chunks was changed after the first one.
     pub(crate) fn was_changed(&self) -> bool {
         !self.start.is_zero()
     }
 
-    /// Returns the offset before which nothing is known of chunks.
+    /// The offset before which nothing is known of chunks.
     pub(crate) fn known_from(&self) -> u64 {
         self.start.offset
     }
 
-    /// Returns whether the plan is valid; one read from a journal or token may not be.
+    /// Whether the plan is valid; one read from a journal or token may not be.
     pub(crate) fn is_sound(&self) -> bool {
         self.first > 0 && self.first <= self.max && self.step != Some(0)
     }
 
-    /// Returns the maximum number of chunks, if the store limits it.
+    /// The maximum number of chunks, if the store limits it.
     pub(crate) fn chunks(&self) -> Option<u64> {
         self.chunks
     }

@@ -43,8 +43,8 @@ pub enum Resumed {
 }
 
 impl Bucket {
-    /// Continues an upload that another process left in the journal. The source must be unchanged; what the store has
-    /// is compared with it before it is skipped.
+    /// Continues an upload that another process left in the journal. The source must be unchanged; bytes at the store
+    /// are compared with it before they are skipped.
     ///
     /// A session unknown to the store may have become the object, which is checked first. Otherwise all bytes are
     /// sent again, in a new session, where one can be begun.
@@ -286,7 +286,7 @@ impl Bucket {
             && object.length.is_none_or(|length| length == whole.length)
             && object.crc32c == Some(whole.crc32c)
         {
-            // Clears what a folder keeps of an upload after a crash right after the rename.
+            // Removes files that a folder keeps of an upload after a crash right after the rename.
             if let Err(error) = self.session_of(&header).await?.abort().await {
                 tracing::debug!(object = %header.object, %error, "finished session not cleared");
             }

@@ -15,7 +15,7 @@ use object_store::path::Path;
 use super::parts::StoredPart;
 use super::{ChunkPlan, UploadOptions};
 
-/// An upload at one moment: what the store has, and the bytes it does not have. Created by
+/// An upload at one moment: the acknowledged offset, and the bytes that the store does not have. Created by
 /// [`super::Upload::capture`]; [`Self::to_bytes`] serialises it for another process.
 ///
 /// If it is restored twice, both writers send to one session. The store takes bytes of either, and only one object
@@ -37,19 +37,19 @@ pub struct UploadToken {
 }
 
 impl UploadToken {
-    /// Returns the object's path.
+    /// The object's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the session at the store; `None` if nothing was sent.
+    /// The session at the store; `None` if nothing was sent.
     #[must_use]
     pub fn session(&self) -> Option<&SessionToken> {
         self.session.as_ref()
     }
 
-    /// Returns the number of bytes that the store had acknowledged.
+    /// The number of bytes that the store had acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
@@ -65,7 +65,7 @@ impl UploadToken {
         }
     }
 
-    /// Returns the offset of the next byte of the source: those before are at the store or in the token.
+    /// The offset of the next byte of the source: those before are at the store or in the token.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.acknowledged + self.waiting.len() as u64

@@ -47,7 +47,7 @@ struct PartResult {
 }
 
 impl Window {
-    /// Returns the number of chunks in it.
+    /// The number of chunks in it.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
     }
@@ -57,12 +57,12 @@ impl Window {
         self.spare.pop()
     }
 
-    /// Returns the offset of the first byte here, if there is one.
+    /// The offset of the first byte here, if there is one.
     pub(super) fn offset(&self) -> Option<u64> {
         self.parts.front().map(|in_flight| in_flight.part.offset)
     }
 
-    /// Returns all bytes here, in order.
+    /// All bytes here, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.parts
             .iter()
@@ -96,10 +96,10 @@ impl Window {
         });
     }
 
-    /// Waits until one more chunk is stored; first resends those that failed. Cancel-safe.
+    /// Waits until one more chunk is stored; first resends failed ones. Cancel-safe.
     ///
     /// # Errors
-    /// That of the chunk. It stays here, and is sent again by the next call.
+    /// The error of the chunk. It stays here, and is sent again by the next call.
     pub(super) async fn wait_one(&mut self, driver: &mut Driver) -> Result<()> {
         let failed = |in_flight: &&mut PartInFlight| in_flight.state == PartState::Failed;
         let mut parts = std::mem::take(&mut self.parts);

@@ -30,7 +30,7 @@ use end::UploadState;
 
 /// An upload in progress, written from front to back.
 ///
-/// An object of at most one chunk is one atomic put. A longer one goes through a session of the store. Each chunk is
+/// An object of at most one chunk is one atomic put. A longer one is sent by a session of the store. Each chunk is
 /// kept here until the store has acknowledged it; after a failure the writer requests the status and sends the rest.
 /// The object becomes visible when [`Self::finish`] succeeds, not before. Memory: one chunk, allocated when bytes
 /// first have to wait.
@@ -63,7 +63,7 @@ pub struct Upload {
     pieces: Vec<Bytes>,
     /// Its entry in the journal.
     pub(super) journaled: Option<JournalWriter>,
-    /// Blocks of what was sent, if they are to be kept and all of it passes here.
+    /// Blocks of the sent bytes, if they are to be kept and all bytes pass here.
     written: Option<WrittenBlocks>,
     state: UploadState,
 }
@@ -113,7 +113,7 @@ impl Bucket {
     /// Returns the store's rule for the chunks of an upload with these options.
     fn chunk_rule(&self, options: &UploadOptions) -> ChunkRule {
         let origin = &self.shared().origin;
-        // An upload with tags goes by parts.
+        // An upload with tags is sent in parts.
         match options.tags.encoded().is_empty() {
             true => origin.capabilities().chunk_rule,
             false => origin.capabilities().part_rule,
@@ -198,19 +198,19 @@ impl Upload {
         self.part.move_to(buffer);
     }
 
-    /// Returns its id in the journal, while it is journaled and in progress.
+    /// Its id in the journal, while it is journaled and in progress.
     #[must_use]
     pub fn journal_id(&self) -> Option<&str> {
         self.journaled.as_ref().map(|journaled| &*journaled.id)
     }
 
-    /// Returns the number of bytes accepted so far: the offset of the next byte in the object.
+    /// The number of bytes accepted so far: the offset of the next byte in the object.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.accepted
     }
 
-    /// Returns the number of bytes known to be at the store; the upload continues there after any failure.
+    /// The number of bytes known to be at the store; the upload continues there after any failure.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.driver.as_ref().map_or(0, |driver| driver.acknowledged)
@@ -306,7 +306,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns all that another process needs to continue, with the bytes not acknowledged. No I/O. May contain a
+    /// All that another process needs to continue, with the bytes not acknowledged. No I/O. May contain a
     /// secret of the store.
     #[must_use]
     pub fn capture(&self) -> UploadToken {
@@ -352,7 +352,7 @@ impl Upload {
     /// not below its minimum.
     ///
     /// # Errors
-    /// [`EngineError::InvalidSetting`] if the store takes no such chunk, or if the upload goes by parts and is journaled:
+    /// [`EngineError::InvalidSetting`] if the store takes no such chunk, or if the upload is sent in parts and is journaled:
     /// another process finds stored parts by their length.
     pub fn set_chunk(&mut self, bytes: u64) -> Result<()> {
         self.check_open()?;

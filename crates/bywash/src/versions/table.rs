@@ -16,17 +16,17 @@ use parking_lot::RwLock;
 /// Shards of a table: far more than threads, so that two rarely contend for a lock.
 const SHARDS: usize = 64;
 /// Entries checked for one eviction. Readers could otherwise mark every entry of a shard as used, and the next
-/// insertion would pay for all of them at once.
+/// insertion would pay for all at once.
 const MAX_SCANNED: usize = 32;
 /// Index of no slot: the end of the queue.
 const NONE: u32 = u32::MAX;
 
 /// An entry of a [`BoundedTable`].
 pub(super) trait TableEntry {
-    /// Returns the number of the bucket, and the key in it.
+    /// The number of the bucket, and the key in it.
     fn key(&self) -> (u32, &Path);
 
-    /// Returns the bytes of memory that the entry owns, heap and shared parts included.
+    /// The bytes of memory that the entry owns, heap and shared parts included.
     fn bytes(&self) -> usize;
 }
 
@@ -87,7 +87,7 @@ impl<E: TableEntry> BoundedTable<E> {
         usize::try_from(max_bytes).unwrap_or(usize::MAX) / SHARDS
     }
 
-    /// Returns the bound in bytes.
+    /// The bound in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         (self.max_shard_bytes.load(Relaxed) * SHARDS) as u64
     }
@@ -202,7 +202,7 @@ impl<E: TableEntry> BoundedTable<E> {
         found
     }
 
-    /// Returns the number of entries, and the bytes charged for them.
+    /// The number of entries, and the bytes charged for them.
     pub(super) fn size(&self) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(len, bytes), shard| {
             let shard = shard.read();

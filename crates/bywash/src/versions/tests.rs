@@ -131,7 +131,7 @@ async fn version_that_another_node_names_replaces_none_that_was_confirmed_later(
     };
     versions.record_version(stamp, meta("c"), Attributes::new(), TagCount::default());
     assert_eq!(known(), meta("c").e_tag);
-    // And what is known as absent since then is so.
+    // And keys known as absent since then are so.
     versions.record_absent(versions.stamp(&path), &path);
     assert!(versions.record_partial(meta("a"), second(1)).is_none());
     assert!(versions.is_absent(&path));

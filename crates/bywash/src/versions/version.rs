@@ -46,7 +46,7 @@ impl Validator {
     }
 }
 
-/// The open file of one version in a folder, shared by its reads and closed with the last of them. Empty until the
+/// The open file of one version in a folder, shared by its reads and closed with the last read. Empty until the
 /// origin has opened one, and for other origins.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFile(OnceLock<HeldFile>);
@@ -118,7 +118,7 @@ impl Version {
         }
     }
 
-    /// A version of which only ETag and length are known. Its blocks can be loaded; a read of this node needs the rest first.
+    /// A version with known ETag and length, and nothing else. Its blocks can be loaded; a read of this node needs the rest first.
     pub(super) fn partial(store: u32, meta: ObjectMeta) -> Self {
         Self {
             partial: true,
@@ -177,12 +177,12 @@ impl Version {
         self.integrity.requested.get_or_init(|| learned).await;
     }
 
-    /// Returns the digest of its content, if the store has stated one.
+    /// The digest of its content, if the store has stated one.
     pub(crate) fn digest(&self) -> Option<ContentDigest> {
         self.integrity.digest.get().copied()
     }
 
-    /// Returns whether all of its blocks in memory were compared with its digest.
+    /// Whether all of its blocks in memory were compared with its digest.
     pub(crate) fn is_verified(&self) -> bool {
         self.integrity.verified.load(Relaxed) == self.cost.blocks() + 1
     }
@@ -196,14 +196,14 @@ impl Version {
     /// the read began.
     pub(crate) fn record_verified(&self, loads_before: u64, block_size: u64) {
         let loads = self.cost.blocks();
-        // Otherwise a block was loaded again meanwhile, perhaps after it was read.
+        // Otherwise a block was loaded again since, perhaps after it was read.
         let as_read = loads == loads_before || loads == u64::from(self.blocks(block_size));
         if as_read {
             self.integrity.verified.store(loads + 1, Relaxed);
         }
     }
 
-    /// Returns the holder of its open file; a read keeps it while it may send requests.
+    /// The holder of its open file; a read keeps it while it may send requests.
     pub(crate) fn file(&self) -> Arc<SharedFile> {
         let mut file = self.file.lock();
         file.upgrade().unwrap_or_else(|| {
@@ -213,12 +213,12 @@ impl Version {
         })
     }
 
-    /// Returns whether blocks of this version may be cached.
+    /// Whether blocks of this version may be cached.
     pub(crate) fn cacheable(&self) -> bool {
         self.validator != Validator::None
     }
 
-    /// Returns the ETag that names exactly these bytes, also in another process.
+    /// The ETag that names exactly these bytes, also in another process.
     pub(crate) fn strong_etag(&self) -> Option<&str> {
         match &self.validator {
             Validator::StrongETag(tag) => Some(tag),
@@ -236,7 +236,7 @@ impl Version {
         }
     }
 
-    /// Returns whether only its ETag and length are known.
+    /// Whether only its ETag and length are known.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
     }
@@ -250,7 +250,7 @@ impl Version {
         tags: TagCount,
     ) -> bool {
         let same = match self.validator {
-            // Two requests cannot be bound to it: no block of it is kept, only what was stated.
+            // Two requests cannot be bound to it: no block of it is kept, only its metadata.
             Validator::None => self.meta.size == meta.size && self.meta.e_tag == meta.e_tag,
             _ => self.matches(meta),
         };
@@ -259,12 +259,12 @@ impl Version {
         same && same_write && !self.partial && self.tags == tags && self.attributes == *attributes
     }
 
-    /// As [`Self::is_described_by`], of what another response described.
+    /// As [`Self::is_described_by`], for the version of another response.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.is_described_by(&other.meta, &other.attributes, other.tags)
     }
 
-    /// As [`Self::is_described_by`], of what the authority of a cluster states.
+    /// As [`Self::is_described_by`], for the version that the authority of a cluster states.
     pub(crate) fn is_as(&self, now: &ObjectVersion) -> bool {
         self.is_described_by(&now.meta, &now.attributes, TagCount(now.tag_count))
     }
@@ -284,7 +284,7 @@ impl Version {
         }
     }
 
-    /// Returns the name of this version in logs and responses.
+    /// The name of this version in logs and responses.
     pub(crate) fn display(&self) -> String {
         match (&self.meta.e_tag, &self.validator) {
             (Some(tag), _) => tag.clone(),
@@ -304,12 +304,12 @@ impl Version {
         }
     }
 
-    /// Returns the number of its bucket.
+    /// The number of its bucket.
     pub(super) fn store(&self) -> u32 {
         self.store
     }
 
-    /// Returns the bytes of memory that it owns: an upper estimate, with the allocator's overhead.
+    /// The bytes of memory that it owns: an upper estimate, with the allocator's overhead.
     pub(super) fn bytes(&self) -> usize {
         /// Overhead of one allocation: the allocator's header and rounding.
         const ALLOCATION: usize = 24;
@@ -333,12 +333,12 @@ impl Version {
         bytes
     }
 
-    /// Returns the number of this version with these headers, unique in the engine.
+    /// The number of this version with these headers, unique in the engine.
     pub(crate) fn headers_id(&self) -> u64 {
         self.headers_id
     }
 
-    /// Returns its id, unique in the engine.
+    /// Its id, unique in the engine.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -102,7 +102,7 @@ async fn blocks_and_bytes_of_a_body_left_early_are_counted() {
     }
 }
 
-/// A body begins after it looked up 64 blocks, and looks up the others as it goes.
+/// A body begins after it looked up 64 blocks, and looks up the others on its way.
 #[tokio::test]
 async fn absent_tail_behind_many_resident_blocks_is_read_ahead() {
     let engine = engine();
@@ -309,7 +309,7 @@ async fn blocks_read_once_count_one_use_and_evict_no_hot_blocks() {
     );
 }
 
-/// Shards of a training set, as a job reads them each epoch, beside data that it reads once. A set of `COUNT` shards has
+/// Shards of a training set, as a job reads them each epoch, next to data that it reads once. A set of `COUNT` shards has
 /// 25 MiB, and blocks may have 48.
 struct Shards {
     engine: Engine,
@@ -488,7 +488,7 @@ fn end_runtime_of_download(begun_on: tokio::runtime::Runtime, waits_on: &tokio::
         let (_, bucket) = bucket_over(&engine, Consistency::Immutable);
         let body = pattern(0, 8 << 20);
         bucket.put(&path, body.into()).await.unwrap();
-        // So many requests that the download cannot have ended.
+        // Enough requests that the download cannot have ended.
         let options = bywash::DownloadOptions {
             part_size: 4096,
             parallel: 1,

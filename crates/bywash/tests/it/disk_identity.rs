@@ -90,7 +90,7 @@ async fn reread(first: &Client, second: &Client) -> (u64, u64) {
     drop((bucket, engine_before));
 
     let engine_after = engine(folder.path());
-    // Both in one engine: they share memory and disk, and nothing of what these hold.
+    // Both in one engine: they share memory and disk, and no block.
     let own = first.mount(&engine_after, "first");
     let bucket = second.mount(&engine_after, "second");
     read(&bucket).await;
@@ -100,7 +100,7 @@ async fn reread(first: &Client, second: &Client) -> (u64, u64) {
     let stats = engine_after.stats();
     let disk = stats.disk.unwrap();
     let own_hits = disk.hits - hits;
-    // What the disk did not return in time came from the origin.
+    // Blocks that the disk did not return in time were loaded from the origin.
     assert!(own_hits + disk.slow_reads >= 4, "{disk:?}");
     (hits, requests)
 }

@@ -1,4 +1,4 @@
-//! The disk tier through the engine: what was read is found after a restart, and never another version.
+//! The disk tier through the engine: blocks read before are found after a restart, and never another version.
 
 use std::fmt;
 use std::path::Path as FsPath;
@@ -25,7 +25,7 @@ const MEMORY: u64 = 16 << 20;
 struct Durable {
     objects: MemoryStore,
     address: String,
-    /// What responses have in place of the store's own ETags.
+    /// ETags of responses, in place of the store's own.
     e_tag: Option<ETag>,
 }
 
@@ -189,11 +189,11 @@ async fn blocks_read_before_a_restart_need_no_data_request_after_it() {
         }
     }
     let stats = disk(&second);
-    // What the disk did not return in time came from the origin, neighbours in one request.
+    // Blocks that the disk did not return in time were loaded from the origin, neighbours in one request.
     assert!(data_requests(&second) <= stats.slow_reads, "{stats:?}");
     assert!(stats.hits + stats.slow_reads >= blocks as u64, "{stats:?}");
     assert_eq!((stats.mismatches, stats.failed_reads), (0, 0));
-    // What came from the disk is in memory.
+    // Blocks loaded from the disk are in memory.
     let before = stats.hits;
     assert!(read(&bucket, &path(7)).await == pattern(7, lengths[7]));
     let loaded = disk(&second).hits - before;
@@ -526,7 +526,7 @@ async fn blocks_beyond_the_daily_writes_are_declined_and_explained() {
     assert!(engine.close_disk(Duration::from_secs(60)).await);
     let stats = disk(&engine);
     assert_eq!(stats.daily_writes, Some(daily_writes));
-    // A 24th at once, a batch more, and what became free meanwhile.
+    // A 24th at once, a batch more, and the bytes that became free since.
     assert!(stats.written_bytes < 6 << 20, "{stats:?}");
 }
 
@@ -566,7 +566,7 @@ async fn blocks_in_steady_use_are_on_the_disk_after_it_was_written_over_and_a_ki
             tokio::task::yield_now().await;
         }
     };
-    // Five disks of others, each window of them often enough to be written; the hot blocks never leave the memory.
+    // Five times the disk of others, each window often enough to be written; the hot blocks never leave the memory.
     for window in cold.chunks(20) {
         for _ in 0..3 {
             for path in window {
@@ -629,7 +629,7 @@ async fn warming_fills_the_disk_with_more_than_the_memory_holds() {
     assert_eq!((warmed.objects, warmed.left_out), (5, 0));
     assert_eq!(warmed.bytes, 5 * bytes as u64);
     assert!(engine.close_disk(Duration::from_secs(60)).await);
-    // All but what was evicted before the disk could take it.
+    // All but blocks evicted before the disk could take them.
     let all = 5 * (bytes / BLOCK) as u64;
     assert!(disk(&engine).blocks > all / 2, "{:?}", disk(&engine));
 }
@@ -668,7 +668,7 @@ async fn objects_of_an_earlier_run_are_listed_and_dropped() {
     );
     assert_eq!(found[0].disk_bytes, 3 * BLOCK as u64 + 1);
     assert_eq!(page.next.as_deref(), Some("test/a/2"));
-    // The others, of which one is known by now.
+    // The others; one is known by now.
     assert!(read(&bucket, &Path::from("b/1")).await == pattern(2, 2 * BLOCK));
     let page = second.cached_page(None, "", page.next.as_deref(), 2, true);
     assert_eq!(page.buckets["test"].len(), 1);

@@ -20,7 +20,7 @@ const BLOCK: u64 = 64 << 10;
 /// Columns of a table that a scan requests at once.
 const READERS: u64 = 48;
 
-/// Responds to no read before [`READERS`] of them have arrived.
+/// Responds to no read before [`READERS`] reads have arrived.
 #[derive(Debug)]
 struct Gathering {
     objects: MemoryStore,

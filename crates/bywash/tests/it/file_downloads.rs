@@ -361,7 +361,7 @@ async fn other_failures_are_retried_three_times_and_named() {
     assert_eq!((world.files().retried, world.files().failed), (3, 1));
 }
 
-/// The body of the tests below; does nothing unless started by one of them.
+/// The body of the tests below; does nothing unless a test has started it.
 #[tokio::test]
 async fn in_a_limited_process() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -380,7 +380,7 @@ async fn in_a_limited_process() {
     assert!(matches!(found, Some(EngineError::File { .. })), "{error}");
     assert!(names(folder).is_empty());
 
-    // Space comes back while a smaller one waits for it.
+    // Space is freed while a smaller one waits for it.
     let (small, body) = (Path::from("small"), pattern(0, 600_000));
     world.origin.put(&small, body.clone().into()).await.unwrap();
     std::fs::write(folder.join("filler"), vec![1; 700_000]).unwrap();

@@ -1,6 +1,6 @@
 //! The folder store under `object_store`'s own conformance functions, one by one.
 //!
-//! Left out: `response_extensions` (needs an HTTP connector), `tagging` (cloud stores only) and those of a
+//! Left out: `response_extensions` (needs an HTTP connector), `tagging` (cloud stores only) and tests of a
 //! `MultipartStore`: parts arrive through `Origin`, see `folder_uploads.rs`.
 
 use object_store::integration;

@@ -41,7 +41,7 @@ async fn put(
     Ok(put.e_tag.unwrap())
 }
 
-/// Returns the ETag of reads, which equals that of listings.
+/// Returns the ETag of reads, which equals the ETag of listings.
 async fn e_tag(store: &impl Origin, path: &Path) -> String {
     let found = store.get(path).await.unwrap();
     assert_eq!(found.attributes.get(&CLIENT_ETAG), None);
@@ -195,7 +195,7 @@ async fn conditional_deletes_of_a_folder_and_of_memory() {
     deletes_if_the_condition_holds(&MemoryStore::new()).await;
 }
 
-/// One writer replaces the object, others delete the version that they saw: none deletes what it did not see.
+/// One writer replaces the object, others delete the version that they saw: none deletes a version that it did not see.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conditional_delete_never_removes_another_version() {
     let (_dir, store) = store();

@@ -29,7 +29,7 @@ fn io_kind(error: &object_store::Error) -> Option<ErrorKind> {
     None
 }
 
-/// The body of both tests; does nothing unless started by one of them.
+/// The body of both tests; does nothing unless a test has started it.
 #[tokio::test]
 async fn in_a_limited_process() {
     let Some(folder) = std::env::var_os(FOLDER) else {

@@ -22,7 +22,7 @@ fn key() -> Path {
     Path::from("dir/object")
 }
 
-/// The modification time of every version, as that of an archive's member.
+/// The modification time of every version, as if from an archive.
 fn archived() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000)
 }

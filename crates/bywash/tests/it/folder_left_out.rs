@@ -1,4 +1,4 @@
-//! Entries of a folder that are those of no key, or that the process may not read: listings have the others.
+//! Entries of a folder that are no keys, or that the process may not read: listings have the others.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,7 @@ async fn listed(bucket: &Bucket, prefix: &str) -> (Vec<String>, LeftOut) {
     (keys.collect(), omissions.left_out())
 }
 
-/// A folder with names that are those of no key.
+/// A folder with names that are no keys.
 fn with_bad_names() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d")).unwrap();

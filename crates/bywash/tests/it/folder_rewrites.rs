@@ -134,7 +134,7 @@ async fn read_goes_on_through_changes_of_attributes() {
         version = store.head(&key("one")).await.unwrap();
     }
     assert!(got == body);
-    // A change of bytes beside them ends a read.
+    // A change of bytes next to them ends a read.
     let mut read = store.get(&key("one")).await.unwrap().into_stream();
     assert!(read.next().await.unwrap().is_ok());
     let changed = store
@@ -168,7 +168,7 @@ async fn file_with_two_names_or_behind_a_link_is_not_changed_in_place() {
         .rewrite_in_place(&key("one"), &rewrite(&one, "fr"))
         .await;
     assert!(changed.unwrap().is_none());
-    // Through the engine their bytes are written anew.
+    // Through the engine their bytes are written again.
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
     let origin = std::sync::Arc::new(store);
     let bucket = engine

@@ -435,7 +435,7 @@ async fn links_inside_are_objects_and_links_out_are_absent() {
     let secret = std::fs::read_to_string(outside.path().join("secret"));
     assert_eq!(secret.unwrap(), "secret");
 
-    // Writing to a key that is a link replaces the link, not what it points to.
+    // Writing to a key that is a link replaces the link, not its target.
     put(&store, "link", "own").await;
     assert_eq!(read(&store, "d/file").await, "inside");
     assert_eq!(read(&store, "link").await, "own");
@@ -545,7 +545,7 @@ async fn damaged_side_file_is_an_error_at_once_and_a_write_mends_it() {
         .unwrap();
     let begun = std::time::Instant::now();
     let error = bucket.get(&key("a")).await.unwrap_err();
-    // A retry would pause; a minute is the deadline of them all.
+    // A retry would pause; a minute is the deadline of all attempts.
     assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     assert!(error.to_string().contains(&side_files[0]), "{error}");
     let listed: Vec<_> = bucket.list(None).try_collect().await.unwrap();

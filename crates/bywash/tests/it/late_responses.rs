@@ -1,4 +1,4 @@
-//! Late responses of the origin: none undoes a write acknowledged meanwhile, replaces a newer response, or is used by
+//! Late responses of the origin: none undoes a write acknowledged before it, replaces a newer response, or is used by
 //! a read that began too long after its request was sent.
 
 use std::sync::Arc;

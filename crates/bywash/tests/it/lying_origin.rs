@@ -1,6 +1,6 @@
 //! Origins that lie in every way of `bywash_sim::server::Lie`, read, listed and downloaded through a bucket.
 //!
-//! Whatever the origin sends, a read returns correct bytes or an error; once the origin is honest again, so is the
+//! With any response of the origin, a read returns correct bytes or an error; once the origin is honest again, so is the
 //! bucket.
 
 use std::ops::Range;
@@ -113,7 +113,7 @@ impl World {
         Ok(segments.into_iter().flatten().collect::<Vec<u8>>().into())
     }
 
-    /// Sends every kind of request to the bucket and checks each result. `lie` is the origin's behaviour meanwhile.
+    /// Sends every kind of request to the bucket and checks each result. `lie` is the origin's behaviour during these.
     async fn read_and_list_everything(&self, lie: Option<Lie>) -> Result<(), String> {
         let mut failures = Vec::new();
         for (path, honest) in &self.objects[..2] {
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Waits until the memory charged is that of cached blocks and idle buffers only.
+    /// Waits until only cached blocks and idle buffers are charged.
     async fn gives_all_memory_back(&self, after: Lie) {
         let began = Instant::now();
         loop {
@@ -301,7 +301,7 @@ async fn survive(kind: Kind, lie: Lie) {
     world.gives_all_memory_back(lie).await;
 }
 
-/// Twelve lies at a time, each with an origin and an engine of its own.
+/// Twelve faults at a time, each with an origin and an engine of its own.
 async fn survive_all(kind: Kind) {
     let began = Instant::now();
     let all = stream::iter(Lie::ALL).map(|&lie| tokio::spawn(survive(kind, lie)));

@@ -1,5 +1,5 @@
 //! The engine through its public interface: one program of tests, linked once. `many_objects` (resident memory), `many_buckets` and
-//! `folder_held_files` (open descriptors) count what a process has, and are programs of their own.
+//! `folder_held_files` (open descriptors) count resources of a process, and are programs of their own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cache_contents;

@@ -71,7 +71,7 @@ async fn origins_use_their_own_options() {
             ),
         ),
     ];
-    // All of them at once, in one engine.
+    // All at once, in one engine.
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     let path = Path::from("key");
     for (kind, origin) in origins {

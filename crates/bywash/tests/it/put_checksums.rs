@@ -1,4 +1,4 @@
-//! Objects of at most one chunk are one request, which carries the store's checksum; what the store states is compared.
+//! Objects of at most one chunk are one request, which carries the store's checksum; the checksum that the store states is compared.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ async fn bucket(kind: Kind) -> (Server, Bucket) {
     (server, bucket.unwrap())
 }
 
-/// Lists in each way that the engine has, and returns what each returned and its number of requests.
+/// Lists in each way that the engine has, and returns each result with its number of requests.
 async fn lists(server: &Server, bucket: &Bucket, fault: Option<u16>) -> Vec<(Result<()>, usize)> {
     let mut ends = Vec::new();
     for way in 0..3 {

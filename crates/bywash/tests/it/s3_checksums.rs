@@ -149,7 +149,7 @@ async fn checksum_of_a_large_object_is_requested_once() {
     for _ in 0..3 {
         assert!(world.read().await.unwrap() == world.content);
     }
-    // Of the version that was resolved anew.
+    // Of the version that was resolved again.
     assert_eq!(world.requested(), 2);
 }
 

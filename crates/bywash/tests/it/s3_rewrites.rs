@@ -37,7 +37,7 @@ struct World {
 }
 
 const BODY: &[u8] = b"more than the minimum of a part";
-/// What the requests of an upload have in their lines, but not that which begins it.
+/// Text in the lines of all requests of an upload but the one that begins it.
 const OF_UPLOAD: &str = "uploadId=";
 
 fn path() -> Path {

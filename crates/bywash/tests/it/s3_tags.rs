@@ -1,4 +1,4 @@
-//! Tags of objects at an S3 origin, which keeps them beside its objects.
+//! Tags of objects at an S3 origin, which keeps them separate from its objects.
 
 use std::sync::Arc;
 

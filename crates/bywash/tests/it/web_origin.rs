@@ -115,7 +115,7 @@ async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_e
         ..WebServerOptions::default()
     };
     let world = World::new(server_options).await;
-    // More than the memory holds, so that each read evicts what the last one brought.
+    // More than the memory holds, so that each read evicts the blocks of the last one.
     let data = pattern(1, 17 << 20);
     world.web.put("/pub/key", data.clone());
     for _ in 0..2 {

@@ -111,7 +111,7 @@ async fn write_waits_only_shortly_for_the_head_of_its_version() {
             let (bucket, path) = (bucket.clone(), path.clone());
             async move { bucket.put(&path, pattern(0, BLOCK).into()).await }
         });
-        // The write has reached the store; what follows fails.
+        // The write has reached the store; the next requests fail.
         sleep(latency / 2).await;
         origin.set_fault_profile(profile(vec![(fault, 1.0)]));
         put.await.unwrap().unwrap();

@@ -5,7 +5,7 @@
 //!
 //! - **Probation.** A new block enters the probation segment, a ring of one hundredth of the blocks. If it is used there, it is
 //!   promoted.
-//! - **Protected.** All other blocks. A clock hand goes round this segment. A look at a block clears its use count and notes the
+//! - **Protected.** All other blocks. A clock hand rotates over this segment. A look at a block clears its use count and notes the
 //!   time.
 //! - **Ghosts** remember when an evicted block was last used. So the interval between the last two uses of a new block that was
 //!   evicted before is known.
@@ -21,8 +21,8 @@
 //!   there are blocks the segment has been renewed, and the counts restart.
 //! - **Dormant memory.** With each new block that has no ghost, a sampler looks at one more protected block without aging it. Once
 //!   it has found `DORMANT_SAMPLES` unused since their promotion or last look, and few used ones, the protected segment keeps
-//!   nothing useful: the last sample is the victim, and the new block is promoted. So what is read twice in memory full of
-//!   once-read blocks is resident the second time. Where blocks are in use, the sampler soon finds one of them. A block that
+//!   nothing useful: the last sample is the victim, and the new block is promoted. So a block that is read twice in memory full of
+//!   once-read blocks is resident the second time. Where blocks are in use, the sampler soon finds one. A block that
 //!   became protected or was seen used recently is no sample: it had too little time to be used again. Nor is one with known
 //!   uses, which only a duel evicts. So blocks read twice outlast a scan of any length.
 //!
@@ -37,7 +37,7 @@ use self::ghosts::{EvictedFrom, GhostTable};
 use self::ring::{Node, Ring, Segment};
 use super::options::Priority;
 
-/// One in so many blocks is on probation: enough to notice an early second use, too few to matter to a loop.
+/// One in this many blocks is on probation: enough to notice an early second use, too few to matter to a loop.
 const PROBATION_PART: u32 = 100;
 /// Protected blocks that a duel looks at.
 const DUEL_CANDIDATES: u32 = 8;
@@ -54,7 +54,7 @@ const RETURN_NOISE: f64 = 0.14;
 /// Unused samples that show dormant memory. Where one block of sixteen is in use they never come together.
 const DORMANT_SAMPLES: u32 = 48;
 /// A protected block is no sample while it is idle for fewer loads than this fraction of the blocks. Fewer, and a scan takes the
-/// place of what was just loaded; more, and memory full of blocks read once keeps new ones out.
+/// place of blocks just loaded; more, and memory full of blocks read once keeps new ones out.
 const RECENT_DIVISOR: u32 = 2;
 /// Unused samples that one used sample cancels.
 const USED_SAMPLE_WEIGHT: u32 = 16;
@@ -149,7 +149,7 @@ impl PriorityClass {
     }
 }
 
-/// Decaying counts of evicted blocks, and of those that were loaded again.
+/// Decaying counts of evicted blocks, and of evicted blocks loaded again.
 #[derive(Debug, Default, Clone, Copy)]
 struct Returns {
     evicted: f64,
@@ -173,7 +173,7 @@ pub(super) struct Policy {
     changing: u32,
     /// Slot of the sampler.
     sampler: u32,
-    /// Unused protected blocks sampled, less those that used ones cancelled.
+    /// Unused protected blocks sampled, minus the samples that used ones cancelled.
     unused_samples: u32,
 }
 
@@ -183,7 +183,7 @@ impl Policy {
         self.classes.iter().map(PriorityClass::len).sum()
     }
 
-    /// Its slots in order. Checks that each is in exactly one ring, that of its class and segment.
+    /// Its slots in order. Checks that each is in one ring only, the ring of its class and segment.
     #[cfg(all(test, not(loom)))]
     pub(super) fn slots(&self) -> Vec<u32> {
         let mut slots = Vec::new();
@@ -303,7 +303,7 @@ impl Policy {
         self.changing > 0
     }
 
-    /// Takes one sample. Returns its slot if it and those before it show that the class is dormant. The sampler goes by slots: in the
+    /// Takes one sample. Returns its slot if it and those before it show that the class is dormant. The sampler steps through slots: in the
     /// ring, the blocks that the hand has just aged are neighbours.
     fn sample(&mut self, class: usize, is_unused: impl FnOnce(u32) -> bool) -> Option<u32> {
         let slots = self.nodes.len() as u32;

@@ -92,7 +92,7 @@ fn entry_takes_at_most_34_bytes() {
 type Numbering = fn(u32) -> (u32, u64, u32);
 
 /// Keys as callers number them, consecutive in one part or another: the hash must spread them as chance would. (Foldhash's fast
-/// variant does not, in the bits that the table goes by.)
+/// variant does not, in the bits that the table uses.)
 #[test]
 fn lookup_reads_as_few_groups_as_a_random_hash_allows() {
     // As full as a table of its size gets.

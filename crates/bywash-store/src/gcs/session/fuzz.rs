@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Interprets any response to each kind of request: the outcome must never exceed what was sent.
+/// Interprets any response to each kind of request: the outcome must never exceed the bytes sent.
 pub(crate) fn response(response: &Response) {
     const LENGTH: u64 = 1000;
     let finish = |tail| SessionRequest::Finish {

@@ -34,7 +34,7 @@ pub(super) struct RunningDownload {
 /// A download that has begun, or why it did not: all callers that waited for it get the error.
 type BeginResult = Result<Arc<RunningDownload>, Arc<Error>>;
 
-/// One download, and its callers. It ends with the last of them.
+/// One download, and its callers. It ends with the last caller.
 #[derive(Debug)]
 pub(super) struct DownloadFlight {
     flights: DownloadFlights,

@@ -82,12 +82,12 @@ impl DownloadJob {
         })
     }
 
-    /// Returns the token that is cancelled at a failure.
+    /// The token that is cancelled at a failure.
     pub(super) fn failed(&self) -> &CancellationToken {
         &self.failed
     }
 
-    /// Waits for the workers. Whatever they did, the buffer has ended then, also if the future is dropped before its first poll.
+    /// Waits for the workers. After it the buffer has ended in any case, also if the future is dropped before its first poll.
     pub(super) fn run(self: Arc<Self>, mut workers: JoinSet<()>) -> impl Future<Output = ()> {
         let unfinished = CancelOnDrop(Some(Arc::clone(&self)));
         async move {
@@ -158,7 +158,7 @@ impl DownloadJob {
             let key = version.key(block);
             let length = version.block_len(block, size);
             let is_foreign = is_foreign(&self.bucket, version, block);
-            // The download holds its blocks, so none of them could make room for the next.
+            // The download holds its blocks, so none could make room for the next.
             if is_foreign && !engine.foreign.has_room(&engine.pool, length) {
                 continue;
             }
@@ -193,7 +193,7 @@ impl DownloadJob {
         self.range.end - self.range.start
     }
 
-    /// Digests the bytes in order as they arrive, in whatever order the parts end. Closes the buffer if all of them have
+    /// Digests the bytes in order as they arrive, in any order of the parts. Closes the buffer if all bytes have
     /// the digest `given`, or else the one that the store states, if it states one; else fails it.
     pub(super) async fn verify(self: Arc<Self>, given: Option<ContentDigest>) {
         let expected = match given {
@@ -219,7 +219,7 @@ impl DownloadJob {
         }
     }
 
-    /// Loads part after part; `first` is the response to the first of them, if it has begun.
+    /// Loads part after part; `first` is the response to the first part, if it has begun.
     pub(super) async fn work(
         self: Arc<Self>,
         part: Option<Range<u64>>,

@@ -13,7 +13,7 @@ use crate::retry::with_retries;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
-/// Returns the current version if its bytes are those of `version`, which another caller found. Its date and headers may be others.
+/// Returns the current version if its bytes equal the bytes of `version`, which another caller found. Its date and headers may be others.
 pub(super) async fn current_of(
     bucket: &Arc<BucketShared>,
     version: &Version,

@@ -1,7 +1,7 @@
 //! Keys of the blocks of other nodes' stripes, oldest first, each once. Their memory is charged.
 //!
 //! The pool evicts blocks of its own accord, so keys of evicted blocks are in the queue as well. A block that is loaded again moves to
-//! the end. Keys of the others are forgotten, a few with each new block, once they are more than those of blocks in memory.
+//! the end. Keys of the others are forgotten, a few with each new block, once they are more than the blocks in memory.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::block_kind::BlockKind;
 
-/// Keys of evicted blocks that may be in the queue, beside as many as there are blocks in memory.
+/// Keys of evicted blocks that may be in the queue, in addition to as many as there are blocks in memory.
 const STALE_KEYS: u64 = 64;
 /// Keys looked at with each new block, if there are too many.
 const LOOKS: usize = 16;
@@ -25,7 +25,7 @@ struct State {
     order: BTreeMap<u64, BlockKey>,
     /// The place of each key.
     places: BTreeMap<BlockKey, u64>,
-    /// Place of the next key that comes.
+    /// Place of the next key that is added.
     next: u64,
     /// Place up to which evicted blocks were looked for.
     looked_at: u64,
@@ -104,10 +104,10 @@ impl ForeignQueue {
         state.remove(place)
     }
 
-    /// Forgets those of a few keys of which the block was evicted or has become an own one, if there are too many. The others stay
+    /// Looks at a few keys, and forgets those whose block was evicted or has become an own one, if there are too many. The others stay
     /// where they are.
     ///
-    /// It continues where it ended, and begins anew after the last key. Most keys go in one round, which takes far fewer new blocks
+    /// It continues where it ended, and begins again after the last key. Most keys are forgotten in one round, which takes far fewer new blocks
     /// than there are keys.
     pub(super) fn forget_others(&self, pool: &BlockPool) {
         let held = pool.tag_stats(BlockKind::Foreign.tag()).used_blocks;
@@ -132,7 +132,7 @@ impl ForeignQueue {
         }
     }
 
-    /// Returns the keys, oldest first.
+    /// The keys, oldest first.
     #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<BlockKey> {
         self.state.lock().order.values().copied().collect()
@@ -166,7 +166,7 @@ mod tests {
         while queue.pop() != Some(key(900)) {}
         assert!(held() <= 3 * 99 * KEY_MEMORY + 3 * CHARGE_STEP);
         let rest = queue.keys().len();
-        // No memory is left beside the charge.
+        // No memory is left after the charge.
         let mut all = Vec::new();
         while let Some(more) = pool.try_reserve(Share::Download, CHARGE_STEP) {
             all.push(more);

@@ -98,7 +98,7 @@ async fn request_without_waiters_goes_on_only_with_a_permit() {
     drop(waiter);
     let ended = guard.unless_abandoned(pending::<()>(), || None::<()>).await;
     assert_eq!(ended, None);
-    // A read that joined meanwhile tries again.
+    // A read that joined before that tries again.
     let mut late = follow(&flights);
     guard.finish(FlightOutcome::Abandoned);
     assert!(matches!(late.outcome().await, FlightOutcome::Abandoned));

@@ -1,4 +1,4 @@
-//! Copies a downloaded file, piece by piece, and digests what is copied.
+//! Copies a downloaded file, piece by piece, and digests the copied bytes.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// How a copy failed.
 #[derive(Debug)]
 pub(super) enum CopyError {
-    /// The file that is copied is not what was written, or cannot be read.
+    /// The copied file differs from the bytes written, or cannot be read.
     From(&'static str),
     /// The copy cannot be written.
     To(io::Error),
@@ -23,7 +23,7 @@ pub(super) enum CopyError {
     Object(Error),
 }
 
-/// What has been copied.
+/// The bytes copied so far.
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) bytes: u64,
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// A cancelled copy goes on in its thread while the next one runs.
+    /// A cancelled copy continues in its thread while the next one runs.
     #[test]
     fn concurrent_copies_of_one_open_file_are_all_equal_to_it() {
         let content: Vec<u8> = (0..3_000_011_u32)

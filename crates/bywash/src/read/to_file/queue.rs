@@ -100,7 +100,7 @@ impl Drop for QueuedDownload {
 }
 
 impl ActiveDownload {
-    /// Returns the file of the download before, if there was one.
+    /// The file of the download before, if there was one.
     pub(super) fn finished(&self) -> Option<FinishedFile> {
         self.queued.queue().finished.lock().clone()
     }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::stats::FileDownloadStats;
 
-/// Time before leftovers are looked for again in the folder of the last download, all names of which that reads.
+/// Time before leftovers are looked for again in the folder of the last download: that reads all names of the folder.
 const LEFTOVERS_EVERY: Duration = Duration::from_secs(60);
 
 /// Counters behind [`FileDownloadStats`]; they order nothing, hence relaxed.

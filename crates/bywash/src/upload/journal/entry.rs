@@ -52,31 +52,31 @@ impl Entry {
         })
     }
 
-    /// Returns the upload's id.
+    /// The upload's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the header: what was known at the start.
+    /// The header: the state at the start.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the progress recorded last.
+    /// The progress recorded last.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Returns the object's length and checksum, once its completion was requested.
+    /// The object's length and checksum, once its completion was requested.
     #[must_use]
     pub fn digest(&self) -> Option<ObjectDigest> {
         self.whole
     }
 
-    /// Records durably what the store has. Allocates nothing once its buffer has the size.
+    /// Records the acknowledged offset durably. Allocates nothing once its buffer has the size.
     ///
     /// # Errors
     /// [`JournalError::Io`](super::JournalError::Io); earlier records stay valid.

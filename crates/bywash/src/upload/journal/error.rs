@@ -5,7 +5,7 @@ use std::path::{Path as FsPath, PathBuf};
 
 use super::kinds::FORMAT;
 
-/// An error of the journal, grouped by what the caller can do about it.
+/// An error of the journal, grouped by the remedies that the caller has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {

@@ -101,7 +101,7 @@ impl Journal {
         self.remove_half_made()
     }
 
-    /// Returns the folder of the files.
+    /// The folder of the files.
     #[must_use]
     pub fn folder(&self) -> &FsPath {
         &self.folder
@@ -160,7 +160,7 @@ impl Journal {
         }
     }
 
-    /// Returns all uploads in the order of their start, with or without a process working on them. Takes none over,
+    /// All uploads in the order of their start, with or without a process working on them. Takes none over,
     /// and creates no folder.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl Journal {
         Ok(entry)
     }
 
-    /// Removes the file of an upload that no process works on, whatever its content. Does not touch the bytes at the
+    /// Removes the file of an upload that no process works on, with any content. Does not touch the bytes at the
     /// store.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl Journal {
     fn remove_half_made(&self) -> Result<()> {
         for id in self.ids(STAGED_SUFFIX)? {
             let path = self.folder.join(format!("{id}{STAGED_SUFFIX}"));
-            // Locked while it is written. Its writer may have renamed or removed it meanwhile.
+            // Locked while it is written. Its writer may have renamed or removed it since.
             let Ok(file) = File::open(&path) else {
                 continue;
             };

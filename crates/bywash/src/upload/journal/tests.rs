@@ -161,7 +161,7 @@ fn files_are_private_and_no_output_contains_a_token() {
         !shown.contains("secret\"") && !shown.contains("upload_id"),
         "{shown}"
     );
-    // A folder that was open to all is closed, for what will be in it.
+    // A folder that was open to all is closed, because of its later files.
     fs::set_permissions(journal.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     journal.make().unwrap();
     assert_eq!(mode(journal.folder()), 0o700);

@@ -1,4 +1,4 @@
-//! Compares what a store has with the source file.
+//! Compares the bytes at a store with the source file.
 
 use std::fs::File;
 use std::io;
@@ -23,11 +23,11 @@ pub(super) enum SourceComparison {
         /// Bytes that are the same, also after a gap: the writer finds them stored and does not send them again.
         stored: u64,
     },
-    /// The source differs from what was sent.
+    /// The source differs from the bytes sent.
     Different,
 }
 
-/// Compares what the store has with the source, which is read up to there.
+/// Compares the bytes at the store with the source, which is read up to their end.
 pub(super) fn compare(
     file: &File,
     size: u64,

@@ -48,7 +48,7 @@ struct TokenHeader {
 }
 
 impl UploadToken {
-    /// Returns the token as bytes, with those not acknowledged. Keep them secret: they allow writing to the session.
+    /// The token as bytes, with those not acknowledged. Keep them secret: they allow writing to the session.
     ///
     /// # Errors
     /// [`EngineError::InvalidToken`] if the upload has tags, or attributes that cannot be serialised.

@@ -12,7 +12,7 @@ use crate::upload::ChunkPlan;
 
 impl Upload {
     /// Sends the chunk being filled if it is full, and waits until the store has all chunks that were sent.
-    /// [`Self::capture`] then has few bytes: those of a chunk that is not full, or of the last one where chunks go in
+    /// [`Self::capture`] then has few bytes: of a chunk that is not full, or of the last one where chunks go in
     /// order, which the completion may carry.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Upload {
             return;
         };
         let rule = self.bucket.chunk_rule(&self.options);
-        // Checked when it was set: a chunk that is filled meanwhile leaves less to come.
+        // Checked when it was set: a chunk that is filled since leaves fewer bytes to send.
         if let Ok(plan) = ChunkPlan::changed_from(&rule, at, bytes, self.options.length) {
             self.plan = plan;
             self.part.fit(&plan);
@@ -238,7 +238,7 @@ impl Upload {
         self.ready_buffer().await
     }
 
-    /// Returns the capacity needed for the rest of this chunk.
+    /// The capacity needed for the rest of this chunk.
     fn capacity(&self) -> u64 {
         self.part.end - self.part.offset
     }

@@ -42,7 +42,7 @@ fn value(table: &BoundedTable<Item>, key: u64) -> Option<u64> {
     table.get(wanted.store, &wanted.path, |item| item.value)
 }
 
-/// Checks what must hold of each shard at any time.
+/// Checks the invariants of each shard, which hold at any time.
 fn check(table: &BoundedTable<Item>) {
     for shard in &table.shards {
         let shard = shard.read();
@@ -150,7 +150,7 @@ fn evicts_the_oldest_unused_entry() {
     table.insert(item(0, 7, 100));
     for n in 1..100_000 {
         table.insert(item(n, n, 100));
-        // Of another shard than the newest, most of the time: what is used stays.
+        // Of another shard than the newest, most of the time: used entries stay.
         assert_eq!(value(&table, 0), Some(7), "used before each insertion");
     }
     assert_eq!(value(&table, 99_999), Some(99_999), "the newest is here");

@@ -28,7 +28,7 @@ pub(super) const BLOCK: usize = 16 << 10;
 /// Bytes of a stripe: two blocks.
 pub(super) const STRIPE: u64 = 2 * BLOCK as u64;
 
-/// What an authority knows of one object.
+/// An authority's state of one object.
 #[derive(Debug, Default)]
 struct Known {
     version: Option<CurrentVersion>,
@@ -65,7 +65,7 @@ impl Authority {
             known.version = None;
             known.leases.clear();
             drop(objects);
-            // As a node does: what it has under a window is compared with the current version anyway.
+            // As a node does: a version under a window is compared with the current one anyway.
             for (window, source) in self.sources.lock().values() {
                 if window.is_none() {
                     source.forget(path);
@@ -203,13 +203,13 @@ impl Drop for Turn {
     }
 }
 
-/// What a peer's response is turned into.
+/// Fault of a peer's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
-    /// No response, for ever.
+    /// Never a response.
     Silence,
-    /// A response without bytes, for ever.
+    /// A response that never has a byte.
     SilentBody,
     /// Fails after this many bytes.
     FailAfter(usize),

@@ -131,7 +131,7 @@ async fn hot_block_ends_on_every_node_and_cold_ones_at_their_owner() {
 #[tokio::test(start_paused = true)]
 async fn block_that_its_owner_is_often_asked_for_is_kept_at_once() {
     for (requests, kept) in [(98, false), (99, true)] {
-        // Memory for so many blocks that a new one stays for some others.
+        // Memory for enough blocks that a new one stays for some others.
         let owner = |_: usize, stripe: u64| usize::from(stripe > 0);
         let nodes = Nodes::with(2, owner, Consistency::default(), |builder| {
             builder.memory(1024 * BLOCK as u64)

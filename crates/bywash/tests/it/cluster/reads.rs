@@ -404,7 +404,7 @@ async fn peek_returns_only_what_is_in_memory() {
     let body = bucket.serve_peer(&wanted, true).unwrap().bytes;
     let served: Vec<_> = body.try_collect().await.unwrap();
     assert!(served.concat() == data[5..STRIPE as usize]);
-    // What it was asked for is no known object of its own: headers and date are not known.
+    // The requested version is no known object of its own: headers and date are not known.
     assert!(bucket.resident("a/b").is_none());
     let head = bucket.head(&path()).await.unwrap();
     assert_eq!(head.last_modified, meta.last_modified);
@@ -466,7 +466,7 @@ async fn replaced_and_unnamed_versions_are_absent() {
     assert!(body.next().await.unwrap().is_err());
 }
 
-/// Blocks that other nodes own leave memory before those that this node owns.
+/// Blocks that other nodes own leave memory before blocks that this node owns.
 #[tokio::test]
 async fn blocks_of_other_nodes_are_evicted_first() {
     let set = |builder: bywash::EngineBuilder| builder.memory(64 * BLOCK as u64);

@@ -1,4 +1,4 @@
-//! Nodes that do not agree which of them owns what, and change their minds.
+//! Nodes that do not agree about the owners of stripes, and change their views.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

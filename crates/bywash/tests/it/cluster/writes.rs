@@ -22,7 +22,7 @@ fn path() -> Path {
     Path::from("a")
 }
 
-/// Reads the object at all nodes, so that each holds a lease of what it has.
+/// Reads the object at all nodes, so that each holds a lease of its version.
 async fn all_read(nodes: &Nodes, expected: Option<&Bytes>) {
     for node in 0..3 {
         match (nodes.read(node, &path()).await, expected) {
@@ -117,7 +117,7 @@ async fn over_gcs(count: usize) -> (Nodes, Server) {
     (nodes, server)
 }
 
-/// A download that joins one of equal bytes shares its buffer, and states what it found itself.
+/// A download that joins one of equal bytes shares its buffer, and states the version that it found itself.
 #[tokio::test]
 async fn download_that_joins_one_of_equal_bytes_states_the_version_of_its_own_time() {
     let (nodes, _server) = over_gcs(2).await;
@@ -229,7 +229,7 @@ async fn write_that_the_other_nodes_may_not_see_is_not_acknowledged() {
     );
 }
 
-/// The origin may carry it out after its client has left, so the write goes on to its end.
+/// The origin may apply it after its client has left, so the write continues to its end.
 #[tokio::test]
 async fn write_whose_client_leaves_is_ended() {
     let nodes = Arc::new(Nodes::with(2, in_turn, Consistency::default(), |builder| {

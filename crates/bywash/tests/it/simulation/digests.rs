@@ -104,7 +104,7 @@ async fn download_with_flipped_bits_twice_is_a_digest_mismatch_and_leaves_nothin
     assert_eq!(world.stats().digest_mismatches, 2);
     world.assert_idle().await;
     assert_eq!(world.engine.stats().pool.resident_blocks, 0);
-    // Whatever was wrong has ended with it.
+    // Any fault has ended with it.
     world.origin.set_fault_profile(steady());
     let bytes = download(&world, options(None)).await.unwrap();
     assert_eq!(bytes, body(&world));

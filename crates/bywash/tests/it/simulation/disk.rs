@@ -34,10 +34,10 @@ const SEGMENT: u32 = 16 * BLOCK as u32;
 const OBJECTS: usize = 6;
 /// Max blocks of an object: all objects together are more than the memory holds.
 const BLOCKS: usize = 40;
-/// Time after which a read hangs: far above what a disk may cost.
+/// Time after which a read hangs: far above the time that a disk may take.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// What the runs came to.
+/// Totals of the runs.
 #[derive(Debug, Default)]
 struct Counts {
     reads: u64,
@@ -191,7 +191,7 @@ impl Run {
                 (path, options)
             })
             .collect();
-        // What a reader that leaves has begun may go on when the engine is killed. A comparison with a digest must not: its marks
+        // Loads of a reader that leaves may continue when the engine is killed. A comparison with a digest must not: its marks
         // are not copied at one moment with the disk.
         let leaves = !self.flips && self.rng.random_bool(0.2);
         let consume = match leaves {
@@ -258,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Ends the engine, by a kill or after it has written what it had, and starts the next one.
+    /// Ends the engine, by a kill or after it has written its blocks, and starts the next one.
     async fn restart(&mut self, origin: SimOrigin) {
         let rng = &mut self.rng;
         if rng.random_bool(0.4) {
@@ -268,7 +268,7 @@ impl Run {
         self.kill(origin);
     }
 
-    /// Starts the next engine over what a kill now leaves.
+    /// Starts the next engine over the disk that a kill now leaves.
     fn kill(&mut self, origin: SimOrigin) {
         self.counts.restarts += 1;
         let stats = self.world.engine.stats().disk.unwrap();
@@ -327,7 +327,7 @@ impl Run {
         for _ in 0..self.rng.random_range(5..30) {
             self.step().await;
         }
-        // What is left on the disk is right.
+        // The blocks left on the disk are right.
         self.restart(self.world.origin.clone()).await;
         self.world.origin.set_fault_profile(profile(false));
         let all = (0..OBJECTS).map(|object| (path(object), GetOptions::default()));
@@ -425,7 +425,7 @@ fn blocks_that_were_written_are_found_after_a_kill() {
                 run.read().await;
             }
             let stats = |run: &Run| run.world.engine.stats().disk.unwrap();
-            // The last batch may still be in flight: what counts is in the index, so written.
+            // The last batch may still be in flight: blocks that count are in the index, so written.
             while stats(&run).queued_blocks > 0 || stats(&run).blocks == 0 {
                 sleep(Duration::from_millis(1)).await;
             }

@@ -31,7 +31,7 @@ async fn download_takes_what_is_in_memory_from_there() {
     assert_eq!(part.unwrap().into_contiguous(), body[5..2 * BLOCK]);
     assert_eq!(world.origin.data_requests(None), sent, "all of it is there");
 
-    // A new version, of which only the end is there.
+    // A new version, with only its end there.
     world.origin.write(&world.path, SIZE);
     let _ = world.bucket.drop_cached("");
     let start = 15 * BLOCK;

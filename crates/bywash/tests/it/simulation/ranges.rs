@@ -248,7 +248,7 @@ async fn range_fetches_follow_a_lowered_and_a_raised_limit() {
     world.assert_idle().await;
 }
 
-/// Read-ahead is bounded in bytes, whatever the block sizes of its readers.
+/// Read-ahead is bounded in bytes, with any block sizes of its readers.
 #[tokio::test(start_paused = true)]
 async fn readers_of_small_and_large_blocks_share_the_readahead_limit() {
     let world = Arc::new(World::with(HOUR, |builder| builder.memory(32 * MIB)));

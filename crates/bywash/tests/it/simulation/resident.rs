@@ -1,4 +1,4 @@
-//! Reads of one resident block without a future: they return what other reads do, or are refused and count nothing.
+//! Reads of one resident block without a future: they return the bytes of other reads, or are refused and count nothing.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Downloads beside each other and beside reads: one buffer for a version, and blocks for those that come later.
+//! Downloads next to each other and to reads: one buffer for a version, and blocks for later readers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn options() -> DownloadOptions {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_downloads_of_a_version_are_one_and_each_can_be_dropped() {
-    // Memory for one of them.
+    // Memory for one download.
     let world = World::with(HOUR, |builder| builder.memory(40 * BLOCK as u64));
     let version = world.origin.write(&world.path, SIZE);
     let begin = || world.bucket.download(&world.path, options());
@@ -95,7 +95,7 @@ async fn downloaded_blocks_are_read_without_a_request_unless_asked_otherwise() {
         let download = world.bucket.download(&world.path, wanted).await.unwrap();
         let segments = download.finish().await.unwrap();
         let sent = world.origin.data_bytes(None);
-        // Beside them, in the same frames.
+        // In the same frames, without further ones.
         let used = world.engine.stats().budget.downloads;
         assert_eq!(world.read().await, version.body);
         let requested = world.origin.data_bytes(None) - sent;

@@ -1,4 +1,4 @@
-//! Consumers that stop or read slowly, beside one that reads at full speed.
+//! Consumers that stop or read slowly, next to one that reads at full speed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes that a connection buffers before it stops polling a body.
 const UNSENT: usize = 64 << 10;
 
-/// Blocks of 1 MiB, of which six may be on loan.
+/// Blocks of 1 MiB; six may be on loan.
 fn world() -> World {
     let world = World::with(HOUR, |builder| {
         builder.memory(16 * MIB).block_size(MIB as usize)
@@ -127,7 +127,7 @@ async fn slow_readers_fetch_each_byte_at_most_twice() {
     world.assert_idle().await;
 }
 
-/// Fast readers lose no block to each other, though most of them get copies.
+/// Fast readers lose no block to each other, though most get copies.
 #[tokio::test(start_paused = true)]
 async fn fast_readers_beyond_the_loans_fetch_each_byte_once() {
     let world = world();

@@ -12,11 +12,11 @@ use crate::simulation::world::{BLOCK, World};
 const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 /// Blocks that are read, one a request.
 const BLOCKS: usize = 120;
-/// What a disk may add to the time of a request.
+/// Max time that a disk may add to a request.
 const PROMISE: Duration = Duration::from_millis(100);
 /// Pauses of the machine: less than such a disk takes.
 const SLACK: Duration = Duration::from_millis(400);
-/// Time of a read of the slow disk: less than that of one that hangs.
+/// Time of a read of the slow disk: less than of a disk that hangs.
 const SLOW: Duration = Duration::from_millis(900);
 
 fn open(origin: &SimOrigin, home: &tempfile::TempDir, disk: Option<&FakeDisk>) -> World {

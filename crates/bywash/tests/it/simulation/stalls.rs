@@ -1,4 +1,4 @@
-//! Requests without a response: each kind ends at the stall limit. Those that may be repeated are sent again.
+//! Requests without a response: each kind ends at the stall limit. Requests that may be repeated are sent again.
 
 use std::time::Duration;
 

@@ -126,7 +126,7 @@ async fn reads_parts_and_sessions_share_one_connection() {
     assert_eq!(server.connections(), 1);
 }
 
-/// Begins an upload of five and a half chunks, sends four of them, and drops it as a killed process would.
+/// Begins an upload of five and a half chunks, sends four, and drops it as a killed process would.
 async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> UploadToken {
     let options = UploadOptions {
         mode: PutMode::Create,
@@ -307,7 +307,7 @@ async fn open_uploads_are_listed_over_pages_and_dropped() {
         }
         assert!(!bucket.is_session(&found[0], &tokens[1]));
 
-        // One that has ended meanwhile is no error.
+        // One that has ended by then is no error.
         for open in [&found[0], &found[1], &found[0]] {
             bucket.abort_session(open).await.unwrap();
         }

@@ -52,7 +52,7 @@ async fn upload_with(environment: &[(&str, &str)]) {
         .env(SECOND, "1")
         .envs(environment.iter().copied())
         .stdin(Stdio::null());
-    // The servers work meanwhile.
+    // The servers work until it ends.
     let run = tokio::task::spawn_blocking(move || second.output());
     let child = run.await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);

@@ -1,7 +1,7 @@
 //! The retry scenarios of Google's client conformance tests, at a server that follows the instructions of Google's
 //! storage-testbench.
 //!
-//! The facts are those of googleapis/conformance-tests, `storage/v1/retry_tests.json` (Apache-2.0); the instructions are
+//! The facts are from googleapis/conformance-tests, `storage/v1/retry_tests.json` (Apache-2.0); the instructions are
 //! described in the README of googleapis/storage-testbench. That server selects requests by the header `x-retry-test-id`; here each
 //! case has a server of its own, which applies the instructions to the requests of one call.
 
@@ -106,7 +106,7 @@ const NOT_USED: [(&str, bool); 8] = [
     ("objects.update", true),
 ];
 
-/// What a caller does. A new object is written under the precondition that there is none.
+/// A call. A new object is written under the precondition that it is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Read,
@@ -146,7 +146,7 @@ const CALLS: [(Call, &str, bool); 14] = [
     (Call::DeleteSame, "objects.delete", true),
 ];
 
-/// Where the engine does the opposite of what Google asks of its clients, and why.
+/// Where the engine does the opposite of Google's requirement for its clients, and why.
 const DEVIATIONS: [(u8, Call, &str); 7] = [
     (
         2,
@@ -198,7 +198,7 @@ fn once() -> RetryPolicy {
     }
 }
 
-/// Returns the fault of an instruction of the testbench; those of a broken stream cut half of the body.
+/// Returns the fault of an instruction of the testbench; a broken stream cuts half of the body.
 fn fault(instruction: &str) -> ServerFault {
     let rest = instruction.strip_prefix("return-");
     match (instruction, rest.and_then(|rest| rest.parse().ok())) {
@@ -310,7 +310,7 @@ impl Case {
     }
 }
 
-/// Performs a call under instructions, and returns what differs from the expectation.
+/// Performs a call under instructions, and returns differences from the expectation.
 ///
 /// A success must have met all instructions, and a failure the first only, without a change at the store.
 async fn judge(

@@ -57,7 +57,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the length of which chunks are multiples.
+    /// Returns the unit of chunk lengths.
     fn unit(self) -> usize {
         match self {
             Self::Gcs => UNIT,
@@ -277,7 +277,7 @@ struct Report {
     faults: BTreeMap<ServerFaultKind, u64>,
     taken_over: u64,
     bytes: u64,
-    /// Bytes that reached the server beyond those of the objects.
+    /// Bytes that reached the server beyond the bytes of the objects.
     extra_bytes: u64,
 }
 
@@ -354,7 +354,7 @@ fn judge(
         let found = OriginError::find(error);
         matches!(found, Some(OriginError::UploadDamaged { .. }))
     });
-    // What a store has that corrupts a whole object is there; the checksum in its response makes it an error.
+    // The object of a store that corrupts whole objects is there; the checksum in its response makes it an error.
     let corrupt = log.iter().any(|one| {
         let whole = one.line.starts_with("PUT") && !one.line.contains("upload");
         whole && one.fault == Some(ServerFault::FlipBit)

@@ -158,7 +158,7 @@ async fn short_put_is_repeated_and_a_long_one_says_that_it_cannot_be_resumed() {
         upload.abort().await.unwrap();
         let _seen = server.take_log();
     }
-    // Another process cannot go on either.
+    // Another process cannot continue either.
     let mut upload = upload(&target, of_length(&long)).await.unwrap();
     upload.write(long.slice(..2 * CHUNK)).await.unwrap();
     let token = sent(&upload.capture());
@@ -324,7 +324,7 @@ fn signer(server: &Server) -> AmazonS3 {
     builder.build().unwrap()
 }
 
-/// What `bywash presign --parts` prints.
+/// The output of `bywash presign --parts`.
 async fn part_urls(server: &Server, count: usize) -> PartUrls {
     let store = signer(server);
     let path = Path::from("dir/object");

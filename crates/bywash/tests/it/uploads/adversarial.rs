@@ -108,7 +108,7 @@ async fn lost_response_of_the_finalizing_request() {
     assert_eq!(object(&fake).await.unwrap(), "");
 }
 
-/// (3) The server acknowledges less, nothing or more than was sent, or goes back behind what it acknowledged.
+/// (3) The server acknowledges less, nothing or more than was sent, or regresses behind its acknowledgement.
 #[tokio::test(start_paused = true)]
 async fn server_acknowledges_less_nothing_more_or_regresses() {
     let body = body(3 * CHUNK);

@@ -1,4 +1,4 @@
-//! Allocations of a warm upload: almost none, whatever the sizes of the writes.
+//! Allocations of a warm upload: almost none, with any sizes of the writes.
 
 use bytes::Bytes;
 use bywash::UploadOptions;

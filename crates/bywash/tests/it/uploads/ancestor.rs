@@ -12,7 +12,7 @@
 //! Only bytes that must wait for a later write are copied (`#`): one of the first write, two of the second, none of the third,
 //! one of the last. All others are sent from the caller's own memory; a chunk that began with copied bytes is sent as two
 //! pieces. Both writers make the same 21 requests. Ours sends the last full chunk with the next write, because a chunk that
-//! ends the object goes with its completion.
+//! ends the object is sent with its completion.
 
 use bytes::Bytes;
 use bywash::UploadOptions;

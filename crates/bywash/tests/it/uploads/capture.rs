@@ -42,7 +42,7 @@ fn is_damaged(error: &Error) -> bool {
 }
 
 /// (4) Captured at every byte position, after partial flushes too, and restored in another process, while the
-/// original is dropped, or goes on, or the session is gone.
+/// original is dropped, or continues, or the session is gone.
 #[tokio::test(start_paused = true)]
 async fn captured_at_every_position_and_restored_in_another_process() {
     let body = body();

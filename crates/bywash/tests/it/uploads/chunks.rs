@@ -78,7 +78,7 @@ async fn chunk_length_changes_between_chunks_and_odd_ones_are_rounded_down() {
             (9, 192, 8),
         ];
         let sent = sent(&fake);
-        // In order the last chunk goes with the completion.
+        // In order the last chunk is sent with the completion.
         let expected = &all[..all.len() - usize::from(parallel == 1)];
         assert_eq!(sent, expected, "parallel: {parallel}");
         assert_eq!(result.crc32c, crc32c(&body));

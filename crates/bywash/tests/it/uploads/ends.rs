@@ -1,4 +1,4 @@
-//! End of an upload: checks before success, and what remains of an unfinished one.
+//! End of an upload: checks before success, and the remains of an unfinished one.
 
 use bytes::Bytes;
 use bywash::{EngineError, OriginError, UploadOptions};

@@ -32,7 +32,7 @@ fn path() -> Path {
 
 /// An upload that was captured and then dropped.
 struct Captured {
-    /// Name of its file: the token's format, and what the upload had done.
+    /// Name of its file: the token's format, and the progress of the upload.
     name: &'static str,
     token: UploadToken,
     /// The store with its session, as in another process.

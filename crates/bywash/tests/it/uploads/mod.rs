@@ -1,4 +1,4 @@
-//! The upload writer over a store that keeps any prefix, loses any response and lies; time is paused, so that backoff
+//! The upload writer over a store that keeps any prefix, loses any response and states falsehoods; time is paused, so that backoff
 //! takes none.
 
 mod adversarial;

@@ -45,7 +45,7 @@ fn wrap<S: ObjectStore>(store: &Arc<S>, options: impl Into<WrapOptions>) -> (Eng
     (engine, bucket)
 }
 
-/// A store that counts reads, and changes what its responses say.
+/// A store that counts reads, and falsifies its responses.
 #[derive(Debug)]
 struct Odd {
     store: Arc<dyn ObjectStore>,

@@ -150,7 +150,7 @@ async fn lies_about_ranges_are_errors_and_never_bytes() {
         let is_named = matches!(found, Some(OriginError::OriginUnavailable { .. }));
         assert!(is_named, "lie {number}: {error}");
         assert!(error.to_string().contains("does not match"), "{error}");
-        // Behind a body that is too short each fetch goes on at the byte reached: but for its last byte the object may be here.
+        // Behind a body that is too short each fetch continues at the byte reached: but for its last byte the object may be here.
         if let Ok(part) = bucket.get_range(&path, 70_001..200_000).await {
             assert!(part == bytes[70_001..200_000], "lie {number}");
         }
