@@ -22,7 +22,7 @@ use super::object_tags::stated_count;
 use super::odd_keys::with_paths;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
-use super::stated_headers::StatedAttributes;
+use super::stated_headers::{StatedAttributes, TextAttributes};
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
@@ -247,6 +247,11 @@ impl HttpService for Checked {
         }
         if let Some(stated) = StatedAttributes::of(&parts.headers).filter(|_| is_data || is_head) {
             parts.extensions.insert(stated);
+        }
+        if (is_data || is_head)
+            && let Some(texts) = TextAttributes::take(&mut parts.headers)
+        {
+            parts.extensions.insert(texts);
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;
