@@ -37,6 +37,12 @@ impl Bucket {
         self.shared.origin.takes_late_attributes()
     }
 
+    /// Returns whether memory for the whole body of a part is held while it arrives; see [`crate::Origin::gathers_parts`].
+    #[must_use]
+    pub fn gathers_parts(&self) -> bool {
+        self.shared.origin.gathers_parts()
+    }
+
     /// Returns whether its store keeps tags beside the objects; see [`crate::Origin::has_tags`].
     #[must_use]
     pub fn has_tags(&self) -> bool {

@@ -185,3 +185,31 @@ async fn date_with_a_wrong_weekday_is_ignored() {
             .expect(200);
     }
 }
+
+#[tokio::test]
+async fn not_modified_has_the_validators_and_the_freshness_of_the_object() {
+    let server = Server::anonymous().await;
+    let sent = [
+        ("cache-control", "max-age=5"),
+        ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+        ("content-language", "de"),
+    ];
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &sent, b"x").await.expect(200);
+        let known = server.get(&target, &[]).await.expect(200);
+        let e_tag = known.header("etag").unwrap();
+        for method in ["GET", "HEAD"] {
+            let condition = [("if-none-match", e_tag)];
+            let unchanged = server.send(method, &target, &condition, b"").await;
+            let unchanged = unchanged.expect(304);
+            for name in ["etag", "last-modified", "cache-control", "expires"] {
+                assert_eq!(unchanged.header(name), known.header(name), "{name}");
+            }
+            assert_eq!(unchanged.header("content-language"), None);
+            let other = format!("{target}?response-cache-control=no-store");
+            let unchanged = server.send(method, &other, &condition, b"").await;
+            assert_eq!(unchanged.header("cache-control"), Some("no-store"));
+        }
+    }
+}
