@@ -71,6 +71,37 @@ impl ContentRange {
         fits.then_some(Self::Chunk { first, end, total })
     }
 
+    /// Returns the length of the object, if the request states it.
+    pub(super) fn total(self) -> Option<u64> {
+        match self {
+            Self::Status { total } | Self::Chunk { total, .. } => total,
+            Self::Whole { length } => length,
+        }
+    }
+
+    /// Returns the range within an object of the length that its session has announced: a chunk that reaches it is the last one.
+    ///
+    /// # Errors
+    /// If the object would have another length.
+    pub(super) fn within(self, announced: Option<u64>) -> GcsResult<Self> {
+        let Some(length) = announced else {
+            return Ok(self);
+        };
+        let stated = match self {
+            Self::Chunk { end, total, .. } => total.or((end > length).then_some(end)),
+            other => other.total(),
+        };
+        match (self, stated) {
+            (_, Some(stated)) if stated != length => Err(other_length(stated, length)),
+            (Self::Chunk { first, end, .. }, _) => Ok(Self::Chunk {
+                first,
+                end,
+                total: announced,
+            }),
+            _ => Ok(self),
+        }
+    }
+
     /// Refuses a body of another length, and chunks that are too short and not the last.
     fn check(self, length: Option<u64>) -> GcsResult<()> {
         let Self::Chunk { first, end, total } = self else {
@@ -88,6 +119,14 @@ impl ContentRange {
         }
         Ok(())
     }
+}
+
+/// Returns the error of an upload that ends, or would end, with another length than its session has announced.
+pub(super) fn other_length(stated: u64, announced: u64) -> GcsError {
+    GcsError::invalid(format!(
+        "Invalid request.  According to the Content-Range header, the final size of the upload is {stated} byte(s), which does not match \
+         the expected size of {announced} byte(s), which was specified in an earlier request."
+    ))
 }
 
 #[cfg(test)]
