@@ -7,6 +7,7 @@ use bywash::origin::{CLIENT_ETAG, EXPIRES, client_etag, etag_matches};
 use bywash::time::http_date;
 use bywash::{Bucket, CacheOutcome, ReadInfo};
 use chrono::{DateTime, Utc};
+use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
 use s3s::dto::{ETag, Timestamp};
@@ -174,6 +175,23 @@ pub(crate) fn refuse_unreadable(headers: &HeaderMap) -> S3Result<()> {
             let message =
                 format!("{name} has characters that are not ASCII; send it without them.");
             Err(invalid_argument(name.as_str(), &value, message))
+        }
+    }
+}
+
+/// Rejects a condition that the operation does not have: it would be served without it. S3 refuses them likewise.
+pub(crate) fn refuse_unheeded(method: &Method, headers: &HeaderMap) -> S3Result<()> {
+    let unheeded: &[&str] = match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => &[],
+        Method::DELETE => &["If-None-Match", "If-Modified-Since", "If-Unmodified-Since"],
+        _ => &["If-Modified-Since", "If-Unmodified-Since"],
+    };
+    match unheeded.iter().find(|name| headers.contains_key(**name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message =
+                format!("The condition {name} is not supported here in a {method}; leave it out.");
+            Err(not_implemented(message).with([("Header", *name)]))
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::health_paths::health;
 use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
-use crate::meta::refuse_unreadable;
+use crate::meta::{refuse_unheeded, refuse_unreadable};
 use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, gathered};
@@ -309,6 +309,7 @@ impl Middleware {
         let Parts {
             method, headers, ..
         } = &*parts;
+        refuse_unheeded(method, headers)?;
         let checks = Checks::of_document(admitted.operation, method, headers, context)?;
         // From here on the body has its decoded length.
         match admitted.framing.length.map(HeaderValue::from) {

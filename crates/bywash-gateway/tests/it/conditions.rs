@@ -213,3 +213,29 @@ async fn not_modified_has_the_validators_and_the_freshness_of_the_object() {
         }
     }
 }
+
+#[tokio::test]
+async fn condition_that_an_operation_does_not_have_is_refused_by_name() {
+    let server = Server::anonymous().await;
+    let past = "Mon, 01 Jan 2001 00:00:00 GMT";
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &[], b"x").await.expect(200);
+        for (method, query, name, value) in [
+            ("PUT", "", "If-Unmodified-Since", past),
+            ("PUT", "", "If-Modified-Since", past),
+            ("PUT", "?tagging", "If-Unmodified-Since", past),
+            ("POST", "?uploads", "If-Unmodified-Since", past),
+            ("DELETE", "", "If-Unmodified-Since", past),
+            ("DELETE", "", "If-Modified-Since", past),
+            ("DELETE", "", "If-None-Match", "*"),
+        ] {
+            let target = format!("{target}{query}");
+            let refused = server.send(method, &target, &[(name, value)], b"").await;
+            let refused = refused.expect_error(501, "NotImplemented");
+            assert_eq!(refused.tag("Header").as_deref(), Some(name), "{method}");
+        }
+        let kept = server.get(&target, &[]).await.expect(200);
+        assert_eq!(kept.body, b"x");
+    }
+}

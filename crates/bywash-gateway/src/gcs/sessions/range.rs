@@ -36,7 +36,7 @@ impl ContentRange {
                 "The Content-Range is bytes FIRST-LAST/TOTAL, FIRST-LAST/* or */TOTAL, not {range:?}."
             ))
         })?;
-        parsed.check(length)?;
+        parsed.check_length(length)?;
         Ok(parsed)
     }
 
@@ -82,11 +82,17 @@ impl ContentRange {
     /// Returns the range within an object of the length that its session has announced: a chunk that reaches it is the last one.
     ///
     /// # Errors
-    /// If the object would have another length.
+    /// If the object would have another length, or the chunk is too short and not the last.
     pub(super) fn within(self, announced: Option<u64>) -> GcsResult<Self> {
-        let Some(length) = announced else {
-            return Ok(self);
+        let range = match announced {
+            Some(length) => self.within_length(length)?,
+            None => self,
         };
+        range.check_granule()?;
+        Ok(range)
+    }
+
+    fn within_length(self, length: u64) -> GcsResult<Self> {
         let stated = match self {
             Self::Chunk { end, total, .. } => total.or((end > length).then_some(end)),
             other => other.total(),
@@ -96,23 +102,30 @@ impl ContentRange {
             (Self::Chunk { first, end, .. }, _) => Ok(Self::Chunk {
                 first,
                 end,
-                total: announced,
+                total: Some(length),
             }),
             _ => Ok(self),
         }
     }
 
-    /// Refuses a body of another length, and chunks that are too short and not the last.
-    fn check(self, length: Option<u64>) -> GcsResult<()> {
+    /// Refuses a body of another length.
+    fn check_length(self, length: Option<u64>) -> GcsResult<()> {
+        match (self, length) {
+            (Self::Chunk { first, end, .. }, Some(length)) if length != end - first => {
+                Err(GcsError::invalid(format!(
+                    "The body has {length} bytes, and its Content-Range {}.",
+                    end - first
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a chunk that is too short and not the last.
+    fn check_granule(self) -> GcsResult<()> {
         let Self::Chunk { first, end, total } = self else {
             return Ok(());
         };
-        if let Some(length) = length.filter(|length| *length != end - first) {
-            return Err(GcsError::invalid(format!(
-                "The body has {length} bytes, and its Content-Range {}.",
-                end - first
-            )));
-        }
         let is_last = total == Some(end);
         if !is_last && end - first < GRANULE_BYTES && end % GRANULE_BYTES != 0 {
             return Err(GcsError::short_chunk(end - first, GRANULE_BYTES));
@@ -176,7 +189,8 @@ mod tests {
             (chunk(400_000, 524_288, None), Some(124_288), true),
             (chunk(0, 262_144, None), Some(262_143), false),
         ] {
-            assert_eq!(range.check(length).is_ok(), is_served, "{range:?}");
+            let found = range.check_length(length).and(range.check_granule());
+            assert_eq!(found.is_ok(), is_served, "{range:?}");
         }
     }
 }
