@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bywash::OriginUrl;
+use bywash::origin::odd_keys::key_of;
 use object_store::path::Path;
 
 use crate::failure::Failure;
@@ -167,7 +168,7 @@ impl Address {
     /// Returns the address of another key of this bucket.
     pub(crate) fn sibling(&self, path: &Path) -> Self {
         Self {
-            key: path.to_string(),
+            key: key_of(path).into_owned(),
             ..self.clone()
         }
     }

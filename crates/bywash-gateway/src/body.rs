@@ -8,14 +8,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::CacheOutcome;
+use bywash::{CacheOutcome, Engine};
 use futures::Stream;
-use http::header::RANGE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{CONTENT_LENGTH, RANGE, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::config::Limits;
 use crate::digest::Checksum;
 use crate::errors::{Elements, WithElements, fault, slow_down};
 use crate::idle::IdleClock;
@@ -47,6 +50,8 @@ pub(crate) struct RequestContext {
     pub(crate) body_open: AtomicBool,
     /// Whether the operation streams the body.
     streams_body: AtomicBool,
+    /// Whether the operation holds memory from the first byte of the body until its end.
+    holds_memory: AtomicBool,
     /// Whether there is an access log, which needs the next fields.
     logged: bool,
     /// Access key of the verified signature.
@@ -75,6 +80,7 @@ impl RequestContext {
             bytes_in: AtomicU64::new(0),
             body_open: AtomicBool::new(false),
             streams_body: AtomicBool::new(false),
+            holds_memory: AtomicBool::new(false),
         }
     }
 
@@ -85,6 +91,12 @@ impl RequestContext {
 
     pub(crate) fn streams_body(&self) -> bool {
         self.streams_body.load(Relaxed)
+    }
+
+    /// The operation holds memory for the body, of which a body that pauses takes some from others. Must be called before the first
+    /// read.
+    pub(crate) fn hold_memory(&self) {
+        self.holds_memory.store(true, Relaxed);
     }
 
     /// Sets whether there is an access log.
@@ -182,23 +194,125 @@ struct BodyFault {
 #[error("{0}")]
 pub(crate) struct BodyError(String);
 
+/// Whether a request announces no body by HTTP/1, where a body that is not announced is none. In HTTP/2 its end is in its frames.
+pub(crate) fn announces_no_body(parts: &Parts) -> bool {
+    parts.version <= Version::HTTP_11
+        && !parts.headers.contains_key(CONTENT_LENGTH)
+        && !parts.headers.contains_key(TRANSFER_ENCODING)
+}
+
+/// How long the bodies of requests may pause.
+#[derive(Debug, Clone)]
+pub(crate) struct BodySilence {
+    /// Of any body.
+    limit: Duration,
+    /// Of a body for which memory is held while others wait for memory.
+    while_others_wait: Duration,
+    engine: Engine,
+}
+
+impl BodySilence {
+    pub(crate) fn new(limits: &Limits, engine: &Engine) -> Self {
+        Self {
+            limit: limits.silent_body,
+            while_others_wait: limits.contended_body,
+            engine: engine.clone(),
+        }
+    }
+}
+
+/// Measures the pauses of a body for which memory is held.
+#[derive(Debug, Default)]
+struct HeldSilence {
+    /// When the last piece was passed on, until the next one is wanted.
+    passed: Option<Instant>,
+    /// Whether the operation took long over the last piece, as one that waited for memory: what was sent meanwhile is here.
+    was_late: bool,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl HeldSilence {
+    /// Called when a piece is passed on.
+    fn progress(&mut self) {
+        (self.since, self.passed) = (None, Some(Instant::now()));
+    }
+
+    /// Called when the next piece is wanted.
+    fn wanted(&mut self, limit: Duration) {
+        if let Some(passed) = self.passed.take() {
+            self.was_late = passed.elapsed() > limit;
+        }
+    }
+
+    /// Called when a poll is pending. Ready if the body has paused for the limit and others wait; otherwise wakes `cx` to look again.
+    fn poll_expired(&mut self, silence: &BodySilence, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = match self.was_late {
+            true => silence.while_others_wait / LATE_DIVISOR,
+            false => silence.while_others_wait,
+        };
+        let deadline = *self.since.get_or_insert_with(Instant::now) + limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        loop {
+            let now = Instant::now();
+            if now >= deadline && silence.engine.budget().waiting() > 0 {
+                return Poll::Ready(());
+            }
+            // Those who come to wait later are seen then.
+            timer
+                .as_mut()
+                .reset(deadline.max(now + limit / LATE_DIVISOR));
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+}
+
+/// Fraction of the limit within which a body that was not read for long goes on.
+const LATE_DIVISOR: u32 = 5;
+
 /// A request body from the socket, with stall limit and byte count.
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     body: Incoming,
     clock: IdleClock,
-    limit: Duration,
+    silence: BodySilence,
+    held: HeldSilence,
+    /// Whether a byte has been passed on.
+    has_begun: bool,
     context: Arc<RequestContext>,
 }
 
 impl ClientBody {
-    pub(crate) fn new(body: Incoming, limit: Duration, context: Arc<RequestContext>) -> Self {
+    pub(crate) fn new(body: Incoming, silence: BodySilence, context: Arc<RequestContext>) -> Self {
         Self {
             body,
-            clock: IdleClock::new(limit),
-            limit,
+            clock: IdleClock::new(silence.limit),
+            silence,
+            held: HeldSilence::default(),
+            has_begun: false,
             context,
         }
+    }
+
+    /// Ready with a fault once the body has paused for too long.
+    fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        let holds = self.has_begun && self.context.holds_memory.load(Relaxed);
+        if holds && self.held.poll_expired(&self.silence, cx).is_ready() {
+            let message = format!(
+                "The body sent nothing for {:?} while other requests waited for the memory that it held; nothing was stored. Send it \
+                 again.",
+                self.silence.while_others_wait
+            );
+            return Poll::Ready(self.context.note(S3ErrorCode::RequestTimeout, message));
+        }
+        ready!(self.clock.poll_expired(cx));
+        let message = format!(
+            "The body sent nothing for {:?}; nothing was stored.",
+            self.silence.limit
+        );
+        Poll::Ready(self.context.note(S3ErrorCode::RequestTimeout, message))
     }
 }
 
@@ -207,6 +321,7 @@ impl Stream for ClientBody {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        this.held.wanted(this.silence.while_others_wait);
         loop {
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(None) => {
@@ -222,25 +337,21 @@ impl Stream for ClientBody {
                         .note(S3ErrorCode::IncompleteBody, message))));
                 }
                 Poll::Ready(Some(Ok(frame))) => {
-                    this.clock.progress();
                     if this.body.is_end_stream() {
                         this.context.body_open.store(false, Relaxed);
                     }
-                    if let Ok(data) = frame.into_data() {
+                    // An empty frame is no progress.
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        this.clock.progress();
+                        this.held.progress();
+                        this.has_begun = true;
                         this.context.bytes_in.fetch_add(data.len() as u64, Relaxed);
                         return Poll::Ready(Some(Ok(data)));
                     }
                 }
-                Poll::Pending => {
-                    ready!(this.clock.poll_expired(cx));
-                    let message = format!(
-                        "The body sent nothing for {:?}; nothing was stored.",
-                        this.limit
-                    );
-                    return Poll::Ready(Some(Err(this
-                        .context
-                        .note(S3ErrorCode::RequestTimeout, message))));
-                }
+                Poll::Pending => return this.poll_silent(cx).map(|fault| Some(Err(fault))),
             }
         }
     }

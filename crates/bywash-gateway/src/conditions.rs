@@ -1,5 +1,7 @@
 //! Conditional reads: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range, and those of a copy's source.
 
+use std::borrow::Cow;
+
 use bywash::time::parse_http_date;
 use chrono::{DateTime, Utc};
 use http::header::HeaderMap;
@@ -7,10 +9,16 @@ use object_store::ObjectMeta;
 use s3s::S3Result;
 
 use crate::errors::{OperationContext, precondition_failed};
-use crate::meta::{bare, client_e_tag, names_version, text};
+use crate::meta::{bare, client_e_tag, joined, names_version, text};
 
 fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
     text(headers, name).and_then(parse_http_date)
+}
+
+/// Returns a list of ETags. Bytes that are no text are those of no version.
+pub(crate) fn tags(headers: &HeaderMap, name: &str) -> Option<String> {
+    let list = joined(headers, name).filter(|list| !list.is_empty());
+    list.map(Cow::into_owned)
 }
 
 /// The conditions of a read, or of the source of a copy.
@@ -34,8 +42,8 @@ impl Conditions {
     pub(crate) fn from_headers(headers: &HeaderMap, prefix: &str) -> Self {
         let name = |rest: &str| format!("{prefix}{rest}");
         Self {
-            if_match: text(headers, &name("if-match")).map(str::to_owned),
-            if_none_match: text(headers, &name("if-none-match")).map(str::to_owned),
+            if_match: tags(headers, &name("if-match")),
+            if_none_match: tags(headers, &name("if-none-match")),
             modified_since: date(headers, &name("if-modified-since")),
             unmodified_since: date(headers, &name("if-unmodified-since")),
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::access_log::AccessLog;
 use crate::addresses::Network;
 use crate::limits::{
-    MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_DRAIN, MAX_HANDSHAKE, MAX_HEAD_BYTES,
-    MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
+    MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_CONTENDED_SILENCE, MAX_DRAIN,
+    MAX_HANDSHAKE, MAX_HEAD_BYTES, MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
 };
 use crate::shared_state::SharedState;
 use crate::uploads::{ClusterUploads, OpenUploads};
@@ -90,6 +90,9 @@ pub struct Limits {
     pub body_window_bytes: usize,
     /// Max time without bytes of a request body ([`MAX_BODY_SILENCE`]).
     pub silent_body: Duration,
+    /// Max time without bytes of a request body for which memory is held while other requests wait for memory
+    /// ([`MAX_CONTENDED_SILENCE`]).
+    pub contended_body: Duration,
     /// Max time of a TLS handshake ([`MAX_HANDSHAKE`]).
     pub handshake: Duration,
     /// Max time for requests in progress at shutdown ([`MAX_DRAIN`]).
@@ -109,6 +112,7 @@ impl Default for Limits {
             idle: MAX_IDLE,
             stalled_body: MAX_BODY_STALL,
             silent_body: MAX_BODY_SILENCE,
+            contended_body: MAX_CONTENDED_SILENCE,
             handshake: MAX_HANDSHAKE,
             drain: MAX_DRAIN,
             open_uploads: MAX_OPEN_UPLOADS,

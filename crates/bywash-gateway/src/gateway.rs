@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bywash::origin::odd_keys::is_odd;
 use bywash::{Bucket, Engine};
 use http::Uri;
 use http::header::{HOST, HeaderMap};
@@ -14,7 +15,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use crate::bucket_rules::AllRules;
 use crate::config::ETagStyle;
 use crate::errors::{OperationContext, no_such_bucket};
-use crate::keys::path_of;
+use crate::keys::{path_of, stored_path};
 use crate::meta::text;
 use crate::sent::SentHead;
 use crate::uploads::Uploads;
@@ -62,6 +63,17 @@ impl Gateway {
     /// Resolves bucket and path of an object to be written.
     pub(crate) fn target(&self, doing: OperationContext<'_>) -> S3Result<(Bucket, Path)> {
         Ok((self.bucket(doing.bucket)?, path_of(doing.key)?))
+    }
+
+    /// Resolves bucket and path of an object that must exist.
+    pub(crate) fn existing(&self, doing: OperationContext<'_>) -> S3Result<(Bucket, Path)> {
+        let bucket = self.bucket(doing.bucket)?;
+        let path = stored_path(&bucket, doing.key)?;
+        match is_odd(&path) {
+            // The clients of origins read and delete such objects, and no more.
+            true => Ok((bucket, path_of(doing.key)?)),
+            false => Ok((bucket, path)),
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use bywash::origin::odd_keys::{self, FOLDER_MARKER as FOLDER, is_odd, path_of_ke
 use object_store::path::Path;
 use s3s::{S3ErrorCode, S3Result};
 
-use crate::errors::{WithElements, fault, invalid_argument, not_implemented};
+use crate::errors::{
+    OperationContext, WithElements, fault, invalid_argument, no_such_key, not_implemented,
+};
 use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
@@ -22,10 +24,14 @@ pub(crate) fn may_have_odd_keys(bucket: &Bucket) -> bool {
 }
 
 /// Returns the path of the key of an object that is read or deleted: that of [`path_of`], or of a key that only other programs write.
+/// No object has a key that cannot be stored: NoSuchKey, as S3 has it of any key without an object.
 pub(crate) fn stored_path(bucket: &Bucket, key: &str) -> S3Result<Path> {
     path_of(key).or_else(|error| {
-        if key.is_empty() || key.len() > MAX_KEY_BYTES || !may_have_odd_keys(bucket) {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(error);
+        }
+        if !may_have_odd_keys(bucket) {
+            return Err(no_such_key(OperationContext::new("read", bucket.name(), key)));
         }
         let path = path_of_key(key);
         match bucket.reads_odd_keys() {

@@ -48,6 +48,9 @@ pub const MAX_BLOCKING_THREADS: usize = 64;
 pub const MAX_PROGRAM_BYTES: u64 = 64 << 20;
 /// Max time without bytes of a request body before the request fails with RequestTimeout.
 pub const MAX_BODY_SILENCE: Duration = Duration::from_secs(30);
+/// Max time without bytes of a request body for which memory is held while other requests wait for memory, before the request fails with
+/// RequestTimeout: time for lost packets to be sent again.
+pub const MAX_CONTENDED_SILENCE: Duration = Duration::from_secs(5);
 /// Max time of a TLS handshake.
 pub const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// Max time for requests in progress to end after shutdown began.

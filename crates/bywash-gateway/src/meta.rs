@@ -7,6 +7,7 @@ use bywash::origin::{CLIENT_ETAG, EXPIRES, client_etag, etag_matches};
 use bywash::time::http_date;
 use bywash::{Bucket, CacheOutcome, ReadInfo};
 use chrono::{DateTime, Utc};
+use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
 use s3s::dto::{ETag, Timestamp};
@@ -139,6 +140,63 @@ fn stored_text(headers: &HeaderMap, name: &str) -> S3Result<Option<String>> {
         text => Ok(text.map(Cow::into_owned)),
     }
 }
+
+/// Beginnings of headers that decide how a request is served.
+const DECIDING: [&str; 2] = ["x-amz-", "x-goog-"];
+/// Those among them that are text, or mean nothing here.
+const TEXTS: [&str; 9] = [
+    "x-amz-meta-",
+    "x-goog-meta-",
+    "x-amz-tagging",
+    "x-amz-copy-source",
+    "x-goog-copy-source",
+    "x-amz-user-agent",
+    "x-goog-api-client",
+    "x-goog-request-reason",
+    "x-goog-user-project",
+];
+
+/// Rejects a request with bytes that are not ASCII in a header that decides how it is served: it would be served as if it had no such
+/// header.
+pub(crate) fn refuse_unreadable(headers: &HeaderMap) -> S3Result<()> {
+    let decides = |name: &str| {
+        let begins = |beginning: &&str| name.starts_with(*beginning);
+        let is_text = name != TAGGING_DIRECTIVE && TEXTS.iter().any(begins);
+        (DECIDING.iter().any(begins) && !is_text) || name == "content-md5"
+    };
+    let mut unread = headers
+        .iter()
+        .filter(|(_, value)| value.to_str().is_err())
+        .filter(|(name, _)| decides(name.as_str()));
+    match unread.next() {
+        None => Ok(()),
+        Some((name, value)) => {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            let message =
+                format!("{name} has characters that are not ASCII; send it without them.");
+            Err(invalid_argument(name.as_str(), &value, message))
+        }
+    }
+}
+
+/// Rejects a condition that the operation does not have: it would be served without it. S3 refuses them likewise.
+pub(crate) fn refuse_unheeded(method: &Method, headers: &HeaderMap) -> S3Result<()> {
+    let unheeded: &[&str] = match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => &[],
+        Method::DELETE => &["If-None-Match", "If-Modified-Since", "If-Unmodified-Since"],
+        _ => &["If-Modified-Since", "If-Unmodified-Since"],
+    };
+    match unheeded.iter().find(|name| headers.contains_key(**name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message =
+                format!("The condition {name} is not supported here in a {method}; leave it out.");
+            Err(not_implemented(message).with([("Header", *name)]))
+        }
+    }
+}
+
+const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
 
 /// Headers of writes that are not implemented.
 const UNSUPPORTED: [&str; 21] = [
@@ -555,7 +613,7 @@ pub(crate) fn version_headers(
 }
 
 /// ETag and Last-Modified.
-pub(crate) fn validators(meta: &ObjectMeta) -> HeaderMap {
+fn validators(meta: &ObjectMeta) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(value) = meta
         .e_tag
@@ -568,6 +626,23 @@ pub(crate) fn validators(meta: &ObjectMeta) -> HeaderMap {
         headers.insert(header::LAST_MODIFIED, value);
     }
     headers
+}
+
+/// Response headers of a version that the client has: validators and how long it may keep it (RFC 9110, section 15.4.5), as the response
+/// with the bytes has them.
+pub(crate) fn not_modified(whole: &HeaderMap) -> HeaderMap {
+    let kept = [
+        header::CACHE_CONTROL,
+        header::ETAG,
+        header::EXPIRES,
+        header::LAST_MODIFIED,
+        header::VARY,
+    ];
+    let values = kept.into_iter().filter_map(|name| {
+        let value = whole.get(&name)?.clone();
+        Some((name, value))
+    });
+    values.collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use bywash::Engine;
@@ -18,25 +18,29 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use s3s::config::StaticConfigProvider;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, HttpError, S3Error, S3Result};
+use s3s::{Body, HttpError, S3Error, S3ErrorCode, S3Result};
 
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::admission::{Admission, Admitted};
 use crate::auth::{Keys, OperationName};
-use crate::body::{BodyError, ClientBody, RequestContext, RequestRecorder, ServedBody};
+use crate::body::{
+    BodyError, BodySilence, ClientBody, RequestContext, RequestRecorder, ServedBody,
+    announces_no_body,
+};
 use crate::bucket_rules::AllRules;
 use crate::chunked::{ChunkedBody, SignedChunks};
 use crate::config::S3Config;
 use crate::cors;
 use crate::documents::{Documents, RequestDocuments};
 use crate::encryption;
-use crate::errors::not_implemented;
+use crate::errors::{fault, not_implemented};
 use crate::fast::FastPath;
 use crate::gateway::Gateway;
 use crate::health_paths::health;
 use crate::host::Hosts;
 use crate::http_server::ClientRequest;
 use crate::limits::MAX_XML_BYTES;
+use crate::meta::{refuse_unheeded, refuse_unreadable};
 use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::request_xml::{Gather, gathered};
@@ -58,7 +62,7 @@ pub(crate) struct Middleware {
     /// `None` on an anonymous endpoint.
     keys: Option<(Keys, Arc<SigningKeys>)>,
     rules: Arc<AllRules>,
-    silent_body: Duration,
+    silence: BodySilence,
     access_log: Option<AccessLog>,
     ids: RequestIds,
     /// `None` on an anonymous endpoint.
@@ -108,6 +112,7 @@ impl Middleware {
             FastPath::new(&engine, hosts.clone(), signing, Arc::clone(&rules), log)
         });
         let documents = config.shared.documents(&engine);
+        let silence = BodySilence::new(&config.limits, &engine);
         let mut builder = S3ServiceBuilder::new(gateway);
         builder.set_config(bodies());
         Self {
@@ -118,7 +123,7 @@ impl Middleware {
             traffic,
             keys,
             rules,
-            silent_body: config.limits.silent_body,
+            silence,
             access_log: config.access_log.clone(),
             ids: RequestIds::new(),
             fast,
@@ -269,6 +274,7 @@ impl Middleware {
         let Admission {
             target, admitted, ..
         } = admission;
+        refuse_unreadable(&parts.headers)?;
         // s3s would buffer the whole form before it verifies the signature.
         if is_form(parts) {
             return Err(not_implemented(
@@ -296,9 +302,14 @@ impl Middleware {
                 admitted
             }
         };
+        if ["PutObject", "UploadPart"].contains(&admitted.operation) && announces_no_body(parts) {
+            let message = "The request needs a Content-Length, 0 of an empty body.";
+            return Err(fault(S3ErrorCode::MissingContentLength, message));
+        }
         let Parts {
             method, headers, ..
         } = &*parts;
+        refuse_unheeded(method, headers)?;
         let checks = Checks::of_document(admitted.operation, method, headers, context)?;
         // From here on the body has its decoded length.
         match admitted.framing.length.map(HeaderValue::from) {
@@ -325,7 +336,7 @@ impl Middleware {
             return Body::empty();
         }
         context.body_open.store(true, Relaxed);
-        let body = ClientBody::new(incoming, self.silent_body, Arc::clone(&context));
+        let body = ClientBody::new(incoming, self.silence.clone(), Arc::clone(&context));
         match framing.chunks {
             None => stream_body(gathered(body, gather)),
             Some(with_trailer) => {

@@ -27,7 +27,7 @@ pub(crate) struct ObjectPart {
 }
 
 /// The parts of an object, by ascending numbers.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectParts(pub(crate) Vec<ObjectPart>);
 
 impl ObjectParts {
@@ -155,10 +155,9 @@ impl ObjectParts {
         self.0.len()
     }
 
-    /// Returns the bytes of the part `number` in the object.
-    pub(crate) fn range(&self, number: u16) -> Option<Range<u64>> {
-        let part = self.0.iter().find(|part| part.number == number);
-        part.map(|part| part.range.clone())
+    /// Returns the part `number`.
+    pub(crate) fn part(self, number: u16) -> Option<ObjectPart> {
+        self.0.into_iter().find(|part| part.number == number)
     }
 }
 
@@ -191,8 +190,8 @@ mod tests {
             whole.keep(&mut attributes);
             let kept = ObjectParts::kept(&attributes, 38).unwrap();
             assert_eq!(kept, whole);
-            assert_eq!(kept.range(5), Some(24..32));
-            assert_eq!(kept.range(4), None);
+            assert_eq!(kept.clone().part(5).unwrap().range, 24..32);
+            assert_eq!(kept.part(4), None);
             assert_eq!(ObjectParts::kept(&attributes, 39), None, "another size");
         }
         assert_eq!(parts(&sizes, crc).runs(), "1:8*3,5:8*1,6:3*1,9000:3*1");

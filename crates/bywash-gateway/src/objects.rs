@@ -30,7 +30,7 @@ use crate::meta::{
     attributes_of, bare, client_e_tag, encode_metadata_for, keep_e_tag, keep_storage_class,
     refuse_text_for, refuse_unsupported, version_headers,
 };
-use crate::ops::{WriteCondition, deleted, late, missing_result};
+use crate::ops::{WriteCondition, deleted, is_absent, late, missing_result};
 use crate::passing::PassingDigests;
 use crate::shared_state::SharedState;
 use crate::tags::Tags;
@@ -393,6 +393,7 @@ pub async fn delete(
     let mut results = Vec::with_capacity(keys.len());
     for (key, path) in keys.iter().zip(paths) {
         results.push(match path {
+            Err(refused) if is_absent(&refused) => Ok(()),
             Err(refused) => Err(refused.into()),
             Ok(_) => {
                 let response = responses.next().await;

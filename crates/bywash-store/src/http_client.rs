@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind};
@@ -223,11 +224,16 @@ impl HttpClient {
 
     async fn exchange(&self, request: Request, activity: LastActivity) -> Result<Response> {
         let failure = Arc::default();
+        let mut headers = request.headers;
         let body = RequestBody::new(request.body, activity.clone(), Arc::clone(&failure));
+        if body.left == 0 && [Method::PUT, Method::POST].contains(&request.method) {
+            // hyper leaves it out, and stores require it.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
         let sent = self
             .client
             .request(request.method, request.url)
-            .headers(request.headers)
+            .headers(headers)
             .body(reqwest::Body::wrap(body))
             .send();
         let response = self.read(sent, request.max_response_bytes, &activity).await;
@@ -251,8 +257,10 @@ impl HttpClient {
         let mut body = BytesMut::new();
         let mut pieces = response.bytes_stream();
         while let Some(piece) = pieces.next().await {
-            activity.touch();
             let piece = piece.map_err(failed)?;
+            if !piece.is_empty() {
+                activity.touch();
+            }
             let room = max_bytes - body.len();
             body.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.len() > room {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
@@ -10,8 +11,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
 use super::health::{OriginErrorKind, OriginHealth};
@@ -22,6 +24,7 @@ use super::interface::{
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{Level, ListPage};
+use super::stated_headers::TextAttributes;
 use super::write_mark::WriteMark;
 use crate::content_digest::ContentDigest;
 use crate::session::{
@@ -159,18 +162,35 @@ fn measured<T: Send + 'static>(
     items.boxed()
 }
 
-/// Counts the errors of a response's body.
+/// Empty pieces of a body after which its task yields, so that limits of time are seen.
+const EMPTY_PIECES: usize = 32;
+
+/// Counts the errors of a response's body, and leaves empty pieces out: they are no progress.
 fn counted(
     meter: &Arc<Meter>,
-    body: BoxStream<'static, Result<Bytes>>,
+    mut body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {
     let meter = Arc::clone(meter);
-    let body = body.inspect(move |piece| {
-        if let Err(error) = piece {
-            meter.health.ended_with(error);
+    let mut empty = 0;
+    let pieces = futures::stream::poll_fn(move |context| {
+        loop {
+            let piece = ready!(body.poll_next_unpin(context));
+            match &piece {
+                Some(Ok(bytes)) if bytes.is_empty() => {}
+                Some(Err(error)) => {
+                    meter.health.ended_with(error);
+                    return Poll::Ready(piece);
+                }
+                _ => return Poll::Ready(piece),
+            }
+            empty += 1;
+            if empty % EMPTY_PIECES == 0 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     });
-    body.boxed()
+    pieces.boxed()
 }
 
 /// An origin that measures each request and forwards it unchanged.
@@ -185,6 +205,19 @@ impl Metered {
     pub fn new(origin: Arc<dyn Origin>, health: Arc<OriginHealth>, note: NoteRequest) -> Self {
         let meter = Arc::new(Meter { health, note });
         Self { origin, meter }
+    }
+
+    /// Gives the client's metadata of a write names that are not those of marks.
+    fn escape(&self, attributes: &mut Attributes) {
+        if self.origin.capabilities().keeps_marks {
+            WriteMark::escape(attributes);
+        }
+    }
+
+    fn escaped(&self, options: &SessionOptions) -> SessionOptions {
+        let mut options = options.clone();
+        self.escape(&mut options.attributes);
+        options
     }
 
     fn session(&self, session: Option<Box<dyn UploadSession>>) -> Option<Box<dyn UploadSession>> {
@@ -211,6 +244,11 @@ impl ObjectStore for Metered {
         };
         let sent = self.origin.get_opts(path, options);
         let mut response = self.meter.measure(request, sent).await?;
+        if let Some(TextAttributes(texts)) = response.extensions.remove() {
+            for (name, value) in &texts {
+                response.attributes.insert(name.clone(), value.clone());
+            }
+        }
         if self.origin.capabilities().keeps_marks {
             WriteMark::hide(&mut response);
         }
@@ -228,8 +266,12 @@ impl ObjectStore for Metered {
         &self,
         path: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        mut options: PutOptions,
     ) -> Result<PutResult> {
+        self.escape(&mut options.attributes);
+        if let Some(mark) = options.extensions.remove::<WriteMark>() {
+            mark.add(&mut options.attributes);
+        }
         let sent = self.origin.put_opts(path, payload, options);
         self.meter.measure(OriginRequest::Write, sent).await
     }
@@ -237,8 +279,9 @@ impl ObjectStore for Metered {
     async fn put_multipart_opts(
         &self,
         path: &Path,
-        options: PutMultipartOptions,
+        mut options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
+        self.escape(&mut options.attributes);
         let sent = self.origin.put_multipart_opts(path, options);
         self.meter.measure(OriginRequest::Upload, sent).await
     }
@@ -310,7 +353,8 @@ impl Origin for Metered {
         self.meter.measure(OriginRequest::List, sent).await
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+    async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
+        self.escape(&mut options.attributes);
         let sent = self.origin.create_upload(path, options);
         self.meter.measure(OriginRequest::Upload, sent).await
     }
@@ -339,7 +383,9 @@ impl Origin for Metered {
         path: &Path,
         rewrite: &AttributeRewrite,
     ) -> Result<Option<PutResult>> {
-        let sent = self.origin.rewrite_in_place(path, rewrite);
+        let mut rewrite = rewrite.clone();
+        self.escape(&mut rewrite.attributes);
+        let sent = self.origin.rewrite_in_place(path, &rewrite);
         self.meter.measure(OriginRequest::Write, sent).await
     }
 
@@ -354,7 +400,9 @@ impl Origin for Metered {
         to: &Path,
         rename: &ObjectRename,
     ) -> Result<PutResult> {
-        let sent = self.origin.rename_version(from, to, rename);
+        let mut rename = rename.clone();
+        self.escape(&mut rename.attributes);
+        let sent = self.origin.rename_version(from, to, &rename);
         self.meter.measure(OriginRequest::Write, sent).await
     }
 
@@ -375,8 +423,9 @@ impl Origin for Metered {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        options: CompleteOptions,
+        mut options: CompleteOptions,
     ) -> Result<PutResult> {
+        self.escape(&mut options.attributes);
         let sent = self.origin.complete_upload(path, upload, parts, options);
         self.meter.measure(OriginRequest::Upload, sent).await
     }
@@ -412,7 +461,8 @@ impl Origin for Metered {
         path: &Path,
         options: &SessionOptions,
     ) -> Result<Option<Box<dyn UploadSession>>> {
-        let sent = self.origin.open_session(path, options);
+        let options = self.escaped(options);
+        let sent = self.origin.open_session(path, &options);
         let session = self.meter.measure(OriginRequest::Upload, sent).await?;
         Ok(self.session(session))
     }
@@ -423,7 +473,8 @@ impl Origin for Metered {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<Option<Box<dyn UploadSession>>> {
-        let session = self.origin.resume_session(path, options, token).await?;
+        let options = self.escaped(options);
+        let session = self.origin.resume_session(path, &options, token).await?;
         Ok(self.session(session))
     }
 

@@ -20,7 +20,7 @@ use url::Url;
 use super::odd_pages::with_paths;
 use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
-use super::stated_headers::StatedAttributes;
+use super::stated_headers::{StatedAttributes, TextAttributes};
 use super::tag_document::stated_count;
 use crate::error::{OriginError, StatusError};
 use crate::limits::{
@@ -246,6 +246,11 @@ impl HttpService for Checked {
         }
         if let Some(stated) = StatedAttributes::of(&parts.headers).filter(|_| is_data || is_head) {
             parts.extensions.insert(stated);
+        }
+        if (is_data || is_head)
+            && let Some(texts) = TextAttributes::take(&mut parts.headers)
+        {
+            parts.extensions.insert(texts);
         }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;

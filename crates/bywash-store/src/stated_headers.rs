@@ -39,6 +39,51 @@ impl StatedAttributes {
     }
 }
 
+/// Content headers and metadata of a response whose values are not ASCII: object_store's clients fail for them. As an extension of the
+/// response.
+#[derive(Debug, Clone)]
+pub(super) struct TextAttributes(pub(super) Attributes);
+
+impl TextAttributes {
+    /// Removes them from the headers of a response, if there are some. Bytes that are not UTF-8 count as Latin-1.
+    pub(super) fn take(headers: &mut HeaderMap) -> Option<Self> {
+        let contents = [
+            (header::CACHE_CONTROL, Attribute::CacheControl),
+            (header::CONTENT_DISPOSITION, Attribute::ContentDisposition),
+            (header::CONTENT_ENCODING, Attribute::ContentEncoding),
+            (header::CONTENT_LANGUAGE, Attribute::ContentLanguage),
+            (header::CONTENT_TYPE, Attribute::ContentType),
+        ];
+        let attribute_of = |name: &HeaderName| {
+            let content = contents.iter().find(|(known, _)| known == name);
+            let metadata = METADATA
+                .iter()
+                .find_map(|prefix| name.as_str().strip_prefix(prefix));
+            let metadata = metadata.map(|name| Attribute::Metadata(name.to_owned().into()));
+            content.map(|(_, attribute)| attribute.clone()).or(metadata)
+        };
+        let texts = headers.iter().filter(|(_, value)| value.to_str().is_err());
+        let texts = texts.filter_map(|(name, value)| {
+            let bytes = value.as_bytes();
+            let latin = || bytes.iter().map(|byte| char::from(*byte)).collect();
+            let text = std::str::from_utf8(bytes).map_or_else(|_| latin(), str::to_owned);
+            Some((name.clone(), attribute_of(name)?, text))
+        });
+        let texts: Vec<(HeaderName, Attribute, String)> = texts.collect();
+        for (name, ..) in &texts {
+            headers.remove(name);
+        }
+        let found = texts
+            .into_iter()
+            .map(|(_, attribute, text)| (attribute, text));
+        let found = Attributes::from_iter(found);
+        (!found.is_empty()).then_some(Self(found))
+    }
+}
+
+/// Prefixes of metadata among headers.
+const METADATA: [&str; 2] = ["x-amz-meta-", "x-goog-meta-"];
+
 /// Returns the header by which S3 gets an attribute that is metadata elsewhere. `None` if it is metadata there too.
 pub(super) fn header_of(attribute: &Attribute) -> Option<HeaderName> {
     if *attribute == EXPIRES {

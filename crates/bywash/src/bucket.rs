@@ -37,6 +37,12 @@ impl Bucket {
         self.shared.origin.capabilities().takes_late_attributes
     }
 
+    /// Whether memory for the whole body of a part is held while it arrives; see [`bywash_store::Capabilities::gathers_parts`].
+    #[must_use]
+    pub fn gathers_parts(&self) -> bool {
+        self.shared.origin.capabilities().gathers_parts
+    }
+
     /// Whether its store keeps tags of the objects; see [`bywash_store::Capabilities::has_tags`].
     #[must_use]
     pub fn has_tags(&self) -> bool {

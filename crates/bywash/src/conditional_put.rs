@@ -32,8 +32,11 @@ impl ConditionalPut<'_> {
         if !self.shared.origin.capabilities().keeps_marks {
             return self.limited("write", self.request()).await;
         }
-        match WriteMark::add(&mut self.options.attributes) {
-            Some(mark) => self.send_marked(&mark).await,
+        match WriteMark::new(&self.options.attributes) {
+            Some(mark) => {
+                self.options.extensions.insert(mark.clone());
+                self.send_marked(&mark).await
+            }
             None => {
                 let put = self.limited("write", self.request()).await;
                 put.map_err(|error| {

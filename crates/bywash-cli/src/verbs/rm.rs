@@ -5,6 +5,7 @@ use std::path::Path as FsPath;
 use std::sync::Arc;
 
 use bywash::LeftOut as Omitted;
+use bywash::origin::odd_keys::{is_odd, key_of, path_of_key};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -13,20 +14,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::endpoint::{Endpoint, Remote};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::filter::Filter;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::transfer::jobs::Failures;
 use crate::transfer::left_out::LeftOut;
 use crate::transfer::plan::{Entries, Plan};
-use crate::transfer::tree::{self, Asides, Item};
+use crate::transfer::tree::{self, Asides};
 use crate::url::Url;
 
 /// Delete objects or files
 ///
 /// All are tried; the exit code is that of the first failure. An object that does not exist counts as deleted, as S3 has it; a
 /// file that does not exist is a failure. With --recursive everything is listed first, and nothing is deleted if that fails.
+/// s3://bucket/dir/ is the object with this key; all below it needs --recursive, which deletes that object too.
 ///
 /// With --json, one line each: removed, or would_remove with --dry-run.
 #[derive(Debug, clap::Args)]
@@ -127,7 +129,7 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<F
         let is_tree = match location {
             Url::File(path) | Url::Folder(path) => is_folder(path),
             Url::Object(address) if !args.recursive => {
-                address.object()?;
+                named(address)?;
                 false
             }
             Url::Object(_) => true,
@@ -147,37 +149,87 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<F
             )));
         }
         guard(location, args.force)?;
+        if let Url::Object(address) = location {
+            let mut take = |name: String| match args.filter.takes(&name) {
+                true => add(Some(name)),
+                false => Ok(()),
+            };
+            let omitted = find_objects(address, endpoint, &mut take).await?;
+            left.extend(unnamed(location, &args.filter, omitted));
+            continue;
+        }
         let left_out = LeftOut::of(&args.filter);
-        let (mut items, omissions) = match location {
-            Url::Object(address) => {
-                let (store, prefix) = (endpoint.reader(address)?, address.path()?);
-                let listed = tree::objects_noting(&store, prefix, location.to_string());
-                (listed.0.map_ok(Item::from).boxed(), Some(listed.1))
-            }
-            _ => {
-                let items = tree::items(location, endpoint, &left_out, Asides::LeaveOut)?;
-                (items, None)
-            }
-        };
+        let mut items = tree::items(location, endpoint, &left_out, Asides::LeaveOut)?;
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
                 add(Some(item.name))?;
             }
         }
         left_out.outcome(location, "kept too: nothing was deleted")?;
-        let omitted = omissions.map(|omissions| omissions.left_out());
-        left.extend(omitted.and_then(|omitted| unnamed(location, &args.filter, omitted)));
     }
     Ok((plan, left))
+}
+
+/// Keys of one request for a page of a listing.
+const PAGE_KEYS: usize = 1000;
+
+/// Passes the names of all objects below a folder or prefix to `take`. Returns what cannot be named.
+async fn find_objects(
+    address: &Address,
+    endpoint: &Endpoint,
+    take: &mut impl FnMut(String) -> Result<(), Failure>,
+) -> Result<Omitted, Failure> {
+    let (store, what) = (endpoint.reader(address)?, address.to_string());
+    let (mut items, omissions) = tree::objects_noting(&store, address.path()?, what.clone());
+    loop {
+        match items.try_next().await {
+            Ok(Some((name, _))) => take(name)?,
+            Ok(None) => break,
+            // Only keys that end with `/` begin with it.
+            Err(failure) if failure.kind == Kind::NotFound && omissions.left_out().count > 0 => {
+                break;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let omitted = omissions.left_out();
+    if omitted.count == 0 || !store.reads_odd_keys() {
+        return Ok(omitted);
+    }
+    // Pages have the other keys too.
+    let root = root_of(address);
+    let (mut after, mut omitted) = (None::<String>, Omitted::default());
+    loop {
+        let page = store.list_page(&root, after.as_deref(), PAGE_KEYS).await;
+        let page = page.map_err(|error| Failure::store(format!("cannot list {what}"), &error))?;
+        omitted.count += page.left_out.count;
+        if omitted.named.is_empty() {
+            omitted.named = page.left_out.named;
+        }
+        for meta in page.objects.iter().filter(|meta| is_odd(&meta.location)) {
+            let key = key_of(&meta.location);
+            take(key.strip_prefix(&root).unwrap_or(&key).to_owned())?;
+        }
+        match page.objects.last().filter(|_| page.more) {
+            Some(last) => after = Some(key_of(&last.location).into_owned()),
+            None => return Ok(omitted),
+        }
+    }
+}
+
+/// Returns what the keys below an address begin with.
+fn root_of(address: &Address) -> String {
+    match address.key.trim_end_matches('/') {
+        "" => String::new(),
+        folder => format!("{folder}/"),
+    }
 }
 
 /// Returns the failure to delete objects whose keys cannot be named here.
 fn unnamed(location: &Url, filter: &Filter, mut omitted: Omitted) -> Option<Failure> {
     let all = omitted.named.len();
     let root = match location {
-        Url::Object(address) if !address.key.is_empty() => {
-            format!("{}/", address.key.trim_end_matches('/'))
-        }
+        Url::Object(address) => root_of(address),
         _ => String::new(),
     };
     omitted
@@ -288,8 +340,17 @@ async fn delete(
 
 fn path(location: Url) -> Result<Path, Failure> {
     match location {
-        Url::Object(address) => address.object(),
+        Url::Object(address) => named(&address),
         other => Err(Failure::failed(format!("{other} is no object"))),
+    }
+}
+
+/// Returns the path of one object, whose key may end with `/`.
+fn named(address: &Address) -> Result<Path, Failure> {
+    let path = path_of_key(&address.key);
+    match is_odd(&path) && !address.key.is_empty() {
+        true => Ok(path),
+        false => address.object(),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{Server, bywash, data_dir, fails, json_lines, put, text, tree, write_tree};
+use crate::serve::get;
+use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 
 #[test]
@@ -94,23 +96,60 @@ async fn keys_of_a_failing_store_are_not_retried_one_by_one() {
 }
 
 #[test]
-fn objects_that_rm_cannot_name_are_a_failure() {
+fn keys_that_end_with_a_slash_are_deleted() {
     let (_home, data) = data_dir(&["first"]);
     let server = Server::start(&data, &["--anonymous"]);
-    put(&server.s3, "/first/p/a", "a");
-    put(&server.s3, "/first/p/odd/", "content");
-    put(&server.s3, "/first/p/empty/", "");
-    for (args, code) in [
-        (&["rm", "-r", "--include", "*.txt", "s3://first/p"][..], 0),
-        (&["rm", "-r", "--force", "s3://first"], 1),
-    ] {
-        let (found, message) = server.fail(args);
-        assert_eq!(found, code, "{args:?}: {message}");
-        assert_eq!(
-            message.contains("2 objects below s3://first/ are left"),
-            code == 1,
-            "{message}"
-        );
+    let keys = || {
+        let listed = get(&format!("{}/first?list-type=2", server.s3)).1;
+        let keys = listed.split("<Key>").skip(1);
+        keys.map(|rest| rest.split('<').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    for key in ["p/", "p/a", "p/odd/", "p/odd/b", "q/"] {
+        put(&server.s3, &format!("/first/{key}"), "content");
     }
-    assert_eq!(server.fail(&["stat", "s3://first/p/a"]).0, 3);
+    // What is below it stays.
+    server.run(&["rm", "s3://first/p/odd/"]);
+    assert_eq!(keys(), ["p/", "p/a", "p/odd/b", "q/"]);
+    server.run(&["rm", "s3://first/absent/"]);
+    put(&server.s3, "/first/p/odd/", "content");
+    server.run(&["rm", "-r", "--include", "*.txt", "s3://first/p"]);
+    assert_eq!(keys().len(), 5);
+    let would = server.run(&["rm", "-r", "--dry-run", "--json", "s3://first/p"]);
+    let mut would: Vec<String> = json_lines(&would)
+        .iter()
+        .map(|line| line["would_remove"].as_str().unwrap().to_owned())
+        .collect();
+    would.sort_unstable();
+    let of = |key: &str| format!("s3://first/{key}");
+    assert_eq!(would, ["p/", "p/a", "p/odd/", "p/odd/b"].map(of));
+    server.run(&["rm", "-r", "s3://first/p"]);
+    assert_eq!(keys(), ["q/"]);
+    // Nothing else is below it.
+    server.run(&["rm", "-r", "s3://first/q/"]);
+    assert!(keys().is_empty());
+    put(&server.s3, "/first/p/empty/", "");
+    server.run(&["rm", "-r", "--force", "s3://first"]);
+    assert!(keys().is_empty());
+    assert_eq!(server.fail(&["rm", "-r", "s3://first/p"]).0, 3);
+    assert_eq!(server.fail(&["rm", "s3://first/"]).0, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_no_url_has_are_a_failure() {
+    let s3 = S3::new();
+    for key in ["p/a", "p/./b", "p/odd/"] {
+        let put = s3
+            .objects()
+            .put("data", key, "x".into(), Default::default(), |_| true);
+        assert!(put.is_some());
+    }
+    let store = Origin::start(Arc::<S3>::clone(&s3)).await.unwrap();
+    let rm = bywash(&["rm", "-r", "--endpoint", &store.url(), "s3://data/p"]);
+    let message = fails(rm);
+    assert!(message.contains("p/./b"), "{message}");
+    // All others are deleted.
+    for (key, is_left) in [("p/a", false), ("p/./b", true), ("p/odd/", false)] {
+        assert_eq!(s3.objects().get("data", key).is_some(), is_left, "{key}");
+    }
 }

@@ -565,7 +565,7 @@ fn env_of_an_unused_folder_names_the_next_step() {
 }
 
 /// Sends a GET of a URL without a client library. Returns the status and the whole response.
-fn get(url: &str) -> (u16, String) {
+pub(crate) fn get(url: &str) -> (u16, String) {
     let (address, target) = url
         .strip_prefix("http://")
         .unwrap()

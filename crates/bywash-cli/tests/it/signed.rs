@@ -206,13 +206,6 @@ fn presigned_parts_are_written_by_cp_and_continued_by_another_run() {
         assert_eq!(line["destination"], "s3://first/dir/object");
         assert_eq!(line["bytes"], length);
         assert!(server.run(&["cat", "s3://first/dir/object"]) == home.content);
-        // It was completed, so that the addresses are of no further use.
-        let (exit, message) = home.fails(&[&home.source, "--parts", &file]);
-        assert_ne!(exit, 0);
-        assert!(
-            message.contains("upload it again") || message.contains("no such upload"),
-            "{message}"
-        );
     }
     let home = Home::new(100);
     let (exit, message) = home.fails(&[&home.source, "s3://first/k", "--parts", "urls.json"]);
@@ -327,6 +320,52 @@ fn delete(url: &str) {
     assert!(response.starts_with("HTTP/1.1 204"), "{response}");
 }
 
+/// As after a kill between the completion at the store and the removal of the entry.
+#[test]
+fn repeated_copy_to_completed_parts_succeeds_and_leaves_no_entry() {
+    let (_home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    for (length, with_list) in [
+        (0, true),
+        (100, true),
+        (40 * MIB + 7, true),
+        (40 * MIB + 7, false),
+        (0, false),
+    ] {
+        let home = Home::new(length);
+        let printed = presign(&server, &["--parts", "12", "s3://first/object"]);
+        let mut urls: Value = serde_json::from_str(&printed).unwrap();
+        if !with_list {
+            // Addresses of another program, of fewer requests.
+            for name in ["list", "abort"] {
+                urls.as_object_mut().unwrap().remove(name);
+            }
+        }
+        let file = home.write("urls.json", &urls.to_string());
+        home.copied(&[&home.source, "--parts", &file]);
+        let repeat = [&*home.source, "--parts", &file, "--json"];
+        let done = home.cp(&repeat).output().unwrap();
+        assert!(done.status.success(), "{length}: {}", stderr(&done));
+        assert_eq!(json_lines(&done.stdout)[0]["bytes"], length);
+        assert!(server.run(&["cat", "s3://first/object"]) == home.content);
+        assert_eq!(uploads(&home, &["list"]), (String::new(), true));
+
+        // Another source, or another object since.
+        let other = home.write("other", "not these bytes");
+        let (exit, message) = home.fails(&[&other, "--parts", &file]);
+        assert_eq!(exit, 1, "{message}");
+        assert!(message.contains("nothing proves"), "{message}");
+        assert!(!message.contains("X-Amz"), "{message}");
+        server.run(&["rm", "s3://first/object"]);
+        let (exit, message) = home.fails(&[&home.source, "--parts", &file]);
+        assert_eq!(exit, 1, "{message}");
+        assert!(message.contains("no such upload any more"), "{message}");
+        let journal = Path::new(&home.data).join("uploads");
+        let entries = std::fs::read_dir(&journal).into_iter().flatten().count();
+        assert_eq!(entries, 0, "{length} {with_list}");
+    }
+}
+
 #[test]
 fn upload_that_was_ended_elsewhere_is_named_and_leaves_no_entry() {
     let (_home, data) = data_dir(&["first"]);
@@ -358,10 +397,13 @@ fn upload_that_was_ended_elsewhere_is_named_and_leaves_no_entry() {
     }
     let (text, succeeded) = uploads(&home, &["resume", "--all"]);
     assert!(!succeeded, "{text}");
-    assert_eq!(text.matches("no such upload any more").count(), 2, "{text}");
+    assert_eq!(text.matches("no such upload any more").count(), 1, "{text}");
     assert!(text.contains("s3://first/open: complete"), "{text}");
+    // Another run has completed it.
+    let over = "s3://first/over: complete; the store had 100663296 bytes, 0 were sent";
+    assert!(text.contains(over), "{text}");
     assert!(
-        text.contains("2 of 3 uploads could not be resumed"),
+        text.contains("1 of 3 uploads could not be resumed"),
         "{text}"
     );
     assert!(!text.contains("X-Amz"), "{text}");

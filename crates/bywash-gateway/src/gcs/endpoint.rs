@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use bywash::origin::odd_keys::is_odd;
 use bywash::traffic::Traffic;
 use bywash::{Bucket, Engine};
 use futures::StreamExt;
@@ -32,13 +33,13 @@ use super::serve::GcsConfig;
 use super::sessions::Sessions;
 use super::{batch, buckets, compose, copy, gunzip, insert, list, moves, patch, read, xml};
 use crate::access_log::{AccessLog, ClientTexts, Peer};
-use crate::body::{ClientBody, RequestContext, RequestRecorder, ServedBody};
+use crate::body::{BodySilence, ClientBody, RequestContext, RequestRecorder, ServedBody};
 use crate::config::ETagStyle;
 use crate::documents::{Documents, RequestDocuments};
 use crate::errors::{OperationContext, no_such_bucket};
 use crate::http_server::ClientRequest;
 use crate::keys::{path_of, stored_path};
-use crate::meta::text;
+use crate::meta::{refuse_unreadable, text};
 use crate::other_sites::is_write_of_a_page;
 use crate::record::{ObjectName, RequestIds, ResponseMeter};
 use crate::resident::Serving;
@@ -72,6 +73,7 @@ pub(crate) struct Endpoint {
     etag: ETagStyle,
     tls: bool,
     silent_body: Duration,
+    silence: BodySilence,
     /// Folder of open uploads in parts, and how many there may be.
     uploads: Option<PathBuf>,
     cluster_uploads: Option<ClusterUploads>,
@@ -108,6 +110,7 @@ impl Endpoint {
         config: &GcsConfig,
     ) -> Self {
         Self {
+            silence: BodySilence::new(&config.limits, &engine),
             fast: FastPath::new(&engine, config.access_log.clone()),
             documents: config.shared.documents(&engine),
             held: Arc::new(Documents::held_by_writes(engine.clone())),
@@ -148,6 +151,16 @@ impl Endpoint {
         let bucket = self.bucket(bucket)?;
         let path = stored_path(&bucket, object)?;
         Ok((bucket, path))
+    }
+
+    /// Resolves bucket and path of an object that must exist.
+    pub(crate) fn existing_object(&self, bucket: &str, object: &str) -> GcsResult<(Bucket, Path)> {
+        let (bucket, path) = self.stored_object(bucket, object)?;
+        match is_odd(&path) {
+            // The clients of origins read and delete such objects, and no more.
+            true => Ok((bucket, path_of(object)?)),
+            false => Ok((bucket, path)),
+        }
     }
 
     /// Returns whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.
@@ -215,7 +228,7 @@ impl Endpoint {
         let expects = parts.headers.contains_key(EXPECT) && !unread;
         context.body_open.store(unread, Relaxed);
         let body: BodyStream = match unread {
-            true => ClientBody::new(incoming, self.silent_body, Arc::clone(&context)).boxed(),
+            true => ClientBody::new(incoming, self.silence.clone(), Arc::clone(&context)).boxed(),
             false => futures::stream::empty().boxed(),
         };
         let operation = route.as_ref().ok().map(|route| route.operation);
@@ -256,6 +269,7 @@ impl Endpoint {
     /// Serves a request that may be sent.
     async fn admit(&self, mut request: GcsRequest) -> GcsResult<Response<Body>> {
         let parts = &request.parts;
+        refuse_unreadable(&parts.headers)?;
         if self.anonymous && is_write_of_a_page(parts) {
             return Err(GcsError::other_site());
         }

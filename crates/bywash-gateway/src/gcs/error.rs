@@ -100,6 +100,12 @@ impl GcsError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "backendError", message)
     }
 
+    /// Returns it with headers of the response.
+    pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
     fn at(self, location: (&'static str, &'static str)) -> Self {
         Self {
             location: Some(location),

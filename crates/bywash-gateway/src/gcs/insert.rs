@@ -160,6 +160,7 @@ pub(crate) async fn store(
     body: BodyStream,
     length: Option<u64>,
 ) -> GcsResult<Written> {
+    request.context.hold_memory();
     name_object(request, &given)?;
     take_stated_hashes(request, &mut given);
     let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);

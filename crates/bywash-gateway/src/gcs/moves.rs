@@ -40,7 +40,7 @@ pub(crate) async fn object(
             named(from)
         )));
     }
-    let (bucket, from_path) = endpoint.object(from.bucket, from.key)?;
+    let (bucket, from_path) = endpoint.existing_object(from.bucket, from.key)?;
     let moving = Moving {
         bucket,
         from_path,

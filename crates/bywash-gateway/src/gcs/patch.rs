@@ -55,7 +55,7 @@ async fn change(
         let _charge = documents.charge_document(MAX_JSON_BYTES, doing).await?;
         GivenMetadata::parse(&document(body).await?)?
     };
-    let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    let (bucket, path) = endpoint.existing_object(doing.bucket, doing.key)?;
     let conditions = Conditions::of(&request.query)?;
     conditions.refuse_unbound(&bucket)?;
     let changing = Changing {

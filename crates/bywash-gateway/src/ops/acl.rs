@@ -9,7 +9,7 @@ use super::buckets::{OWNER, owner};
 use super::tagging::Rewritten;
 use crate::errors::{OperationContext, WithElements, fault, from_store};
 use crate::gateway::Gateway;
-use crate::keys::path_of;
+use crate::keys::stored_path;
 use crate::meta::{check_version, text};
 use crate::public_access::{PUBLIC_READ, is_public, set_public};
 use crate::routes::Query;
@@ -147,7 +147,7 @@ pub(crate) async fn get_object(
         head: true,
         ..object_store::GetOptions::default()
     };
-    let path = path_of(&input.key)?;
+    let path = stored_path(&bucket, &input.key)?;
     let found = object_store::ObjectStore::get_opts(&bucket, &path, head).await;
     let found = found.map_err(|error| from_store(doing, &error))?;
     Ok(S3Response::new(GetObjectAclOutput {

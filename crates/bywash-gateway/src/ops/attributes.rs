@@ -14,7 +14,6 @@ use crate::errors::{OperationContext, fault, invalid_argument};
 use crate::gateway::Gateway;
 use crate::meta::{e_tag, joined, kept_checksum, put_staleness, text, timestamp};
 use crate::object_parts::{ObjectPart as KeptPart, ObjectParts};
-use crate::routes::Query;
 use crate::values::count;
 
 pub(crate) async fn get(
@@ -38,8 +37,7 @@ pub(crate) async fn get(
     let max = page_size("x-amz-max-parts", text(&headers, "x-amz-max-parts"))?;
     let marker = "x-amz-part-number-marker";
     let marker = count(marker, text(&headers, marker))?.unwrap_or(0);
-    let version = Query::new(&uri);
-    let request = ReadRequest::new(gateway, doing, &headers, version.first("versionId"))?;
+    let request = ReadRequest::new(gateway, doing, &headers, &uri)?;
     let result = request.head().await?;
     let checksum = kept_checksum(&result.attributes)
         .filter(|_| requested(ObjectAttributes::CHECKSUM))

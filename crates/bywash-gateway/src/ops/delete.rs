@@ -123,6 +123,11 @@ fn check_keys(objects: &[ObjectIdentifier]) -> S3Result<()> {
     }
 }
 
+/// Returns whether a key is that of no object, because it cannot be stored.
+pub(crate) fn is_absent(error: &S3Error) -> bool {
+    *error.code() == S3ErrorCode::NoSuchKey
+}
+
 /// Deleting an absent key succeeds.
 pub(crate) fn deleted<T>(
     result: Result<T, StoreError>,
@@ -147,9 +152,14 @@ pub(crate) async fn one(
     let query = Query::new(&uri);
     let version = query.first("versionId");
     let bucket = gateway.bucket(&input.bucket)?;
-    let target = Target::new(&bucket, &input.key, version, condition_of(&headers)?)?;
+    let condition = condition_of(&headers)?;
+    let is_plain = condition.is_empty();
     let doing = OperationContext::new("delete", &input.bucket, &input.key);
-    target.delete(&bucket, doing).await?;
+    match Target::new(&bucket, &input.key, version, condition) {
+        Ok(target) => target.delete(&bucket, doing).await?,
+        Err(refused) if is_plain && is_absent(&refused) => {}
+        Err(refused) => return Err(refused),
+    }
     Ok(S3Response::new(DeleteObjectOutput {
         version_id: version.map(str::to_owned),
         ..Default::default()
@@ -185,6 +195,7 @@ pub(crate) async fn many(
     for (object, target) in objects.into_iter().zip(targets) {
         let doing = OperationContext::new("delete", &input.bucket, &object.key);
         let result = match target {
+            Err(refused) if is_absent(&refused) && !has_condition(&object) => Ok(()),
             Err(refused) => Err(refused),
             Ok(target) if !target.condition.is_empty() => target.delete(&bucket, doing).await,
             Ok(_) => {
@@ -232,6 +243,10 @@ fn target_of(bucket: &Bucket, object: &ObjectIdentifier) -> S3Result<Target> {
         modified: object.last_modified_time.as_ref().map(date).transpose()?,
     };
     Target::new(bucket, &object.key, object.version_id.as_deref(), condition)
+}
+
+fn has_condition(object: &ObjectIdentifier) -> bool {
+    object.e_tag.is_some() || object.size.is_some() || object.last_modified_time.is_some()
 }
 
 pub(crate) fn missing_result() -> StoreError {

@@ -16,7 +16,7 @@ pub(crate) mod upload_lists;
 pub(crate) mod write;
 
 pub(crate) use copy::late;
-pub(crate) use delete::{deleted, missing_result};
+pub(crate) use delete::{deleted, is_absent, missing_result};
 pub(crate) use write::WriteCondition;
 
 use std::sync::Arc;

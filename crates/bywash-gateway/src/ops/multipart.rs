@@ -91,6 +91,9 @@ pub(crate) async fn upload(
     } = request;
     let doing = OperationContext::new("upload part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
+    if bucket.gathers_parts() {
+        context.hold_memory();
+    }
     refuse_unsupported(&headers)?;
     encryption::refuse(&headers)?;
     let (number, upload) = part_of_upload(&uri)?;

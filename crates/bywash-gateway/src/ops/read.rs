@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bywash::{Bucket, MayBeStale, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt,
+    Error as StoreError, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt,
 };
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -19,6 +19,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::auth::{Unsigned, denied};
 use crate::body::RequestContext;
 use crate::conditions::{Conditions, Unmet, meets_if_range};
+use crate::digest::{Checksum, announce};
 use crate::encryption;
 use crate::errors::{
     OperationContext, WithElements, custom, fault, from_store, invalid_range, not_implemented,
@@ -27,7 +28,7 @@ use crate::errors::{
 use crate::gateway::Gateway;
 use crate::keys::stored_path;
 use crate::limits::MAX_COPY_ATTEMPTS;
-use crate::meta::{check_version, object_headers, text, validators};
+use crate::meta::{check_version, not_modified, object_headers, text};
 use crate::object_parts::ObjectParts;
 use crate::public_access::is_public;
 use crate::range::{content_range, requested_range};
@@ -39,6 +40,8 @@ pub(super) struct ReadRequest<'a> {
     bucket: Bucket,
     path: Path,
     conditions: Conditions,
+    /// The query, which may override headers of the response.
+    query: Option<&'a str>,
     doing: OperationContext<'a>,
 }
 
@@ -47,11 +50,11 @@ impl<'a> ReadRequest<'a> {
         gateway: &Gateway,
         doing: OperationContext<'a>,
         headers: &HeaderMap,
-        version: Option<&str>,
+        uri: &'a Uri,
     ) -> S3Result<Self> {
         let bucket = gateway.bucket(doing.bucket)?;
         let path = stored_path(&bucket, doing.key)?;
-        check_version(version, doing.key)?;
+        check_version(Query::new(uri).first("versionId"), doing.key)?;
         encryption::refuse(headers)?;
         if text(headers, "x-amz-server-side-encryption-customer-algorithm").is_some() {
             return Err(not_implemented(
@@ -62,16 +65,20 @@ impl<'a> ReadRequest<'a> {
             bucket,
             path,
             conditions: Conditions::from_headers(headers, ""),
+            query: uri.query(),
             doing,
         })
     }
 
-    fn check(&self, meta: &ObjectMeta) -> S3Result<()> {
-        self.conditions.check(meta).map_err(|unmet| match unmet {
+    fn check(&self, found: &GetResult) -> S3Result<()> {
+        let met = self.conditions.check(&found.meta);
+        met.map_err(|unmet| match unmet {
             Unmet::Failed => precondition_failed(self.doing),
             Unmet::NotModified => {
+                let mut whole = object_headers(found, false);
+                override_headers(&mut whole, self.query);
                 let mut error = S3Error::new(S3ErrorCode::NotModified);
-                error.set_headers(validators(meta));
+                error.set_headers(not_modified(&whole));
                 error
             }
         })
@@ -186,7 +193,7 @@ impl<'a> ReadRequest<'a> {
             };
             let found = self.bucket.get_opts(&self.path, head).await;
             let found = found.map_err(|error| from_store(self.doing, &error))?;
-            self.check(&found.meta)?;
+            self.check(&found)?;
         }
         // The connection drops each piece once the socket has accepted it.
         options.extensions.insert(PieceByPiece);
@@ -195,7 +202,7 @@ impl<'a> ReadRequest<'a> {
             .get_opts(&self.path, options)
             .await
             .map_err(|error| from_store(self.doing, &error))?;
-        self.check(&result.meta)?;
+        self.check(&result)?;
         Ok(result)
     }
 }
@@ -219,6 +226,8 @@ fn check_public(extensions: &http::Extensions, found: &GetResult) -> S3Result<()
 struct PartRange {
     range: std::ops::Range<u64>,
     count: Option<usize>,
+    /// That of the part, of an object that was uploaded in parts.
+    checksum: Option<Checksum>,
 }
 
 impl PartRange {
@@ -226,12 +235,17 @@ impl PartRange {
     fn find(found: &GetResult, number: u16) -> S3Result<Self> {
         let size = found.meta.size;
         let parts = ObjectParts::kept(&found.attributes, size);
-        let range = match &parts {
-            Some(parts) => parts.range(number),
-            None => (number == 1).then_some(0..size),
+        let count = parts.as_ref().map(ObjectParts::len);
+        let found = match parts {
+            Some(parts) => parts.part(number).map(|part| (part.range, part.checksum)),
+            None => (number == 1).then_some((0..size, None)),
         };
-        let count = parts.map(|parts| parts.len());
-        range.map(|range| Self { range, count }).ok_or_else(|| {
+        let found = found.map(|(range, checksum)| Self {
+            range,
+            count,
+            checksum,
+        });
+        found.ok_or_else(|| {
             let message = format!("The object has no part {number}.");
             let status = StatusCode::RANGE_NOT_SATISFIABLE;
             custom("InvalidPartNumber", status, message).with([
@@ -264,9 +278,16 @@ impl WantedBytes {
     }
 }
 
-fn parts_count(headers: &mut HeaderMap, count: Option<usize>) {
-    if let Some(count) = count {
-        headers.insert("x-amz-mp-parts-count", HeaderValue::from(count));
+/// Adds the number of parts, and the checksum of the part if it is wanted, of an object that was uploaded in parts.
+fn part_headers(headers: &mut HeaderMap, part: &PartRange, with_checksum: bool) {
+    let Some(count) = part.count else {
+        return;
+    };
+    headers.insert("x-amz-mp-parts-count", HeaderValue::from(count));
+    if with_checksum && let Some(checksum) = &part.checksum {
+        announce(headers, checksum);
+        // The type is one of the object's checksum.
+        headers.remove("x-amz-checksum-type");
     }
 }
 
@@ -348,15 +369,14 @@ pub(crate) async fn get(
         key: &input.key,
     };
     let query = Query::new(&uri);
-    let request = ReadRequest::new(gateway, doing, &headers, query.first("versionId"))?;
+    let request = ReadRequest::new(gateway, doing, &headers, &uri)?;
     let wanted = WantedBytes::of(&headers, &query)?;
     refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
-    let (result, ranged, parts) = match wanted.part {
+    let (result, ranged, part) = match wanted.part {
         Some(number) => {
             let (result, part) = request.get_part(number).await?;
-            let ranged = !part.range.is_empty();
-            (result, ranged, part.count)
+            (result, !part.range.is_empty(), Some(part))
         }
         None => {
             let if_range = text(&headers, "if-range");
@@ -367,13 +387,16 @@ pub(crate) async fn get(
     // It may have been replaced since.
     check_public(&extensions, &result)?;
     let size = result.meta.size;
-    let whole = result.range == (0..size);
+    let is_part = part.as_ref().is_some_and(|part| part.count.is_some());
+    let whole = result.range == (0..size) && !is_part;
     note_cache(&extensions, &result);
     let mut response = object_headers(&result, wanted.checksum && whole);
     if ranged {
         content_range(&mut response, &result.range, size);
     }
-    parts_count(&mut response, parts);
+    if let Some(part) = &part {
+        part_headers(&mut response, part, wanted.checksum);
+    }
     override_headers(&mut response, uri.query());
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
@@ -404,7 +427,7 @@ pub(crate) async fn head(
         key: &input.key,
     };
     let query = Query::new(&uri);
-    let request = ReadRequest::new(gateway, doing, &headers, query.first("versionId"))?;
+    let request = ReadRequest::new(gateway, doing, &headers, &uri)?;
     let wanted = WantedBytes::of(&headers, &query)?;
     refuse_unsigned_overrides(&extensions, uri.query())?;
     request.check_public(&extensions).await?;
@@ -415,13 +438,13 @@ pub(crate) async fn head(
         Some(number) => Some(PartRange::find(&result, number)?),
         None => None,
     };
-    let parts = part.as_ref().and_then(|part| part.count);
-    let checked = match (part, wanted.range) {
-        (Some(part), _) => Some(part.range),
+    let is_part = part.as_ref().is_some_and(|part| part.count.is_some());
+    let checked = match (&part, wanted.range) {
+        (Some(part), _) => Some(part.range.clone()),
         (None, None) => None,
         (None, Some(range)) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),
     };
-    let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
+    let whole = checked.as_ref().is_none_or(|range| *range == (0..size)) && !is_part;
     note_cache(&extensions, &result);
     let mut response = object_headers(&result, wanted.checksum && whole);
     let mut length = size;
@@ -431,7 +454,9 @@ pub(crate) async fn head(
         }
         length = range.end - range.start;
     }
-    parts_count(&mut response, parts);
+    if let Some(part) = &part {
+        part_headers(&mut response, part, wanted.checksum);
+    }
     override_headers(&mut response, uri.query());
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),

@@ -28,7 +28,7 @@ impl<'a> Rewritten<'a> {
         doing: OperationContext<'a>,
         version: Option<&str>,
     ) -> S3Result<Self> {
-        let (bucket, path) = gateway.target(doing)?;
+        let (bucket, path) = gateway.existing(doing)?;
         check_version(version, doing.key)?;
         if bucket.has_tags() {
             let OperationContext {
@@ -112,7 +112,7 @@ pub(crate) async fn get(
     let doing = OperationContext::new("read the tags of", &input.bucket, &input.key);
     let query = Query::new(&uri);
     let version = query.first("versionId");
-    let (bucket, path) = gateway.target(doing)?;
+    let (bucket, path) = gateway.existing(doing)?;
     let tags = if bucket.has_tags() {
         check_version(version, doing.key)?;
         let found = bucket.object_tags(&path).await;
@@ -134,7 +134,7 @@ async fn set(
     version: Option<&str>,
     tags: S3Result<Tags>,
 ) -> S3Result<()> {
-    let (bucket, path) = gateway.target(doing)?;
+    let (bucket, path) = gateway.existing(doing)?;
     if bucket.has_tags() {
         check_version(version, doing.key)?;
         // A change of metadata rewrites the object with the tags that were read before.

@@ -14,7 +14,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::{acl, context};
 use crate::body::{BodyError, RequestContext};
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, tags};
 use crate::digest::announce;
 use crate::encryption;
 use crate::errors::{OperationContext, conflict, from_store, no_such_key, precondition_failed};
@@ -42,7 +42,8 @@ impl WriteCondition {
     ) -> S3Result<Self> {
         let exact = |mode| Ok(Self { mode, bound: false });
         let bound = |mode| Ok(Self { mode, bound: true });
-        let (matched, unmatched) = (text(headers, "if-match"), text(headers, "if-none-match"));
+        let (matched, unmatched) = (tags(headers, "if-match"), tags(headers, "if-none-match"));
+        let (matched, unmatched) = (matched.as_deref(), unmatched.as_deref());
         match (matched, unmatched) {
             (None, None) => return exact(PutMode::Overwrite),
             (None, Some("*")) => return exact(PutMode::Create),
@@ -123,6 +124,7 @@ pub(crate) async fn put(
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
     let context = context(&request)?;
+    context.hold_memory();
     let S3Request { input, headers, .. } = request;
     let doing = OperationContext::new("write", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;

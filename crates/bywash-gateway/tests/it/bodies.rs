@@ -26,7 +26,8 @@ fn signed_chunks(
         let (mut chunk, signature) = signer.chunk(&previous, piece);
         if spoil == Some(at) {
             let last = chunk.len() - 3;
-            chunk[last] ^= 1;
+            // Another digit.
+            chunk[last] = if chunk[last] == b'0' { b'1' } else { b'0' };
         }
         framed.extend_from_slice(&chunk);
         previous = signature;

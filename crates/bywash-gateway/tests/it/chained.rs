@@ -6,6 +6,8 @@ use bywash::origin::gcs::GcsStore;
 use bywash::origin::s3::S3Store;
 use bywash::{Consistency, Engine, Origin};
 use bywash_gateway::GcsConfig;
+use bywash_sim::server::Server as Store;
+use bywash_sim::server::s3::S3;
 use bywash_support::sign::{KEY, SECRET};
 use object_store::aws::AmazonS3Builder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -15,6 +17,7 @@ use serde_json::Value;
 use crate::gcs_server::GcsServer;
 use crate::http::{HttpResponse, pattern};
 use crate::multipart::{complete, completion, create, part};
+use crate::s3_origin::mount_cloud;
 use crate::server::{BUCKETS, Server};
 
 const MIN_PART: usize = 5 << 20;
@@ -42,6 +45,10 @@ impl Chain {
         let engine = Server::engine(64 << 20, &root);
         let (inner, mut inner_gcs) = both(engine).await;
         inner_gcs.root = root;
+        Self::over(protocol, bucket, inner, inner_gcs).await
+    }
+
+    async fn over(protocol: &str, bucket: &str, inner: Server, inner_gcs: GcsServer) -> Self {
         let origin: Arc<dyn Origin> = if protocol == "s3" {
             let builder = AmazonS3Builder::new()
                 .with_endpoint(format!("http://{}", inner.address))
@@ -283,5 +290,48 @@ async fn prefixes_with_a_space_at_their_end_are_listed_through_both() {
         let list = chain.outer_gcs.get("/storage/v1/b/cloud/o?prefix=my%20");
         let list: Value = serde_json::from_slice(&list.await.expect(200).body).unwrap();
         assert_eq!(list["items"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn metadata_named_as_marks_pass_through_both_and_marks_are_hidden() {
+    // The inner server has an origin that keeps marks too.
+    let store = Store::start(S3::new()).await.unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let engine = Server::engine(64 << 20, &root);
+    mount_cloud(&engine, &store);
+    let (inner, mut inner_gcs) = both(engine).await;
+    inner_gcs.root = root;
+    for chain in [
+        Chain::over("s3", "cloud", inner, inner_gcs).await,
+        Chain::new("gs", "memory").await,
+        Chain::new("s3", "folder").await,
+    ] {
+        let outer = &chain.outer;
+        let digits = "0123456789abcdef0123456789abcdef";
+        let sent = [
+            ("x-amz-meta-bywashwrite", digits),
+            ("x-amz-meta-bywashwrite0", "of a user"),
+            ("x-amz-meta-a", "1"),
+        ];
+        for condition in [None, Some(("if-none-match", "*"))] {
+            let headers: Vec<_> = sent.into_iter().chain(condition).collect();
+            let key = format!("/cloud/{}", headers.len());
+            outer.put(&key, &headers, b"bytes").await.expect(200);
+            let read = outer.get(&key, &[]).await.expect(200);
+            has(&read, &sent);
+            let metadata = |response: &HttpResponse| {
+                let names = response.headers.iter().map(|(name, _)| name);
+                let names = names.filter(|name| name.starts_with("x-amz-meta-"));
+                names.count()
+            };
+            assert_eq!(metadata(&read), sent.len());
+            // A plain one has none of its own.
+            let plain = format!("{key}/plain");
+            let headers: Vec<_> = condition.into_iter().collect();
+            outer.put(&plain, &headers, b"bytes").await.expect(200);
+            let read = outer.get(&plain, &[]).await.expect(200);
+            assert_eq!(metadata(&read), 0);
+        }
     }
 }

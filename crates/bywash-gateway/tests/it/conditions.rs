@@ -185,3 +185,57 @@ async fn date_with_a_wrong_weekday_is_ignored() {
             .expect(200);
     }
 }
+
+#[tokio::test]
+async fn not_modified_has_the_validators_and_the_freshness_of_the_object() {
+    let server = Server::anonymous().await;
+    let sent = [
+        ("cache-control", "max-age=5"),
+        ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+        ("content-language", "de"),
+    ];
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &sent, b"x").await.expect(200);
+        let known = server.get(&target, &[]).await.expect(200);
+        let e_tag = known.header("etag").unwrap();
+        for method in ["GET", "HEAD"] {
+            let condition = [("if-none-match", e_tag)];
+            let unchanged = server.send(method, &target, &condition, b"").await;
+            let unchanged = unchanged.expect(304);
+            for name in ["etag", "last-modified", "cache-control", "expires"] {
+                assert_eq!(unchanged.header(name), known.header(name), "{name}");
+            }
+            assert_eq!(unchanged.header("content-language"), None);
+            let other = format!("{target}?response-cache-control=no-store");
+            let unchanged = server.send(method, &other, &condition, b"").await;
+            assert_eq!(unchanged.header("cache-control"), Some("no-store"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn condition_that_an_operation_does_not_have_is_refused_by_name() {
+    let server = Server::anonymous().await;
+    let past = "Mon, 01 Jan 2001 00:00:00 GMT";
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &[], b"x").await.expect(200);
+        for (method, query, name, value) in [
+            ("PUT", "", "If-Unmodified-Since", past),
+            ("PUT", "", "If-Modified-Since", past),
+            ("PUT", "?tagging", "If-Unmodified-Since", past),
+            ("POST", "?uploads", "If-Unmodified-Since", past),
+            ("DELETE", "", "If-Unmodified-Since", past),
+            ("DELETE", "", "If-Modified-Since", past),
+            ("DELETE", "", "If-None-Match", "*"),
+        ] {
+            let target = format!("{target}{query}");
+            let refused = server.send(method, &target, &[(name, value)], b"").await;
+            let refused = refused.expect_error(501, "NotImplemented");
+            assert_eq!(refused.tag("Header").as_deref(), Some(name), "{method}");
+        }
+        let kept = server.get(&target, &[]).await.expect(200);
+        assert_eq!(kept.body, b"x");
+    }
+}

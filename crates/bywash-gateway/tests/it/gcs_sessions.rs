@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::gcs::{document, is_plain, refused};
 use crate::gcs_server::GcsServer;
-use crate::http::{HttpResponse, pattern};
+use crate::http::{HttpResponse, http_chunks, pattern};
 use crate::server::BUCKETS;
 
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -585,4 +585,69 @@ async fn end_is_recorded_before_the_object_is_looked_at() {
     let recorded = watched.recorded.lock().clone();
     assert!(!recorded.is_empty() && recorded.iter().all(|is_done| *is_done));
     assert_eq!(finished(&session.status("*").await, 4), object);
+}
+
+#[tokio::test]
+async fn length_that_was_announced_is_that_of_the_object() {
+    let server = GcsServer::start().await;
+    let body = pattern(2 * CHUNK + 5);
+    let length = body.len();
+    let start = |bucket: &'static str, announced: usize| {
+        let server = &server;
+        async move {
+            let target = format!("/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=key");
+            let announced = announced.to_string();
+            let headers = [("X-Upload-Content-Length", &*announced)];
+            let started = server.post(&target, &headers, b"").await.expect(200);
+            Session::of(server, &started)
+        }
+    };
+    let whole = format!("bytes 0-{}/{length}", length - 1);
+    for bucket in BUCKETS {
+        for announced in [length - 1, length + 1] {
+            let session = start(bucket, announced).await;
+            let refused = session.put(&whole, &body).await;
+            assert_eq!(refused.status, 400, "{}", refused.text());
+            assert!(refused.text().contains("does not match the expected size"));
+            let refused = server.send("PUT", &session.target, &[], &body).await;
+            assert_eq!(refused.status, 400, "{}", refused.text());
+        }
+        // Without a length of its own; it is short, and continues.
+        let session = start(bucket, length).await;
+        let chunked = [("Transfer-Encoding", "chunked")];
+        let short = http_chunks(&body[..CHUNK], CHUNK);
+        let refused = server.send("PUT", &session.target, &chunked, &short).await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        open(&session.status("*").await, CHUNK);
+        // It ends when it has its length, whether or not the request says so.
+        let range = format!("bytes {CHUNK}-{}/*", 2 * CHUNK - 1);
+        open(
+            &session.put(&range, &body[CHUNK..2 * CHUNK]).await,
+            2 * CHUNK,
+        );
+        let range = format!("bytes {}-{}/{length}", 2 * CHUNK, length - 1);
+        finished(&session.put(&range, &body[2 * CHUNK..]).await, length);
+        assert!(content(&server, bucket, "key").await == body);
+        let session = start(bucket, 2 * CHUNK).await;
+        let range = format!("bytes 0-{}/*", 2 * CHUNK - 1);
+        finished(&session.put(&range, &body[..2 * CHUNK]).await, 2 * CHUNK);
+        // A request of the session announces it too.
+        let session = Session::start(&server, bucket, "key", "", b"").await;
+        let range = format!("bytes 0-{}/{length}", CHUNK - 1);
+        open(&session.put(&range, &body[..CHUNK]).await, CHUNK);
+        assert_eq!(session.status(&CHUNK.to_string()).await.status, 400);
+        let range = format!("bytes {CHUNK}-{}/{}", 2 * CHUNK - 1, 2 * CHUNK);
+        let refused = session.put(&range, &body[CHUNK..2 * CHUNK]).await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        open(&session.status("*").await, CHUNK);
+        let range = format!("bytes {CHUNK}-{}/{length}", length - 1);
+        finished(&session.put(&range, &body[CHUNK..]).await, length);
+        // The last chunk may be short, whether or not the request says that it is the last.
+        let session = start(bucket, 3).await;
+        assert_eq!(session.put("bytes 0-1/*", b"ab").await.status, 400);
+        finished(&session.put("bytes 0-2/*", b"abc").await, 3);
+        // An empty object.
+        let session = start(bucket, 0).await;
+        finished(&session.status("0").await, 0);
+    }
 }

@@ -563,3 +563,39 @@ async fn uploads_in_parts_are_those_of_the_s3_endpoint() {
         .expect(400);
     assert!(refused.text().contains("10001 parts"), "{}", refused.text());
 }
+
+#[tokio::test]
+async fn not_modified_and_writes_without_a_length_are_as_at_google() {
+    let server = GcsServer::start().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        let sent = [
+            ("cache-control", "max-age=5"),
+            ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+        ];
+        server.send("PUT", &target, &sent, b"x").await.expect(200);
+        let known = server.get(&target).await.expect(200);
+        let condition = [("if-none-match", known.header("etag").unwrap())];
+        for method in ["GET", "HEAD"] {
+            let unchanged = server.send(method, &target, &condition, b"").await;
+            let unchanged = unchanged.expect(304);
+            for name in ["etag", "last-modified", "cache-control"] {
+                assert!(unchanged.header(name).is_some(), "{method} {name}");
+                assert_eq!(unchanged.header(name), known.header(name), "{name}");
+            }
+        }
+        let head = crate::http::head("PUT", &target, &[]);
+        let refused = crate::http::raw(server.address, head.as_bytes()).await;
+        assert_eq!(
+            refused.expect(411).tag("Code").as_deref(),
+            Some("MissingContentLength")
+        );
+        for key in ["a//b", "a/../b"] {
+            let target = format!("/{bucket}/{key}");
+            assert_eq!(server.get(&target).await.status, 404);
+            let target = format!("/storage/v1/b/{bucket}/o/{}", key.replace('/', "%2F"));
+            assert_eq!(server.get(&target).await.status, 404);
+            assert_eq!(server.delete(&target).await.status, 404);
+        }
+    }
+}

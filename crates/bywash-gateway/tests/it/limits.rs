@@ -575,3 +575,41 @@ async fn requests_exceeding_the_drain_are_cut() {
     assert_eq!(server.stopped().await.cut, 1);
     assert!(read_to_close(&mut writing).await.is_empty());
 }
+
+#[tokio::test]
+async fn stalled_senders_give_up_their_memory_while_others_wait() {
+    let limits = Limits {
+        contended_body: SHORT,
+        ..Limits::default()
+    };
+    advance_clock_by_ticks();
+    let config = S3Config {
+        limits,
+        ..S3Config::anonymous()
+    };
+    let server = Server::start_in(64 << 20, config).await;
+    let begun = Instant::now();
+    let mut stalled = Vec::new();
+    for number in 0..20 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let target = format!("/memory/stalled-{number}");
+        let head = head("PUT", &target, &[("Content-Length", "8388608")]);
+        socket.write_all(head.as_bytes()).await.unwrap();
+        socket.write_all(&pattern(20_000)).await.unwrap();
+        stalled.push(socket);
+    }
+    let held = || server.engine.budget().held(bywash::Share::Upload);
+    while held() < 8 << 20 {
+        tokio::task::yield_now().await;
+    }
+    let body = pattern(8 << 20);
+    server.put("/memory/key", &[], &body).await.expect(200);
+    // Without it, two rounds of the limit of any body.
+    assert!(begun.elapsed() < Limits::default().silent_body);
+    assert!(server.get("/memory/key", &[]).await.expect(200).body == body);
+    // Whoever gave up its memory is told to send it again; the last ones, for which no one waits, are not.
+    let mut first = stalled.swap_remove(0);
+    read_response(&mut first)
+        .await
+        .expect_error(400, "RequestTimeout");
+}

@@ -138,7 +138,7 @@ async fn keys_that_no_url_has_are_refused_by_name() {
     }
     // Keys that a folder cannot have are those of no object.
     let none = server.get("/folder/a%2F%2Fb", &[]).await;
-    none.expect_error(400, "InvalidArgument");
+    none.expect_error(404, "NoSuchKey");
 }
 
 #[tokio::test]

@@ -124,3 +124,48 @@ async fn checksums_of_parts_combine_to_the_objects() {
         .await
         .expect_error(400, "InvalidRequest");
 }
+
+#[tokio::test]
+async fn read_of_a_part_has_the_checksum_of_the_part() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        let pieces = [pattern(MIN), pattern(777)];
+        let algorithm = [("x-amz-checksum-algorithm", "CRC32")];
+        let mode = [("x-amz-checksum-mode", "ENABLED")];
+        for pieces in [&pieces[..], &pieces[1..]] {
+            let id = create(&server, &target, &algorithm).await;
+            let mut parts = Vec::new();
+            for (number, piece) in (1..).zip(pieces) {
+                let sent = upload(&server, &target, &id, number, &[], piece).await;
+                parts.push(sent.expect(200).header("etag").unwrap().to_owned());
+            }
+            let parts: Vec<_> = (1..).zip(parts.iter().map(String::as_str)).collect();
+            let done = complete(&server, &target, &id, &[], &completion(&parts)).await;
+            done.expect(200);
+            for (number, piece) in (1..).zip(pieces) {
+                let (name, value) = &checksums(piece)[0];
+                for method in ["GET", "HEAD"] {
+                    let part = format!("{target}?partNumber={number}");
+                    let read = server.send(method, &part, &mode, b"").await.expect(206);
+                    assert_eq!(read.header(name), Some(&**value), "{method} {number}");
+                    assert_eq!(read.header("x-amz-checksum-type"), None);
+                    let count = pieces.len().to_string();
+                    assert_eq!(read.header("x-amz-mp-parts-count"), Some(&*count));
+                    let read = server.send(method, &part, &[], b"").await.expect(206);
+                    assert_eq!(read.header(name), None);
+                }
+            }
+            let whole = server.get(&target, &mode).await.expect(200);
+            let whole = whole.header("x-amz-checksum-crc32").unwrap();
+            assert!(whole.ends_with(&format!("-{}", pieces.len())), "{whole}");
+        }
+        // An object that was not uploaded in parts is its only part.
+        let (name, value) = &checksums(b"one")[0];
+        let sent = [(*name, &**value)];
+        server.put(&target, &sent, b"one").await.expect(200);
+        let part = format!("{target}?partNumber=1");
+        let read = server.get(&part, &mode).await.expect(206);
+        assert_eq!(read.header(name), Some(&**value));
+    }
+}

@@ -270,3 +270,60 @@ async fn copy_fails_if_tags_are_stated_and_cannot_be_read() {
         copied.expect_error(shown.0, shown.1);
     }
 }
+
+const FILE_NAME: &str = "attachment; filename=\"\u{fc}ber.txt\"";
+
+#[tokio::test]
+async fn text_of_other_programs_is_read_from_the_store() {
+    let s3 = S3::new();
+    let headers = [
+        ("content-disposition", FILE_NAME),
+        ("cache-control", "max-age=1"),
+        ("x-amz-meta-a", "\u{fc}"),
+        ("x-amz-meta-b", "plain"),
+    ];
+    let owned = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let put = s3
+        .objects()
+        .put("data", "a", "body".into(), owned.into(), |_| true);
+    assert!(put.is_some());
+    let (_store, server) = over(s3).await;
+    for method in ["GET", "HEAD", "GET"] {
+        let read = server.send(method, "/cloud/a", &[], b"").await.expect(200);
+        assert_eq!(read.header("content-disposition"), Some(FILE_NAME));
+        assert_eq!(read.header("cache-control"), Some("max-age=1"));
+        assert_eq!(read.header("x-amz-meta-a"), Some("=?UTF-8?B?w7w=?="));
+        assert_eq!(read.header("x-amz-meta-b"), Some("plain"));
+    }
+}
+
+#[tokio::test]
+async fn content_header_that_is_not_ascii_is_refused_by_name() {
+    let (_store, server) = over(S3::new()).await;
+    server.put("/cloud/a", &[], b"x").await.expect(200);
+    for (name, value) in [
+        ("content-disposition", FILE_NAME),
+        ("content-language", "\u{fc}"),
+        ("expires", "\u{fc}"),
+    ] {
+        let copy = [
+            ("x-amz-copy-source", "/cloud/a"),
+            ("x-amz-metadata-directive", "REPLACE"),
+            (name, value),
+        ];
+        for (method, target, headers) in [
+            ("PUT", "/cloud/b", &copy[2..]),
+            ("PUT", "/cloud/b", &copy),
+            ("POST", "/cloud/b?uploads", &copy[2..]),
+        ] {
+            let refused = server.send(method, target, headers, b"").await;
+            let refused = refused.expect_error(400, "InvalidArgument");
+            let message = refused.tag("Message").unwrap();
+            assert!(
+                message.contains(name) && message.contains("encode"),
+                "{message}"
+            );
+        }
+    }
+    assert_eq!(server.get("/cloud/b", &[]).await.status, 404);
+}

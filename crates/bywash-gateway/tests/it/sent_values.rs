@@ -300,6 +300,7 @@ async fn modes_conditions_and_ranges_are_read_as_s3_reads_them() {
         (&[("If-Match", "*")], 200),
         (&[("If-None-Match", "")], 200),
         (&[("If-None-Match", "\"a\u{fc}\"")], 200),
+        (&[("If-Match", "\"a\u{fc}\"")], 412),
         (&[("If-Match", "\"unclosed")], 412),
         (&[("Range", "bytes=0-1,3-4")], 200),
         (&[("Range", "bytes=x")], 200),
@@ -455,4 +456,92 @@ async fn tags_of_a_header_are_utf_8_or_refused() {
     let xml = b"<Tagging><TagSet><Tag><Key>aws:k</Key><Value>v</Value></Tag></TagSet></Tagging>";
     let refused = server.put("/memory/raw?tagging", &[], xml).await;
     refused.expect_error(400, "InvalidTag");
+}
+
+/// Sends a request with raw bytes in a header.
+async fn with_bytes(
+    server: &Server,
+    method: &str,
+    target: &str,
+    name: &str,
+    value: &[u8],
+) -> crate::http::HttpResponse {
+    let begin = format!(
+        "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 1\r\n{name}: "
+    );
+    let request = [begin.as_bytes(), value, b"\r\n\r\nx"].concat();
+    raw(server.address, &request).await
+}
+
+#[tokio::test]
+async fn deciding_header_that_is_not_ascii_is_refused_by_name() {
+    let server = Server::anonymous().await;
+    for value in ["public-read\u{e9}".as_bytes(), b"private\xff"] {
+        for name in [
+            "x-amz-acl",
+            "x-amz-storage-class",
+            "x-amz-object-lock-mode",
+            "x-amz-website-redirect-location",
+            "x-amz-tagging-directive",
+            "x-amz-checksum-crc32",
+            "content-md5",
+        ] {
+            let refused = with_bytes(&server, "PUT", "/memory/key", name, value).await;
+            let refused = refused.expect_error(400, "InvalidArgument");
+            assert!(refused.tag("Message").unwrap().contains(name), "{name}");
+            assert_eq!(refused.tag("ArgumentName").as_deref(), Some(name));
+        }
+    }
+    assert_eq!(server.get("/memory/key", &[]).await.status, 404);
+    // An ETag of no version.
+    for (value, status) in [(&b"\"a\xff\""[..], 404), ("\"\u{fc}\"".as_bytes(), 404)] {
+        let refused = with_bytes(&server, "PUT", "/memory/key", "if-match", value).await;
+        refused.expect_error(status, "NoSuchKey");
+    }
+    server.put("/memory/key", &[], b"x").await.expect(200);
+    for (method, name, status) in [
+        ("PUT", "if-match", 412),
+        ("GET", "if-match", 412),
+        ("GET", "if-none-match", 200),
+        ("PUT", "if-none-match", 200),
+    ] {
+        let read = with_bytes(&server, method, "/memory/key", name, b"\"a\xff\"").await;
+        assert_eq!(read.status, status, "{method} {name}: {}", read.text());
+    }
+    // Text, or nothing that decides.
+    for name in [
+        "x-amz-meta-a",
+        "content-disposition",
+        "x-amz-user-agent",
+        "x-other",
+    ] {
+        let value = "\u{e9}".as_bytes();
+        let put = with_bytes(&server, "PUT", "/memory/key", name, value).await;
+        put.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn write_without_a_length_is_refused() {
+    let server = Server::anonymous().await;
+    for target in ["/memory/key", "/memory/key?partNumber=1&uploadId=u"] {
+        for version in ["1.1", "1.0"] {
+            let request = format!(
+                "PUT {target} HTTP/{version}\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            );
+            let refused = raw(server.address, request.as_bytes()).await;
+            refused.expect_error(411, "MissingContentLength");
+        }
+    }
+    assert_eq!(server.get("/memory/key", &[]).await.status, 404);
+    let chunked = [("Transfer-Encoding", "chunked")];
+    let put = server.put("/memory/key", &chunked, b"1\r\nx\r\n0\r\n\r\n");
+    put.await.expect(200);
+    // A copy has no body.
+    let copy = head(
+        "PUT",
+        "/memory/copy",
+        &[("x-amz-copy-source", "/memory/key")],
+    );
+    raw(server.address, copy.as_bytes()).await.expect(200);
 }

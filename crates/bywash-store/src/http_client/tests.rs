@@ -148,3 +148,24 @@ fn status_maps_to_the_matching_error() {
     let words = "status 503 Service Unavailable: upload a/b: reason";
     assert!(text.ends_with(words), "{text}");
 }
+
+#[tokio::test]
+async fn request_without_a_body_states_its_length_where_stores_require_it() {
+    for (method, states) in [
+        (Method::PUT, true),
+        (Method::POST, true),
+        (Method::GET, false),
+        (Method::DELETE, false),
+    ] {
+        let (sent, receive) = tokio::sync::oneshot::channel();
+        let url = server(async move |mut connection| {
+            let _ = sent.send(read_request(&mut connection).await);
+        })
+        .await;
+        let request = Request::new(method.clone(), url);
+        // There is no response.
+        let _ = HttpClient::new("test").unwrap().send(request).await;
+        let (head, _) = receive.await.unwrap();
+        assert_eq!(head.contains("content-length: 0"), states, "{head}");
+    }
+}

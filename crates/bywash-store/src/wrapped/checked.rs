@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt, future};
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, Result};
 
@@ -76,14 +76,13 @@ fn bad(path: &Path, detail: String) -> Error {
     OriginError::BadResponse { object, detail }.into()
 }
 
-/// A body of `length` bytes, or an error at its end. Holds nothing of it, and passes on no empty piece, which would count as progress.
+/// A body of `length` bytes, or an error at its end. Holds nothing of it.
 fn of_length(
     path: &Path,
     length: u64,
     body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {
     let path = path.clone();
-    let body = body.try_filter(|piece| future::ready(!piece.is_empty()));
     let pieces = stream::try_unfold((body, 0_u64), move |(mut body, got)| {
         let path = path.clone();
         async move {

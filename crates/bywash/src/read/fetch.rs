@@ -119,8 +119,10 @@ async fn receive<S: Sink>(
             () = sink.until_unwanted() => return Ok(End::Unwanted),
             next = fetch.next(reached) => next?,
         };
-        retries.progress();
         let known = reached.saturating_sub(offset).min(piece.len() as u64);
+        if known < piece.len() as u64 {
+            retries.progress();
+        }
         if sink.write(&piece[known as usize..])? {
             break;
         }

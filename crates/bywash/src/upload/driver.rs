@@ -181,8 +181,13 @@ impl Driver {
             }
         }
         self.in_doubt = true;
+        let before = self.stats;
         self.stats.count_sent(&chunk.range());
         let end = self.client.send(chunk).await?;
+        if self.client.is_comparing() {
+            // Nothing was sent.
+            self.stats = before;
+        }
         self.in_doubt = false;
         self.record_ack(chunk, end)
     }

@@ -10,6 +10,7 @@
 
 mod blocking;
 mod checksum;
+mod comparison;
 mod driver;
 pub mod journal;
 mod journal_writer;

@@ -14,10 +14,11 @@ use bywash_store::{
 use object_store::Result;
 use object_store::path::Path;
 
-use self::verify::{SourceComparison, compare, contiguous, hash};
+use self::verify::{SourceComparison, compare, contiguous, hash, is_of_parts};
 use super::journal::{Entry, Header, ObjectDigest, Progress, SourceIdentity};
 use super::journal_writer::JournalWriter;
 use super::options::JournalOptions;
+use super::session_client::ended_elsewhere;
 use super::{ChunkPlan, Upload, UploadOptions, UploadToken};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -93,8 +94,7 @@ impl Bucket {
                     (Some((file, identity)), None) => whole_of(file, identity.size).await?,
                     (None, None) => return Err(lost_source(&header)),
                 };
-                self.check_or_restart(entry, ended, whole, source.is_some())
-                    .await
+                self.check_or_restart(entry, ended, whole, source).await
             }
         }
     }
@@ -267,7 +267,7 @@ impl Bucket {
         entry: Entry,
         ended: SessionStatus,
         whole: ObjectDigest,
-        readable: bool,
+        source: Option<SourceFile>,
     ) -> Result<Resumed> {
         let header = entry.header().clone();
         let shared = self.shared();
@@ -283,8 +283,9 @@ impl Bucket {
         };
         shared.invalidate(&header.object);
         if let Some(object) = found
-            && object.length.is_none_or(|length| length == whole.length)
-            && object.crc32c == Some(whole.crc32c)
+            && self
+                .is_object(&header, &object, whole, source.as_ref())
+                .await?
         {
             // Removes files that a folder keeps of an upload after a crash right after the rename.
             if let Err(error) = self.session_of(&header).await?.abort().await {
@@ -296,20 +297,13 @@ impl Bucket {
                 length: whole.length,
             });
         }
-        if !readable {
+        if source.is_none() {
             return Err(lost_source(&header));
         }
         if !shared.origin.capabilities().begins_sessions {
             // No process can continue it, and its addresses are of no further use.
             JournalWriter::over(entry).remove().await?;
-            return Err(OriginError::SignedAddress {
-                object: header.url,
-                reason: "the store has no such upload any more: another run has completed or aborted it, or it has expired. Its entry was \
-                         removed, as what was signed for it begins no other. If the object is not there, have addresses signed: bywash \
-                         presign"
-                    .to_owned(),
-            }
-            .into());
+            return Err(ended_elsewhere(header.url));
         }
         let upload = self.upload(&header.object, options_of(&header)).await?;
         JournalWriter::over(entry).remove().await?;
@@ -317,6 +311,34 @@ impl Bucket {
             upload: Box::new(upload),
             resumed_bytes: 0,
         })
+    }
+
+    /// Returns whether an object is the one of an upload that has ended: by the checksum that the store has, else by an ETag that is the
+    /// MD5 of its parts.
+    async fn is_object(
+        &self,
+        header: &Header,
+        object: &Finished,
+        whole: ObjectDigest,
+        source: Option<&SourceFile>,
+    ) -> Result<bool> {
+        if object.length.is_some_and(|length| length != whole.length) {
+            return Ok(false);
+        }
+        if let Some(crc32c) = object.crc32c {
+            return Ok(crc32c == whole.crc32c);
+        }
+        let (Some((file, _)), Some(true)) = (
+            source,
+            object.e_tag.as_ref().map(|e_tag| e_tag.contains('-')),
+        ) else {
+            return Ok(false);
+        };
+        let plan = plan_of(header, &self.shared().origin.capabilities().chunk_rule)?;
+        let (file, object) = (file.try_clone().map_err(io_failed)?, object.clone());
+        let same =
+            tokio::task::spawn_blocking(move || is_of_parts(&file, whole.length, &plan, &object));
+        same.await?.map_err(io_failed)
     }
 }
 
@@ -390,13 +412,16 @@ fn lost_source(header: &Header) -> object_store::Error {
     .into()
 }
 
-async fn whole_of(file: &File, length: u64) -> Result<ObjectDigest> {
-    let failed = |error: io::Error| object_store::Error::Generic {
+fn io_failed(error: io::Error) -> object_store::Error {
+    object_store::Error::Generic {
         store: "Bywash",
         source: Box::new(error),
-    };
-    let file = file.try_clone().map_err(failed)?;
+    }
+}
+
+async fn whole_of(file: &File, length: u64) -> Result<ObjectDigest> {
+    let file = file.try_clone().map_err(io_failed)?;
     let crc32c = tokio::task::spawn_blocking(move || hash(&file, 0..length));
-    let crc32c = crc32c.await?.map_err(failed)?;
+    let crc32c = crc32c.await?.map_err(io_failed)?;
     Ok(ObjectDigest { length, crc32c })
 }

@@ -10,6 +10,7 @@ use bywash_store::{
 use object_store::path::Path;
 use object_store::{Error, Result};
 
+use super::comparison::ObjectComparison;
 use crate::RetryPolicy;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -24,16 +25,21 @@ pub(super) struct SessionClient {
     /// The session knows the stored ranges without a request.
     tracks_parts: bool,
     pub(super) rule: ChunkRule,
+    /// Comparison with the object, of an upload that was begun elsewhere: an earlier run may have completed it.
+    comparison: Option<Arc<ObjectComparison>>,
 }
 
 impl SessionClient {
     pub(super) fn new(bucket: &Bucket, path: &Path, session: Arc<dyn UploadSession>) -> Self {
+        let origin = &bucket.shared().origin;
+        let is_elsewhere = !origin.capabilities().begins_sessions;
         Self {
             bucket: bucket.clone(),
             path: path.clone(),
-            rule: bucket.shared().origin.capabilities().chunk_rule,
+            rule: origin.capabilities().chunk_rule,
             session,
             tracks_parts: false,
+            comparison: is_elsewhere.then(|| Arc::new(ObjectComparison::new())),
         }
     }
 
@@ -67,28 +73,108 @@ impl SessionClient {
         result.unwrap_or_else(|_| Err(stalled(policy)))
     }
 
+    /// Sends a chunk, or compares it if the upload has ended.
     pub(super) async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let request = self.session.send(chunk);
-        self.attempt(self.policy(), chunk.length(), request).await
+        if !self.is_comparing() {
+            let request = self.session.send(chunk);
+            let sent = self.attempt(self.policy(), chunk.length(), request).await;
+            match sent {
+                Ok(end) => {
+                    if let Some(comparison) = &self.comparison {
+                        comparison.note_parts();
+                    }
+                    return Ok(end);
+                }
+                Err(error) if !is_lost(&error) || !self.compare_instead().await? => {
+                    return Err(self.ended_elsewhere(error));
+                }
+                Err(_) => {}
+            }
+        }
+        let pieces = chunk.pieces.clone();
+        let md5 = ContentDigest::Md5([0; 16]);
+        let digest = tokio::task::spawn_blocking(move || md5.same_of(&pieces)).await?;
+        if let (Some(comparison), ContentDigest::Md5(md5)) = (&self.comparison, digest) {
+            comparison.add(chunk.index, (md5, chunk.length()));
+        }
+        Ok(chunk.range().end)
     }
 
     pub(super) async fn status(&self) -> Result<SessionStatus> {
         if self.tracks_parts {
             return self.session.status().await;
         }
-        self.attempt(self.policy(), 0, self.session.status()).await
+        if self.is_comparing() {
+            return Ok(SessionStatus::Open(Vec::new()));
+        }
+        let status = self
+            .attempt(self.policy(), 0, self.session.status())
+            .await?;
+        match (&status, &self.comparison) {
+            (SessionStatus::Open(stored), Some(comparison)) if !stored.is_empty() => {
+                comparison.note_parts();
+            }
+            (SessionStatus::Gone, Some(_)) => {
+                return match self.compare_instead().await? {
+                    true => Ok(SessionStatus::Open(Vec::new())),
+                    false => Err(self.ended_elsewhere(self.lost())),
+                };
+            }
+            _ => {}
+        }
+        Ok(status)
     }
 
     /// Completes the session. May take long: the store may have to join parts.
     pub(super) async fn finish(&self, request: &CompleteRequest) -> Result<Finished> {
-        let policy = self.policy().with_server_work();
-        let bytes = request.tail.as_ref().map_or(0, Chunk::length);
-        self.attempt(policy, bytes, self.session.finish(request))
-            .await
+        if !self.is_comparing() {
+            let policy = self.policy().with_server_work();
+            let bytes = request.tail.as_ref().map_or(0, Chunk::length);
+            let finish = self.session.finish(request);
+            match self.attempt(policy, bytes, finish).await {
+                Err(error) if is_lost(&error) && self.compare_instead().await? => {}
+                finished => return finished.map_err(|error| self.ended_elsewhere(error)),
+            }
+        }
+        let comparison = self.comparison.as_ref();
+        let proven = comparison.and_then(|comparison| comparison.proven(request.length));
+        proven.ok_or_else(|| self.ended_elsewhere(self.lost()))
+    }
+
+    /// Returns whether the upload has ended, and its chunks are compared with the object.
+    pub(super) fn is_comparing(&self) -> bool {
+        let comparison = self.comparison.as_ref();
+        comparison.is_some_and(|comparison| comparison.has_begun())
+    }
+
+    /// Returns whether an upload that was begun elsewhere has ended, and nothing proves that it became the object. It cannot be continued.
+    pub(super) fn is_over(&self) -> bool {
+        let comparison = self.comparison.as_ref();
+        comparison.is_some_and(|comparison| comparison.has_failed())
+    }
+
+    /// Compares chunks with the object from now on, if an upload that the store does not know was begun elsewhere and there is an object.
+    async fn compare_instead(&self) -> Result<bool> {
+        match &self.comparison {
+            Some(comparison) => Ok(comparison.begin(self.stat().await?)),
+            None => Ok(false),
+        }
+    }
+
+    /// Explains why an upload that was begun elsewhere is lost; returns other errors as they are.
+    fn ended_elsewhere(&self, error: Error) -> Error {
+        if self.is_over() && is_lost(&error) {
+            ended_elsewhere(self.path.to_string())
+        } else {
+            error
+        }
     }
 
     /// Aborts the session at the store.
     pub(super) async fn abort(&self) -> Result<()> {
+        if self.is_over() {
+            return Ok(());
+        }
         let shared = self.bucket.shared();
         with_retries(shared.retry(), "abort upload of", &self.path, || {
             shared.counters.origin_request();
@@ -155,6 +241,25 @@ impl SessionClient {
             "the store claims to keep {stored} bytes, {sent} were sent"
         ))
     }
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(
+        OriginError::find(error),
+        Some(OriginError::UploadLost { .. })
+    )
+}
+
+/// Returns the error of an upload that was begun elsewhere and has ended, if nothing proves that it became the object.
+pub(super) fn ended_elsewhere(object: String) -> Error {
+    OriginError::SignedAddress {
+        object,
+        reason: "the store has no such upload any more: another run has completed or aborted it, or it has expired, and nothing proves \
+                 that the source is the object. Its entry was removed, as what was signed for it begins no other. If the object is not there, \
+                 or is another one, have addresses signed: bywash presign"
+            .to_owned(),
+    }
+    .into()
 }
 
 /// Bytes sent in requests.

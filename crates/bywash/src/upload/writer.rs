@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use bywash_store::{ChunkRule, ENCRYPTION, OriginError};
+use bywash_store::{ChunkRule, ENCRYPTION, Finished, OriginError};
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutResult, Result};
 
@@ -232,7 +232,8 @@ impl Upload {
             self.accepted += bytes.len() as u64;
             self.pending.push_back(bytes);
         }
-        self.drive().await
+        let driven = self.drive().await;
+        self.forget_if_over(driven).await
     }
 
     /// Completes the upload: the object becomes visible. Succeeds only if the store confirmed the object; length and
@@ -246,18 +247,8 @@ impl Upload {
         if let UploadState::Finished(result) = &self.state {
             return Ok(result.as_ref().clone());
         }
-        if !matches!(self.state, UploadState::Completing(_)) {
-            self.check_open()?;
-            self.drive().await?;
-            if self.bucket.shared().origin.capabilities().needs_session {
-                self.open().await?;
-            }
-            if let Some(driver) = &mut self.driver {
-                self.window.drain(driver).await?;
-            }
-            self.begin_end()?;
-        }
-        let finished = self.ended().await?;
+        let finished = self.complete().await;
+        let finished = self.forget_if_over(finished).await?;
         let put = PutResult {
             e_tag: finished.e_tag,
             version: finished.version,
@@ -277,6 +268,34 @@ impl Upload {
         self.part.tail = None;
         self.state = UploadState::Finished(Box::new(result.clone()));
         Ok(result)
+    }
+
+    /// Sends what is left, and waits for the completion.
+    async fn complete(&mut self) -> Result<Finished> {
+        if !matches!(self.state, UploadState::Completing(_)) {
+            self.check_open()?;
+            self.drive().await?;
+            if self.bucket.shared().origin.capabilities().needs_session {
+                self.open().await?;
+            }
+            if let Some(driver) = &mut self.driver {
+                self.window.drain(driver).await?;
+            }
+            self.begin_end()?;
+        }
+        self.ended().await
+    }
+
+    /// Removes the journal's entry of an upload that has failed and cannot be continued.
+    async fn forget_if_over<T>(&mut self, result: Result<T>) -> Result<T> {
+        let driver = self.driver.as_ref();
+        if result.is_err()
+            && driver.is_some_and(|driver| driver.client.is_over())
+            && let Some(mut journaled) = self.journaled.take()
+        {
+            journaled.remove().await?;
+        }
+        result
     }
 
     /// Aborts the upload and deletes its bytes at the store.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash::upload::UploadOptions;
 use bywash::{EngineError, RetryPolicy};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
@@ -12,7 +13,8 @@ use bywash_sim::server::s3::S3;
 use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, ServerFault};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutResult, Result,
+    Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutResult,
+    Result,
 };
 
 use crate::put_checksums::{Store, all, options, store_with};
@@ -228,5 +230,49 @@ async fn write_that_cannot_be_proven_says_so() {
         let store = store_with(url, "", Arc::new(Down), retry).await;
         let (path, create) = (new_path(), options(PutMode::Create));
         assert_unproven(&store, &store.write(&path, create).await.unwrap_err());
+    }
+}
+
+/// Metadata of clients as marks are named: of another Bywash, whose origin this one is, and of a user.
+fn named_as_marks() -> Attributes {
+    let names = ["bywashwrite", "bywashwrite0", "bywashwriter"];
+    let values = ["0123456789abcdef0123456789abcdef", "of a user", ""];
+    let all = names.into_iter().zip(values);
+    let all = all.map(|(name, value)| (Attribute::Metadata(name.into()), value));
+    Attributes::from_iter(all.chain([(Attribute::ContentType, "text/plain")]))
+}
+
+#[tokio::test]
+async fn metadata_named_as_marks_are_returned_to_their_client() {
+    let (attributes, length) = (named_as_marks(), 11 << 20);
+    for store in all().await {
+        for mode in [PutMode::Overwrite, PutMode::Create] {
+            let path = new_path();
+            let options = PutOptions {
+                attributes: attributes.clone(),
+                mode,
+                ..PutOptions::default()
+            };
+            store.server.script("PUT ", ServerFault::LoseResponse);
+            store.write(&path, options).await.unwrap();
+            let found = store.bucket.get(&path).await.unwrap();
+            assert_eq!(found.attributes, attributes, "{}", store.url);
+        }
+        // In parts.
+        let path = new_path();
+        let options = UploadOptions {
+            attributes: attributes.clone(),
+            length: Some(length),
+            chunk: Some(8 << 20),
+            ..UploadOptions::default()
+        };
+        let mut upload = store.bucket.upload(&path, options).await.unwrap();
+        upload
+            .write(vec![1; usize::try_from(length).unwrap()].into())
+            .await
+            .unwrap();
+        upload.finish().await.unwrap();
+        let found = store.bucket.get(&path).await.unwrap();
+        assert_eq!(found.attributes, attributes, "{}", store.url);
     }
 }

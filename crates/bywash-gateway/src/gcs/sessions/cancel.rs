@@ -117,6 +117,7 @@ mod tests {
             bucket: bucket.to_owned(),
             key: "key".to_owned(),
             crc32c: String::new(),
+            length: None,
             expected_crc32c: None,
             md5: None,
             expected_md5: None,

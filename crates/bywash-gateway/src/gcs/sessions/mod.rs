@@ -197,6 +197,8 @@ pub(crate) async fn begin(
         let kind = kind.to_owned();
         given.attributes.insert(Attribute::ContentType, kind.into());
     }
+    let announced = text(headers, "x-upload-content-length");
+    let announced = announced.and_then(|length| length.trim().parse().ok());
     let doing = request.doing("begin the upload of");
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;
@@ -220,6 +222,7 @@ pub(crate) async fn begin(
     let header = Header {
         bucket: doing.bucket.to_owned(),
         key: doing.key.to_owned(),
+        length: announced,
         crc32c: String::new(),
         expected_crc32c: given.crc32c,
         md5: computes_md5.then(ResumableMd5::default),
@@ -268,6 +271,7 @@ pub(crate) async fn serve(
         return Ok(cancelled.map_or_else(|| status(499), json));
     }
     let range = ContentRange::of(&request.parts.headers)?;
+    request.context.hold_memory();
     let addition = Addition {
         id,
         range,

@@ -36,7 +36,7 @@ impl ContentRange {
                 "The Content-Range is bytes FIRST-LAST/TOTAL, FIRST-LAST/* or */TOTAL, not {range:?}."
             ))
         })?;
-        parsed.check(length)?;
+        parsed.check_length(length)?;
         Ok(parsed)
     }
 
@@ -71,23 +71,75 @@ impl ContentRange {
         fits.then_some(Self::Chunk { first, end, total })
     }
 
-    /// Refuses a body of another length, and chunks that are too short and not the last.
-    fn check(self, length: Option<u64>) -> GcsResult<()> {
+    /// Returns the length of the object, if the request states it.
+    pub(super) fn total(self) -> Option<u64> {
+        match self {
+            Self::Status { total } | Self::Chunk { total, .. } => total,
+            Self::Whole { length } => length,
+        }
+    }
+
+    /// Returns the range within an object of the length that its session has announced: a chunk that reaches it is the last one.
+    ///
+    /// # Errors
+    /// If the object would have another length, or the chunk is too short and not the last.
+    pub(super) fn within(self, announced: Option<u64>) -> GcsResult<Self> {
+        let range = match announced {
+            Some(length) => self.within_length(length)?,
+            None => self,
+        };
+        range.check_granule()?;
+        Ok(range)
+    }
+
+    fn within_length(self, length: u64) -> GcsResult<Self> {
+        let stated = match self {
+            Self::Chunk { end, total, .. } => total.or((end > length).then_some(end)),
+            other => other.total(),
+        };
+        match (self, stated) {
+            (_, Some(stated)) if stated != length => Err(other_length(stated, length)),
+            (Self::Chunk { first, end, .. }, _) => Ok(Self::Chunk {
+                first,
+                end,
+                total: Some(length),
+            }),
+            _ => Ok(self),
+        }
+    }
+
+    /// Refuses a body of another length.
+    fn check_length(self, length: Option<u64>) -> GcsResult<()> {
+        match (self, length) {
+            (Self::Chunk { first, end, .. }, Some(length)) if length != end - first => {
+                Err(GcsError::invalid(format!(
+                    "The body has {length} bytes, and its Content-Range {}.",
+                    end - first
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a chunk that is too short and not the last.
+    fn check_granule(self) -> GcsResult<()> {
         let Self::Chunk { first, end, total } = self else {
             return Ok(());
         };
-        if let Some(length) = length.filter(|length| *length != end - first) {
-            return Err(GcsError::invalid(format!(
-                "The body has {length} bytes, and its Content-Range {}.",
-                end - first
-            )));
-        }
         let is_last = total == Some(end);
         if !is_last && end - first < GRANULE_BYTES && end % GRANULE_BYTES != 0 {
             return Err(GcsError::short_chunk(end - first, GRANULE_BYTES));
         }
         Ok(())
     }
+}
+
+/// Returns the error of an upload that ends, or would end, with another length than its session has announced.
+pub(super) fn other_length(stated: u64, announced: u64) -> GcsError {
+    GcsError::invalid(format!(
+        "Invalid request.  According to the Content-Range header, the final size of the upload is {stated} byte(s), which does not match \
+         the expected size of {announced} byte(s), which was specified in an earlier request."
+    ))
 }
 
 #[cfg(test)]
@@ -137,7 +189,8 @@ mod tests {
             (chunk(400_000, 524_288, None), Some(124_288), true),
             (chunk(0, 262_144, None), Some(262_143), false),
         ] {
-            assert_eq!(range.check(length).is_ok(), is_served, "{range:?}");
+            let found = range.check_length(length).and(range.check_granule());
+            assert_eq!(found.is_ok(), is_served, "{range:?}");
         }
     }
 }

@@ -29,6 +29,9 @@ pub(super) const DONE: &str = "done";
 pub(crate) struct Header {
     pub(crate) bucket: String,
     pub(crate) key: String,
+    /// Length of the object, once the client has announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) length: Option<u64>,
     /// CRC32C of the bytes so far, in base64; empty if there are none.
     pub(crate) crc32c: String,
     /// That of all bytes, if the start of the session stated it.

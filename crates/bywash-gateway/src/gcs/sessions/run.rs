@@ -10,7 +10,7 @@ use http::StatusCode;
 use super::super::body::BodyStream;
 use super::super::error::{GcsError, GcsResult};
 use super::super::insert::StatedHashes;
-use super::range::ContentRange;
+use super::range::{ContentRange, other_length};
 use super::record::Header;
 use super::session_locks::SessionLock;
 use super::{OpenSession, SessionState, Sessions, failed, joined, no_memory};
@@ -70,7 +70,8 @@ impl Sessions {
                 return Ok(SessionState::Finished(resource));
             }
         };
-        let missing = match missing(request.range, session.upload.position()) {
+        let range = request.range.within(session.header.length);
+        let missing = match range.and_then(|range| missing(range, session.upload.position())) {
             Ok(Some(missing)) => missing,
             other => {
                 let length = session.upload.position();
@@ -83,11 +84,23 @@ impl Sessions {
             }
         };
         let is_last = missing.is_last;
+        let announced = session.header.length;
+        session.header.length = announced.or(request.range.total());
         let end = self
             .take(&mut session, &mut request, missing, &mut lock)
             .await;
         match end {
-            Ok(BodyEnd::Whole) if is_last => self.finish(request, session).await,
+            Ok(BodyEnd::Whole) if is_last => {
+                let length = session.upload.position();
+                match announced.filter(|announced| *announced != length) {
+                    None => self.finish(request, session).await,
+                    // A body without a length has another one.
+                    Some(announced) => {
+                        self.persist(request.id, session).await?;
+                        Err(other_length(length, announced))
+                    }
+                }
+            }
             Ok(BodyEnd::Whole) => {
                 let length = self.persist(request.id, session).await?;
                 Ok(SessionState::Open(length))

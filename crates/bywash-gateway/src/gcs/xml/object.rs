@@ -8,7 +8,7 @@ use object_store::{GetResult, ObjectMeta};
 use s3s::Body;
 
 use super::super::admit::Admission;
-use super::super::condition::{current, named};
+use super::super::condition::named;
 use super::super::endpoint::{Endpoint, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::{Conditions, VersionNumbers};
@@ -18,19 +18,24 @@ use super::super::resource::media_headers;
 use super::super::{copy as copies, read, sessions};
 use super::names::of_amazon;
 use super::{document, element};
+use crate::body::announces_no_body;
 use crate::conditions::{Conditions as HeaderConditions, Unmet, meets_if_range};
 use crate::encryption::refuse_wish;
-use crate::errors::{OperationContext, no_such_key};
-use crate::meta::{attributes_of, bare, client_e_tag, refuse_unsupported, text};
+use crate::errors::OperationContext;
+use crate::meta::{attributes_of, bare, client_e_tag, not_modified, refuse_unsupported, text};
 
 /// Checks the conditions of a read on ETags and times.
 fn check(
     conditions: &HeaderConditions,
-    meta: &ObjectMeta,
+    (bucket, found): (&Bucket, &GetResult),
     doing: OperationContext<'_>,
 ) -> GcsResult<()> {
-    conditions.check(meta).map_err(|unmet| match unmet {
-        Unmet::NotModified => GcsError::not_modified(named(doing)),
+    let met = conditions.check(&found.meta);
+    met.map_err(|unmet| match unmet {
+        Unmet::NotModified => {
+            let whole = media_headers(bucket, found, true);
+            GcsError::not_modified(named(doing)).with_headers(not_modified(&whole))
+        }
         Unmet::Failed => GcsError::condition(&named(doing)),
     })
 }
@@ -45,10 +50,11 @@ pub(super) async fn get(
     if !conditions.is_empty() || if_range.is_some() {
         let doing = request.doing("read");
         let (bucket, path) = endpoint.stored_object(doing.bucket, doing.key)?;
-        let (found, numbers) = current(&bucket, &path, doing).await?;
-        let meta = found.ok_or_else(|| no_such_key(doing))?;
-        check(&conditions, &meta, doing)?;
-        let is_current = if_range.is_none_or(|version| meets_if_range(&meta, &version));
+        let found = read::head(&bucket, &path, doing).await?;
+        request.admission.check(&found.attributes)?;
+        let numbers = VersionNumbers::of(&bucket, &found);
+        check(&conditions, (&bucket, &found), doing)?;
+        let is_current = if_range.is_none_or(|version| meets_if_range(&found.meta, &version));
         let headers = &mut request.parts.headers;
         if !is_current {
             headers.remove(RANGE);
@@ -96,7 +102,7 @@ pub(super) async fn head(
     let of_query = Conditions::of(&request.query)?;
     of_query.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let of_headers = HeaderConditions::from_headers(&request.parts.headers, "");
-    check(&of_headers, &found.meta, doing)?;
+    check(&of_headers, (&bucket, &found), doing)?;
     let mut response = Response::new(Body::empty());
     *response.headers_mut() = media_headers(&bucket, &found, true);
     let length = HeaderValue::from(found.meta.size);
@@ -125,6 +131,13 @@ pub(super) async fn put(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
 ) -> GcsResult<Response<Body>> {
+    if announces_no_body(&request.parts) {
+        return Err(GcsError::new(
+            StatusCode::LENGTH_REQUIRED,
+            "required",
+            "The request needs a Content-Length, 0 of an empty body.",
+        ));
+    }
     let given = given(&request.parts.headers)?;
     let length = content_length(&request.parts.headers);
     let body = body_of(request);

@@ -72,6 +72,9 @@ pub(super) async fn put(
 ) -> GcsResult<Response<Body>> {
     let doing = request.doing("upload part of");
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
+    if bucket.gathers_parts() {
+        request.context.hold_memory();
+    }
     let number = request.query.number("partNumber")?.unwrap_or_default();
     let number = part_number(i32::try_from(number).unwrap_or_default())?;
     let length = content_length(&request.parts.headers);

@@ -5,10 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use bywash_store::{ChunkRule, ContentDigest, RunningDigest, StoredRange};
+use bywash_store::{ChunkRule, ContentDigest, Finished, RunningDigest, StoredRange};
 
 use crate::upload::ChunkPlan;
 use crate::upload::checksum::{RunningCrc32c, combine};
+use crate::upload::comparison::PartsETag;
 use crate::upload::journal::Progress;
 
 /// Bytes read at once when a source is hashed.
@@ -112,6 +113,27 @@ fn compare_prefix(
         crc32c,
         stored: end,
     })
+}
+
+/// Returns whether the ETag of an object is that of the source in the parts of a plan.
+pub(super) fn is_of_parts(
+    file: &File,
+    size: u64,
+    plan: &ChunkPlan,
+    object: &Finished,
+) -> io::Result<bool> {
+    let mut e_tag = PartsETag::default();
+    let (mut start, mut index) = (0, 0);
+    // An upload has at least one part.
+    while start < size || index == 0 {
+        let range = start..size.min(start + plan.length_of(index));
+        start = range.end;
+        if let ContentDigest::Md5(md5) = digest_of(file, range, &ContentDigest::Md5([0; 16]))? {
+            e_tag.add(&md5);
+        }
+        index += 1;
+    }
+    Ok(e_tag.is_of(object))
 }
 
 /// Returns the number of bytes stored from 0 on without a gap.

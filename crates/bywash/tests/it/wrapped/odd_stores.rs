@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{Bucket, Consistency, EngineError, OriginError};
+use bywash::{Bucket, Consistency, Engine, EngineError, OriginError, RetryPolicy};
 use bywash_support::pattern;
 use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
+    ObjectStoreExt,
 };
 
 use super::{BLOCK, LENGTH, Odd, wrap};
@@ -188,4 +189,44 @@ async fn unordered_lists_are_listed_and_refused_by_pages() {
     let error = bucket.list_page("", None, 9).await.unwrap_err();
     assert!(matches!(error, Error::NotSupported { .. }), "{error:?}");
     assert!(error.to_string().contains("order of keys"), "{error}");
+}
+
+/// As of a server that sends frames without data.
+#[tokio::test]
+async fn body_of_empty_pieces_is_a_stall() {
+    let store = Odd {
+        response: |result| GetResult {
+            payload: GetResultPayload::Stream(
+                futures::stream::repeat_with(|| Ok(Bytes::new())).boxed(),
+            ),
+            ..result
+        },
+        ..Odd::new(InMemory::new())
+    };
+    let path = Path::from("a");
+    store.put(&path, pattern(1, LENGTH).into()).await.unwrap();
+    let retry = RetryPolicy {
+        initial_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(1),
+        deadline: Duration::from_millis(50),
+        stall: Duration::from_millis(20),
+    };
+    let engine = Engine::builder().memory(32 << 20).retry(retry);
+    let engine = engine.build().unwrap();
+    let consistency = Consistency::Immutable;
+    let bucket = engine.wrap("wrapped", Arc::new(store), consistency);
+    let bucket = bucket.unwrap();
+    for range in [None, Some(GetRange::Bounded(70_000..70_010))] {
+        let options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
+        let read = async { bucket.get_opts(&path, options).await?.bytes().await };
+        // A minute, which counts as forever.
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        let error = read.expect("the read ends").unwrap_err();
+        let found = OriginError::find(&error);
+        let is_named = matches!(found, Some(OriginError::OriginUnavailable { .. }));
+        assert!(is_named, "{error}");
+    }
 }
