@@ -93,7 +93,7 @@ impl RequestContext {
         self.streams_body.load(Relaxed)
     }
 
-    /// The operation holds memory for the body, of which a body that pauses takes some from others. Must be called before the first
+    /// The operation holds memory for the body. A body that pauses keeps this memory from others. Must be called before the first
     /// read.
     pub(crate) fn hold_memory(&self) {
         self.holds_memory.store(true, Relaxed);
@@ -194,7 +194,7 @@ struct BodyFault {
 #[error("{0}")]
 pub(crate) struct BodyError(String);
 
-/// Whether a request announces no body by HTTP/1, where a body that is not announced is none. In HTTP/2 its end is in its frames.
+/// Whether a request announces no body by HTTP/1, where a body that is not announced is absent. In HTTP/2 its end is in its frames.
 pub(crate) fn announces_no_body(parts: &Parts) -> bool {
     parts.version <= Version::HTTP_11
         && !parts.headers.contains_key(CONTENT_LENGTH)
@@ -226,7 +226,7 @@ impl BodySilence {
 struct HeldSilence {
     /// When the last piece was passed on, until the next one is wanted.
     passed: Option<Instant>,
-    /// Whether the operation took long over the last piece, as one that waited for memory: what was sent meanwhile is here.
+    /// Whether the operation took long over the last piece, as one that waited for memory: the bytes sent during that time are here.
     was_late: bool,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -245,12 +245,10 @@ impl HeldSilence {
         }
     }
 
-    /// Called when a poll is pending. Ready if the body has paused for the limit and others wait; otherwise wakes `cx` to look again.
+    /// Called when a poll is pending. Ready if the body has paused for the limit and others wait; otherwise wakes `cx` later.
     fn poll_expired(&mut self, silence: &BodySilence, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = match self.was_late {
-            true => silence.while_others_wait / LATE_DIVISOR,
-            false => silence.while_others_wait,
-        };
+        let divisor = if self.was_late { LATE_DIVISOR } else { 1 };
+        let limit = silence.while_others_wait / divisor;
         let deadline = *self.since.get_or_insert_with(Instant::now) + limit;
         let timer = self
             .timer
@@ -269,7 +267,7 @@ impl HeldSilence {
     }
 }
 
-/// Fraction of the limit within which a body that was not read for long goes on.
+/// Fraction of the limit within which a body that was not read for long must continue.
 const LATE_DIVISOR: u32 = 5;
 
 /// A request body from the socket, with stall limit and byte count.

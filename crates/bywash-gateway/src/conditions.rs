@@ -15,7 +15,7 @@ fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
     text(headers, name).and_then(parse_http_date)
 }
 
-/// Returns a list of ETags. Bytes that are no text are those of no version.
+/// Parses a list of ETags. Bytes that are no text match no version.
 pub(crate) fn tags(headers: &HeaderMap, name: &str) -> Option<String> {
     let list = joined(headers, name).filter(|list| !list.is_empty());
     list.map(Cow::into_owned)

@@ -69,11 +69,11 @@ impl Gateway {
     pub(crate) fn existing(&self, doing: OperationContext<'_>) -> S3Result<(Bucket, Path)> {
         let bucket = self.bucket(doing.bucket)?;
         let path = stored_path(&bucket, doing.key)?;
-        match is_odd(&path) {
+        if is_odd(&path) {
             // The clients of origins read and delete such objects, and no more.
-            true => Ok((bucket, path_of(doing.key)?)),
-            false => Ok((bucket, path)),
+            return Ok((bucket, path_of(doing.key)?));
         }
+        Ok((bucket, path))
     }
 }
 

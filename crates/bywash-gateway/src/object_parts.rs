@@ -155,7 +155,7 @@ impl ObjectParts {
         self.0.len()
     }
 
-    /// Returns the part `number`.
+    /// The part `number`.
     pub(crate) fn part(self, number: u16) -> Option<ObjectPart> {
         self.0.into_iter().find(|part| part.number == number)
     }

@@ -207,7 +207,7 @@ impl Metered {
         Self { origin, meter }
     }
 
-    /// Gives the client's metadata of a write names that are not those of marks.
+    /// Gives the client's metadata of a write names that no mark has.
     fn escape(&self, attributes: &mut Attributes) {
         if self.origin.capabilities().keeps_marks {
             WriteMark::escape(attributes);

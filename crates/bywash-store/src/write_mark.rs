@@ -9,7 +9,7 @@ const NAME: &str = "bywashwrite";
 /// Hexadecimal digits of a mark.
 const DIGITS: usize = 32;
 
-/// Added to the name of a client's metadata that would be taken for a mark. Its writer may be another Bywash, of which this one is the
+/// Added to the name of a client's metadata that would be taken for a mark. Its writer may be another Bywash, and this one its
 /// origin.
 const ESCAPE: char = '0';
 
@@ -17,7 +17,7 @@ fn attribute() -> Attribute {
     Attribute::Metadata(NAME.into())
 }
 
-/// Returns the name of metadata that is a mark's, with any number of escapes. In any case: stores that keep metadata in headers have none.
+/// The name of metadata that is a mark's, with any number of escapes. In any case: stores that keep metadata in headers have none.
 fn escaped_name(attribute: &Attribute) -> Option<&str> {
     let Attribute::Metadata(name) = attribute else {
         return None;
@@ -50,7 +50,7 @@ fn rename(attributes: &mut Attributes, other: impl Fn(&str) -> Option<String>) {
 pub struct WriteMark(String);
 
 impl WriteMark {
-    /// Returns a new mark for a write with these attributes; `None` if they would become longer than stores take.
+    /// A new mark for a write with these attributes; `None` if they would become longer than stores take.
     pub fn new(attributes: &Attributes) -> Option<Self> {
         let bytes =
             |(attribute, value): (&Attribute, &object_store::AttributeValue)| match attribute {

@@ -150,9 +150,12 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<F
         }
         guard(location, args.force)?;
         if let Url::Object(address) = location {
-            let mut take = |name: String| match args.filter.takes(&name) {
-                true => add(Some(name)),
-                false => Ok(()),
+            let mut take = |name: String| {
+                if args.filter.takes(&name) {
+                    add(Some(name))
+                } else {
+                    Ok(())
+                }
             };
             let omitted = find_objects(address, endpoint, &mut take).await?;
             left.extend(unnamed(location, &args.filter, omitted));
@@ -173,7 +176,7 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<F
 /// Keys of one request for a page of a listing.
 const PAGE_KEYS: usize = 1000;
 
-/// Passes the names of all objects below a folder or prefix to `take`. Returns what cannot be named.
+/// Passes the names of all objects below a folder or prefix to `take`. Returns names that no URL can have.
 async fn find_objects(
     address: &Address,
     endpoint: &Endpoint,
@@ -217,7 +220,7 @@ async fn find_objects(
     }
 }
 
-/// Returns what the keys below an address begin with.
+/// The common prefix of the keys below an address.
 fn root_of(address: &Address) -> String {
     match address.key.trim_end_matches('/') {
         "" => String::new(),
@@ -345,13 +348,13 @@ fn path(location: Url) -> Result<Path, Failure> {
     }
 }
 
-/// Returns the path of one object, whose key may end with `/`.
+/// The path of one object, whose key may end with `/`.
 fn named(address: &Address) -> Result<Path, Failure> {
     let path = path_of_key(&address.key);
-    match is_odd(&path) && !address.key.is_empty() {
-        true => Ok(path),
-        false => address.object(),
+    if is_odd(&path) && !address.key.is_empty() {
+        return Ok(path);
     }
+    address.object()
 }
 
 fn removed(name: &Url, output: Output) -> Result<(), Failure> {

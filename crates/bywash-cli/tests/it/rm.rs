@@ -108,7 +108,7 @@ fn keys_that_end_with_a_slash_are_deleted() {
     for key in ["p/", "p/a", "p/odd/", "p/odd/b", "q/"] {
         put(&server.s3, &format!("/first/{key}"), "content");
     }
-    // What is below it stays.
+    // Objects below it stay.
     server.run(&["rm", "s3://first/p/odd/"]);
     assert_eq!(keys(), ["p/", "p/a", "p/odd/b", "q/"]);
     server.run(&["rm", "s3://first/absent/"]);

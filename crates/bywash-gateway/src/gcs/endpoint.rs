@@ -156,11 +156,11 @@ impl Endpoint {
     /// Resolves bucket and path of an object that must exist.
     pub(crate) fn existing_object(&self, bucket: &str, object: &str) -> GcsResult<(Bucket, Path)> {
         let (bucket, path) = self.stored_object(bucket, object)?;
-        match is_odd(&path) {
+        if is_odd(&path) {
             // The clients of origins read and delete such objects, and no more.
-            true => Ok((bucket, path_of(object)?)),
-            false => Ok((bucket, path)),
+            return Ok((bucket, path_of(object)?));
         }
+        Ok((bucket, path))
     }
 
     /// Returns whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.

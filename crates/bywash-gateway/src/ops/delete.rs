@@ -123,7 +123,7 @@ fn check_keys(objects: &[ObjectIdentifier]) -> S3Result<()> {
     }
 }
 
-/// Returns whether a key is that of no object, because it cannot be stored.
+/// Whether a key cannot be stored, so that no object has it.
 pub(crate) fn is_absent(error: &S3Error) -> bool {
     *error.code() == S3ErrorCode::NoSuchKey
 }

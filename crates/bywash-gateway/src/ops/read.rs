@@ -226,7 +226,7 @@ fn check_public(extensions: &http::Extensions, found: &GetResult) -> S3Result<()
 struct PartRange {
     range: std::ops::Range<u64>,
     count: Option<usize>,
-    /// That of the part, of an object that was uploaded in parts.
+    /// Digest of the part, if the object was uploaded in parts.
     checksum: Option<Checksum>,
 }
 

@@ -21,7 +21,7 @@ impl PartsETag {
         self.parts += 1;
     }
 
-    /// Returns whether this is the ETag of an object.
+    /// Whether this is the ETag of an object.
     pub(super) fn is_of(self, object: &Finished) -> bool {
         let digits = self.md5s.finalize();
         let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -60,7 +60,7 @@ impl ObjectComparison {
     }
 
     /// Begins the comparison with the object of an upload that has ended, unless the MD5s of earlier parts are missing: another run then
-    /// compares all of them. Returns whether it has begun.
+    /// compares every chunk. Returns whether it has begun.
     pub(super) fn begin(&self, object: Option<Finished>) -> bool {
         let mut state = self.0.lock();
         match (&*state, object) {
@@ -73,12 +73,12 @@ impl ObjectComparison {
         matches!(*state, ComparisonState::Comparing(..))
     }
 
-    /// Returns whether parts are compared, and not sent.
+    /// Whether parts are compared, and not sent.
     pub(super) fn has_begun(&self) -> bool {
         matches!(*self.0.lock(), ComparisonState::Comparing(..))
     }
 
-    /// Returns whether the upload has ended, and nothing proves that it became the object.
+    /// Whether the upload has ended, and nothing proves that it became the object.
     pub(super) fn has_failed(&self) -> bool {
         matches!(*self.0.lock(), ComparisonState::Unproven)
     }
@@ -90,7 +90,7 @@ impl ObjectComparison {
         }
     }
 
-    /// Returns the object if it is proven to be that of the parts, which have `length` bytes.
+    /// Returns the object if it is proven to consist of the parts, which have `length` bytes.
     pub(super) fn proven(&self, length: u64) -> Option<Finished> {
         let mut state = self.0.lock();
         let ComparisonState::Comparing(object, parts) = &*state else {

@@ -313,7 +313,7 @@ impl Bucket {
         })
     }
 
-    /// Returns whether an object is the one of an upload that has ended: by the checksum that the store has, else by an ETag that is the
+    /// Whether an object is the one of an upload that has ended: by the checksum that the store has, else by an ETag that is the
     /// MD5 of its parts.
     async fn is_object(
         &self,

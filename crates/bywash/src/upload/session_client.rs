@@ -115,10 +115,10 @@ impl SessionClient {
                 comparison.note_parts();
             }
             (SessionStatus::Gone, Some(_)) => {
-                return match self.compare_instead().await? {
-                    true => Ok(SessionStatus::Open(Vec::new())),
-                    false => Err(self.ended_elsewhere(self.lost())),
-                };
+                if self.compare_instead().await? {
+                    return Ok(SessionStatus::Open(Vec::new()));
+                }
+                return Err(self.ended_elsewhere(self.lost()));
             }
             _ => {}
         }
@@ -141,13 +141,13 @@ impl SessionClient {
         proven.ok_or_else(|| self.ended_elsewhere(self.lost()))
     }
 
-    /// Returns whether the upload has ended, and its chunks are compared with the object.
+    /// Whether the upload has ended, and its chunks are compared with the object.
     pub(super) fn is_comparing(&self) -> bool {
         let comparison = self.comparison.as_ref();
         comparison.is_some_and(|comparison| comparison.has_begun())
     }
 
-    /// Returns whether an upload that was begun elsewhere has ended, and nothing proves that it became the object. It cannot be continued.
+    /// Whether an upload that was begun elsewhere has ended, and nothing proves that it became the object. It cannot be continued.
     pub(super) fn is_over(&self) -> bool {
         let comparison = self.comparison.as_ref();
         comparison.is_some_and(|comparison| comparison.has_failed())
@@ -250,7 +250,7 @@ fn is_lost(error: &Error) -> bool {
     )
 }
 
-/// Returns the error of an upload that was begun elsewhere and has ended, if nothing proves that it became the object.
+/// The error of an upload that was begun elsewhere and has ended, if nothing proves that it became the object.
 pub(super) fn ended_elsewhere(object: String) -> Error {
     OriginError::SignedAddress {
         object,

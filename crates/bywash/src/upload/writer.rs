@@ -270,7 +270,7 @@ impl Upload {
         Ok(result)
     }
 
-    /// Sends what is left, and waits for the completion.
+    /// Sends the rest, and waits for the completion.
     async fn complete(&mut self) -> Result<Finished> {
         if !matches!(self.state, UploadState::Completing(_)) {
             self.check_open()?;

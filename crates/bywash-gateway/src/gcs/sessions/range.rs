@@ -71,7 +71,7 @@ impl ContentRange {
         fits.then_some(Self::Chunk { first, end, total })
     }
 
-    /// Returns the length of the object, if the request states it.
+    /// The length of the object, if the request states it.
     pub(super) fn total(self) -> Option<u64> {
         match self {
             Self::Status { total } | Self::Chunk { total, .. } => total,
@@ -79,7 +79,7 @@ impl ContentRange {
         }
     }
 
-    /// Returns the range within an object of the length that its session has announced: a chunk that reaches it is the last one.
+    /// The range within an object of the length that its session has announced: a chunk that reaches it is the last one.
     ///
     /// # Errors
     /// If the object would have another length, or the chunk is too short and not the last.
@@ -134,7 +134,7 @@ impl ContentRange {
     }
 }
 
-/// Returns the error of an upload that ends, or would end, with another length than its session has announced.
+/// The error of an upload that ends, or would end, with another length than its session has announced.
 pub(super) fn other_length(stated: u64, announced: u64) -> GcsError {
     GcsError::invalid(format!(
         "Invalid request.  According to the Content-Range header, the final size of the upload is {stated} byte(s), which does not match \

@@ -27,7 +27,8 @@ use crate::meta::{attributes_of, bare, client_e_tag, not_modified, refuse_unsupp
 /// Checks the conditions of a read on ETags and times.
 fn check(
     conditions: &HeaderConditions,
-    (bucket, found): (&Bucket, &GetResult),
+    bucket: &Bucket,
+    found: &GetResult,
     doing: OperationContext<'_>,
 ) -> GcsResult<()> {
     let met = conditions.check(&found.meta);
@@ -53,7 +54,7 @@ pub(super) async fn get(
         let found = read::head(&bucket, &path, doing).await?;
         request.admission.check(&found.attributes)?;
         let numbers = VersionNumbers::of(&bucket, &found);
-        check(&conditions, (&bucket, &found), doing)?;
+        check(&conditions, &bucket, &found, doing)?;
         let is_current = if_range.is_none_or(|version| meets_if_range(&found.meta, &version));
         let headers = &mut request.parts.headers;
         if !is_current {
@@ -102,7 +103,7 @@ pub(super) async fn head(
     let of_query = Conditions::of(&request.query)?;
     of_query.check_read(VersionNumbers::of(&bucket, &found), &named(doing))?;
     let of_headers = HeaderConditions::from_headers(&request.parts.headers, "");
-    check(&of_headers, (&bucket, &found), doing)?;
+    check(&of_headers, &bucket, &found, doing)?;
     let mut response = Response::new(Body::empty());
     *response.headers_mut() = media_headers(&bucket, &found, true);
     let length = HeaderValue::from(found.meta.size);

@@ -115,7 +115,7 @@ fn compare_prefix(
     })
 }
 
-/// Returns whether the ETag of an object is that of the source in the parts of a plan.
+/// Whether the ETag of an object proves that it is the source in the parts of a plan.
 pub(super) fn is_of_parts(
     file: &File,
     size: u64,
