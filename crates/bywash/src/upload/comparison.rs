@@ -22,7 +22,7 @@ impl PartsETag {
     }
 
     /// Whether this is the ETag of an object.
-    pub(super) fn is_of(self, object: &Finished) -> bool {
+    pub(super) fn matches(self, object: &Finished) -> bool {
         let digits = self.md5s.finalize();
         let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
         let known = object.e_tag.as_deref().unwrap_or_default();
@@ -90,7 +90,7 @@ impl ObjectComparison {
         }
     }
 
-    /// Returns the object if it is proven to consist of the parts, which have `length` bytes.
+    /// The object, if it is proven to consist of the parts, which have `length` bytes.
     pub(super) fn proven(&self, length: u64) -> Option<Finished> {
         let mut state = self.0.lock();
         let ComparisonState::Comparing(object, parts) = &*state else {
@@ -110,7 +110,7 @@ impl ObjectComparison {
             compared += bytes;
         }
         let is_whole = compared == length && object.length == Some(length);
-        if is_whole && e_tag.is_of(object) {
+        if is_whole && e_tag.matches(object) {
             return Some(object.as_ref().clone());
         }
         *state = ComparisonState::Unproven;

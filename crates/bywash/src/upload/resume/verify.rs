@@ -133,7 +133,7 @@ pub(super) fn is_of_parts(
         }
         index += 1;
     }
-    Ok(e_tag.is_of(object))
+    Ok(e_tag.matches(object))
 }
 
 /// Returns the number of bytes stored from 0 on without a gap.
