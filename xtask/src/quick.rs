@@ -184,7 +184,7 @@ fn left_out(tested: &[&Package], left: &[&Package], all: &[Package]) -> Vec<Stri
             shard::slow_tests().len()
         ));
     }
-    lines.push("deny, loom, shuttle, clients, siege".to_owned());
+    lines.push("deny, package, loom, shuttle, clients, siege".to_owned());
     lines
 }
 

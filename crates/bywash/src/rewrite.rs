@@ -75,7 +75,7 @@ impl Bucket {
     /// keep them nor copy them.
     ///
     /// # Errors
-    /// `Precondition` if it is another version, or [`EngineError::VersionChanged`]; otherwise as a write.
+    /// `Precondition` if it is another version, or [`crate::EngineError::VersionChanged`]; otherwise as a write.
     pub async fn replace_attributes(
         &self,
         path: &Path,

@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// The engine retries a request that failed for a transient reason, for up to [`crate::RetryPolicy::deadline`]. Turn the retries
     /// of a store off, or each of its own is repeated. Operations that the store lacks fail with its own error, mostly
-    /// `NotImplemented`; a response that does not match its request is [`OriginError::BadResponse`]. An object without a strong ETag
+    /// `NotImplemented`; a response that does not match its request is [`bywash_store::OriginError::BadResponse`]. An object without a strong ETag
     /// is known by its date and size, and one without a date either is not cached.
     ///
     /// Cancellation: a dropped read drops the store's request, unless other readers wait for it; requests for a version may continue

@@ -123,8 +123,8 @@ impl Download {
     ///
     /// # Errors
     /// The error of the download; no bytes are returned then. [`EngineError::VersionChanged`] if the object changed
-    /// during it, [`OriginError::BadResponse`] if its length differs from what the origin reported (within
-    /// [`OriginError::OriginUnavailable`] if retries continued until the deadline), [`EngineError::DigestMismatch`] if the
+    /// during it, [`bywash_store::OriginError::BadResponse`] if its length differs from what the origin reported (within
+    /// [`bywash_store::OriginError::OriginUnavailable`] if retries continued until the deadline), [`EngineError::DigestMismatch`] if the
     /// bytes do not have the object's digest in a second download either.
     pub async fn finish(self) -> Result<Segments> {
         match self.ended().await {
