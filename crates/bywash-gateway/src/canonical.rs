@@ -53,7 +53,7 @@ pub(crate) fn parameter<'p>(pairs: &'p [Pair], name: &str) -> Option<&'p str> {
     Some(&found.value)
 }
 
-/// Returns a canonical query: sorted, encoded anew, without the signature itself.
+/// Canonical query: sorted, encoded again, without the signature itself.
 pub(crate) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
     let is_signature = |name: &str| {
         ["x-goog-signature", "x-amz-signature"]

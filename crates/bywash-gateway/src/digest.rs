@@ -114,7 +114,7 @@ impl Algorithm {
     }
 }
 
-/// What the checksum of an object of parts covers.
+/// Data that the checksum of an object of parts covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChecksumKind {
     /// The bytes.

@@ -55,7 +55,8 @@ impl Gateway {
         }
     }
 
-    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    /// Returns whether the MD5 of an object written to a bucket becomes its ETag; other origins
+    /// have ETags of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
         self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
     }

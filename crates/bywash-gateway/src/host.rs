@@ -90,8 +90,9 @@ impl Hosts {
         (target, Ok(()))
     }
 
-    /// Returns whether `host`, a Host header, is a domain as it is written in the settings, or an IPv4 address: requests to
-    /// it are path-style. False for some other names of which that is true too.
+    /// Returns whether `host`, a Host header, is a domain as it is written in the settings, or an
+    /// IPv4 address: requests to it are path-style. False for some other names that are path-style
+    /// too.
     pub(crate) fn is_plain_path_style(&self, host: &str) -> bool {
         let name = without_port(host);
         host.len() <= MAX_HOST_BYTES

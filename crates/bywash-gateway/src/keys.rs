@@ -23,8 +23,9 @@ pub(crate) fn may_have_odd_keys(bucket: &Bucket) -> bool {
     ["s3", "gcs", "azure"].contains(&bucket.origin_kind())
 }
 
-/// Returns the path of the key of an object that is read or deleted: that of [`path_of`], or of a key that only other programs write.
-/// No object has a key that cannot be stored: NoSuchKey, as S3 has it of any key without an object.
+/// Returns the path of the key of an object that is read or deleted: as [`path_of`] does, or of a
+/// key that only other programs write. No object has a key that cannot be stored: NoSuchKey, as S3
+/// has it of any key without an object.
 pub(crate) fn stored_path(bucket: &Bucket, key: &str) -> S3Result<Path> {
     path_of(key).or_else(|error| {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {

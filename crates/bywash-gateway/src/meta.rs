@@ -30,7 +30,8 @@ const UPLOAD_ID: &str = "bywash-upload";
 const UPLOAD_MARK: &str = "bywashupload";
 /// Counts the versions of an object's metadata, for Google's API. Reserved; without a hyphen, as the mark.
 const METAGENERATION: &str = "bywashmetageneration";
-/// Prefix under which user metadata with a reserved name is stored: its writer is another Bywash, of which this one is the origin.
+/// Prefix under which user metadata with a reserved name is stored: its writer is another Bywash,
+/// whose origin is this one.
 const FOREIGN: &str = "bywash-foreign-";
 const USER_METADATA: &str = "x-amz-meta-";
 
@@ -372,7 +373,8 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             continue;
         };
-        // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII, or no valid ones.
+        // Stored unchanged, also encoded words (RFC 2047), valid or not: clients send them for text
+        // that is not ASCII.
         let value = stored_text(headers, header.as_str())?.unwrap_or_default();
         total += name.len() + value.len();
         attributes.insert(user_attribute(name), value.into());
@@ -503,7 +505,8 @@ pub(crate) fn user_metadata_of(attributes: &Attributes) -> impl Iterator<Item = 
     all.filter_map(|(attribute, value)| Some((client_name(attribute)?, value.as_ref())))
 }
 
-/// Removes the user metadata among `attributes` of which `matches` is true, given the name that clients know.
+/// Removes the user metadata among `attributes` for which `matches` is true, given the name that
+/// clients know.
 pub(crate) fn remove_user_metadata(attributes: &mut Attributes, matches: impl Fn(&str) -> bool) {
     let names = attributes.iter().map(|(attribute, _)| attribute);
     let removed = names.filter(|name| client_name(name).is_some_and(&matches));
@@ -565,8 +568,8 @@ pub(crate) fn put_cache_outcome(headers: &mut HeaderMap, outcome: CacheOutcome) 
     headers.insert(CACHE_OUTCOME, HeaderValue::from_static(outcome.name()));
 }
 
-/// Response headers that are the same for all reads of a version: content headers, metadata, ETag, dates. `tags`: number of
-/// tags that the origin keeps beside the object.
+/// Response headers that are the same for all reads of a version: content headers, metadata, ETag,
+/// dates. `tags`: number of tags that the origin keeps next to the object.
 pub(crate) fn version_headers(
     meta: &ObjectMeta,
     attributes: &Attributes,

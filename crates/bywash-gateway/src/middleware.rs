@@ -264,7 +264,8 @@ impl Middleware {
         Ok(response.map(|body| documents.settle(body)))
     }
 
-    /// Checks the rights of a request, and leaves of its head what `s3s` is to see. Returns also the digests of XML that it announces.
+    /// Checks the rights of a request, and leaves of its head the parts for `s3s`. Returns also the
+    /// digests of XML that it announces.
     fn admit(
         &self,
         parts: &mut Parts,

@@ -58,7 +58,8 @@ impl ObjectParts {
         }
     }
 
-    /// Copies the parts from the attributes of an object to those of another with the same bytes.
+    /// Copies the parts from the attributes of an object to the attributes of another with the same
+    /// bytes.
     pub(crate) fn copy(from: &Attributes, to: &mut Attributes) {
         for name in [PARTS, CHECKSUMS] {
             if let Some(value) = from.get(&name) {

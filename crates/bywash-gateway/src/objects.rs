@@ -1,4 +1,5 @@
-//! What an endpoint of another protocol shares with those of this crate: keys, ETags, headers, conditions, listings and errors.
+//! Code that an endpoint of another protocol shares with the endpoints of this crate: keys, ETags,
+//! headers, conditions, listings and errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -145,7 +146,8 @@ pub fn check_etags(
     })
 }
 
-/// Returns the response headers of a version: content headers, metadata, checksum; without those that a response has for itself.
+/// Response headers of a version: content headers, metadata, checksum; without the headers of the
+/// response itself.
 #[must_use]
 pub fn headers_of(result: &GetResult) -> HeaderMap {
     let info = result.extensions.get::<ReadInfo>();
@@ -170,10 +172,11 @@ pub fn attributes_for(bucket: &Bucket, headers: &HeaderMap) -> Result<Attributes
 pub struct ObjectCondition(WriteCondition);
 
 impl ObjectCondition {
-    /// Looks the condition up. Without `if_match` and `create` there is none, and no request.
+    /// Looks the condition up. Without `if_match` and `create` it finds no condition, and sends no
+    /// request.
     ///
     /// # Errors
-    /// `NoSuchKey` or `PreconditionFailed` if it fails already; otherwise those of the origin.
+    /// `NoSuchKey` or `PreconditionFailed` if it fails already; otherwise errors of the origin.
     pub async fn find(
         operation: &ObjectOperation<'_>,
         bucket: &Bucket,
@@ -470,7 +473,8 @@ impl Listings {
     /// Lists one page, in the order of keys. With little memory it has fewer entries than the limit.
     ///
     /// # Errors
-    /// `SlowDown` if there is no memory in time, `InvalidArgument` if the token is none; otherwise those of the origin.
+    /// `SlowDown` if there is no memory in time, `InvalidArgument` if the token is malformed;
+    /// otherwise errors of the origin.
     pub async fn page(
         &self,
         bucket: &Bucket,
@@ -522,7 +526,7 @@ async fn list(
     Ok(listed)
 }
 
-/// The status of an error in logs of the access: that of the S3 endpoint.
+/// The status of an error in access logs, as at the S3 endpoint.
 #[must_use]
 pub fn status_of(error: &ObjectError) -> u16 {
     s3s::S3ErrorCode::from_bytes(error.code.as_bytes())

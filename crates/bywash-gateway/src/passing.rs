@@ -1,4 +1,4 @@
-//! Digests of bytes that pass from one object to another, computed meanwhile.
+//! Digests of bytes that pass from one object to another, computed as they pass.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl PassedDigests {
 }
 
 impl PassingDigests {
-    /// Computes what is wanted of a body.
+    /// Computes the requested digests of a body.
     pub(crate) fn new(md5: bool, checksum: Option<Algorithm>) -> Self {
         Self(Arc::new(Mutex::new(Hashers {
             md5: md5.then(Hasher::md5),

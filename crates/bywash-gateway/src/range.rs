@@ -9,8 +9,8 @@ use crate::meta::joined;
 /// Largest byte position of a range. No object is longer.
 const MAX_POSITION: u64 = i64::MAX as u64;
 
-/// Returns the range that the Range header asks for. S3 ignores headers of several ranges, of another unit, and those that
-/// are no range.
+/// Returns the range that the Range header asks for. S3 ignores headers of several ranges, of
+/// another unit, and malformed ranges.
 pub(crate) fn requested_range(headers: &HeaderMap) -> Option<Range> {
     let value = joined(headers, RANGE.as_str())?;
     Range::parse(&lowered(&value)?).ok()

@@ -103,7 +103,7 @@ impl ObjectName {
     }
 }
 
-/// What only the operation knows of a request.
+/// Facts of a request that only the operation knows.
 #[derive(Debug)]
 pub(crate) struct RequestFacts<'a> {
     pub(crate) id: &'a str,

@@ -1,6 +1,6 @@
 //! Completion of the responses of `s3s`, the only place that changes them.
 //!
-//! `s3s` writes a response without calling back, so these are done on what it wrote:
+//! `s3s` writes a response without calling back, so these are done on the written response:
 //! - error documents lack the message of some codes, the resource, the ids, and the elements of their code;
 //! - the reason for which a request's body could not be read is not passed on;
 //! - names with characters that XML 1.0 cannot represent are written unchanged;

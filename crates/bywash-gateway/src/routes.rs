@@ -53,7 +53,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What the path of a request addresses.
+/// Resource that the path of a request addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResourceLevel {
     Service,
@@ -199,7 +199,7 @@ fn plain(method: &Method, level: ResourceLevel) -> Option<&'static str> {
     }
 }
 
-/// Parameters allowed for a write besides its sub-resource.
+/// Parameters allowed for a write in addition to its sub-resource.
 fn allowed(operation: &str) -> &'static [&'static str] {
     match operation {
         "DeleteObject" | "PutObjectAcl" | "PutObjectTagging" | "DeleteObjectTagging" => {
@@ -210,8 +210,8 @@ fn allowed(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Parameters of signatures in lower case, and those that clients add to any request. Other `x-amz-` parameters stand
-/// for headers, which are not read from a query here.
+/// Parameters of signatures in lower case, and parameters that clients add to any request. Other
+/// `x-amz-` parameters stand for headers, which are not read from a query here.
 const COMMON: [&str; 16] = [
     "x-id",
     "awsaccesskeyid",

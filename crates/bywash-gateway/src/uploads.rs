@@ -242,13 +242,13 @@ impl Uploads {
         }
     }
 
-    /// Returns what the nodes of a cluster share.
+    /// State that the nodes of a cluster share.
     pub(crate) fn cluster(&self) -> Option<&ClusterUploads> {
         self.cluster.as_ref()
     }
 
-    /// Uploads stored in `folder`, including those of earlier servers. These count even above the limits: new uploads
-    /// and parts are then rejected until enough have ended. Blocks.
+    /// Uploads stored in `folder`, including uploads of earlier servers. These count even above the
+    /// limits: new uploads and parts are then rejected until enough have ended. Blocks.
     pub(crate) fn persistent(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
         let (journal, uploads) = Journal::open(folder, &engine)?;
         let open: BTreeMap<_, _> = uploads.into_iter().collect();

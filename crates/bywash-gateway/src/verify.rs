@@ -22,7 +22,7 @@ const CONTENT_MD5: &str = "content-md5";
 /// The expected value of a digest.
 enum ExpectedDigest {
     Md5(Vec<u8>),
-    /// That of the payload header.
+    /// In the payload header.
     Payload,
     Header(Algorithm, Vec<u8>),
     Trailer(Algorithm),

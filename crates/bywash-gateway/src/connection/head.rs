@@ -1,7 +1,7 @@
 //! An unfinished head of a request: its bytes and their charge.
 //!
-//! What a socket has of a request comes in one read: the head, and bytes of the body after it. A head that ends in the
-//! bytes that were read needs no charge, as it is parsed next.
+//! One read returns the bytes that a socket has of a request: the head, and bytes of the body after
+//! it. A head that ends in the bytes that were read needs no charge, as it is parsed next.
 
 use bywash::ByteCharge;
 

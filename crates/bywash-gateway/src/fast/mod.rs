@@ -1,8 +1,9 @@
 //! The fast path: reads of one block in memory, or of metadata that is known, by requests in the common form.
 //!
-//! It decides by itself and without waiting, and only where its response is the one that `s3s` and [`crate::ops`] would
-//! give. Everything else, wrong signatures and all other errors included, goes their way as if it had not been here:
-//! nothing is counted or changed before a response is certain.
+//! It decides by itself and without waiting, and only where its response is the one that `s3s` and
+//! [`crate::ops`] would give. Everything else, wrong signatures and all other errors included, is
+//! served by them as if it had not been here: nothing is counted or changed before a response is
+//! certain.
 
 mod request;
 mod signature;

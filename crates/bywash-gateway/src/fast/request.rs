@@ -75,7 +75,7 @@ pub(super) fn text(value: Option<&HeaderValue>) -> Option<&str> {
     value?.to_str().ok()
 }
 
-/// The headers of a request, of those that are known.
+/// The known headers of a request.
 #[derive(Debug, Default)]
 pub(super) struct KnownHeaders<'a> {
     host: Option<&'a HeaderValue>,
@@ -141,7 +141,7 @@ impl<'a> KnownHeaders<'a> {
         Some(known)
     }
 
-    /// Any headers, none of them in a field.
+    /// Any headers, none in a field.
     #[cfg(test)]
     pub(super) fn with_all(headers: &'a HeaderMap) -> Self {
         Self {

@@ -10,7 +10,7 @@ use crate::limits::{MAX_CLOCK_SKEW_S, MAX_FAST_SIGNED_HEADERS, MAX_PRESIGNED_S};
 use crate::signature::keys::{CredentialScope, Signatory, SigningKeys};
 use crate::signature::{ALGORITHM, EMPTY_SHA256, SERVICE, TERMINATOR, UNSIGNED};
 
-/// A signature as a request states it, and what it covers.
+/// A signature as a request states it, and the parts that it covers.
 #[derive(Debug)]
 pub(super) struct ClaimedSignature<'a> {
     named: CredentialScope<'a>,
@@ -32,7 +32,8 @@ struct SignedHeaders<'a> {
 }
 
 impl<'a> ClaimedSignature<'a> {
-    /// Returns `None` without a signature, with two, with one of another form, and if it does not cover what it must.
+    /// Returns `None` without a signature, with two, with one of another form, and if it does not
+    /// cover all required parts.
     pub(super) fn parse(headers: &KnownHeaders<'a>, query: KnownQuery<'a>) -> Option<Self> {
         match (headers.authorization, query.signature) {
             (Some(_), None) => Self::of_header(headers, query),

@@ -50,7 +50,8 @@ fn longer(what: &str, max: usize) -> GcsError {
     GcsError::invalid(format!("{what} is longer than {max} bytes."))
 }
 
-/// The bytes of an object, with digests that are computed as they pass and compared with those of the client.
+/// The bytes of an object, with digests that are computed as they pass and compared with the
+/// client's.
 pub(crate) struct CheckedBody {
     pub(crate) body: PartBody,
     passed: Arc<OnceLock<PassedDigests>>,

@@ -46,7 +46,8 @@ use crate::resident::Serving;
 use crate::shared_state::SharedState;
 use crate::uploads::{ClusterUploads, Uploads};
 
-/// In a response the name of the session that was started, as of Google's, and else that of the request.
+/// In a response the name of the session that was started, as of Google's, and else the id of the
+/// request.
 pub(crate) const UPLOAD_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
 
 /// Parameters that let their reader repeat or continue a request; they are in no log.
@@ -83,7 +84,7 @@ pub(crate) struct Endpoint {
     fast: FastPath,
 }
 
-/// A request and what serving it needs.
+/// A request, and the context for serving it.
 pub(crate) struct GcsRequest {
     pub(crate) parts: Parts,
     pub(crate) query: Query,
@@ -168,7 +169,8 @@ impl Endpoint {
         self.etag == ETagStyle::Md5
     }
 
-    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    /// Returns whether the MD5 of an object written to a bucket becomes its ETag; other origins
+    /// have ETags of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
         self.computes_md5() && bucket.takes_late_attributes()
     }

@@ -11,14 +11,14 @@ pub(crate) type GcsResult<T> = Result<T, GcsError>;
 
 const JSON: &str = "application/json; charset=UTF-8";
 
-/// The reason of an error about what is not served.
+/// Reason in errors about unsupported requests.
 const NOT_IMPLEMENTED: &str = "notImplemented";
 
 /// Google's words of failed conditions and of absent buckets, by which clients know them.
 const CONDITION_NOT_MET: &str = "At least one of the pre-conditions you specified did not hold.";
 const NO_BUCKET: &str = "The specified bucket does not exist.";
 
-/// Where Google finds conditions, also those of parameters.
+/// Location of conditions in Google's errors, also of conditions in parameters.
 const IF_MATCH: (&str, &str) = ("header", "If-Match");
 
 /// An error response.
@@ -182,7 +182,7 @@ impl GcsError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    /// A request that may change something and comes from a page in a browser.
+    /// A request that may change something and was made by a page in a browser.
     pub(crate) fn other_site() -> Self {
         let message = "A page of another site made this request in a browser (Origin, Sec-Fetch-Site). Pages may not write to an \
                        anonymous server; use a program.";
@@ -364,7 +364,7 @@ mod tests {
             (Code::RequestTimeout, 408, "uploadBrokenConnection"),
             (Code::InvalidRange, 416, "requestedRangeNotSatisfiable"),
         ] {
-            // That of the XML API is Amazon's but for these.
+            // The code of the XML API is Amazon's but for these.
             let xml = match code {
                 Code::SlowDown => "ServiceUnavailable",
                 Code::KeyTooLongError => "KeyTooLong",

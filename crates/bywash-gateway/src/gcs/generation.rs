@@ -1,4 +1,5 @@
-//! Generations: numbers of versions, computed of what the origin knows of a version, so every node and restart computes the same.
+//! Generations: numbers of versions, computed from the origin's data about a version, so every node
+//! and restart computes the same.
 //!
 //! The upper bits are the time of the version: in folders and memory to about a millisecond, elsewhere to the second, because
 //! the listings of stores have other fractions of it than their responses. The lower 20 bits are a digest of its ETag. So
@@ -130,8 +131,9 @@ impl Conditions {
         self.named.or(self.matching).is_some()
     }
 
-    /// Refuses conditions on metadata alone for a write at an origin whose ETags are those of the bytes: it would not notice a change
-    /// of metadata in between. With a generation they are compared with it, of which the time is a part.
+    /// Refuses conditions on metadata alone for a write at an origin whose ETags depend on the
+    /// bytes alone: it would not notice a change of metadata in between. With a generation they are
+    /// compared with it, and the time is a part of it.
     pub(crate) fn refuse_unbound(&self, bucket: &Bucket) -> GcsResult<()> {
         let of_metadata = self.meta_matching.or(self.meta_not_matching);
         match of_metadata {

@@ -4,7 +4,7 @@ use http::Uri;
 
 use super::error::{GcsError, GcsResult};
 
-/// Parameters that would change what a request does, and are not served.
+/// Parameters that would change the effect of a request, and are not served.
 const NOT_SERVED: [&str; 3] = ["kmsKeyName", "destinationKmsKeyName", "contentEncoding"];
 
 /// Decoded parameters, in their order.

@@ -44,7 +44,8 @@ fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// An object's resource. Where metadata are a request for each object, those of a listing have only what it has.
+/// An object's resource. Where metadata are a request for each object, the resource of a listed
+/// object has only the fields of its listing.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectResource {
@@ -87,7 +88,8 @@ struct ReadProperties {
 }
 
 impl ObjectResource {
-    /// Describes an object as its listing knows it. `url`: that of this endpoint, as the client addressed it.
+    /// Describes an object from its listing entry. `url`: URL of this endpoint, as the client
+    /// addressed it.
     pub(crate) fn listed(bucket: &Bucket, key: &str, meta: &ObjectMeta, url: &str) -> Self {
         let generation = generation(bucket, meta);
         let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
@@ -103,7 +105,7 @@ impl ObjectResource {
             time_created: time(meta.last_modified),
             updated: time(meta.last_modified),
             self_link: format!("{url}/{place}"),
-            // rclone reads by it what it has found in a listing.
+            // rclone reads a listed object by this URL.
             media_link: format!("{url}/download/{place}?generation={generation}&alt=media"),
             md5_hash: md5(meta),
             of_read: None,
@@ -124,8 +126,9 @@ impl ObjectResource {
         self
     }
 
-    /// Writes names of metadata as the request that set them did, where the origin keeps them in small letters, as S3 does. Google's Java client
-    /// orders the parts of an object by what the responses to their writes have.
+    /// Writes names of metadata as the request that set them did, where the origin keeps them in
+    /// small letters, as S3 does. Google's Java client orders the parts of an object by the
+    /// metadata in the responses to their writes.
     pub(crate) fn with_names(mut self, given: &[String]) -> Self {
         let Some(read) = &mut self.of_read else {
             return self;
@@ -140,7 +143,8 @@ impl ObjectResource {
         self
     }
 
-    /// Describes an object with all its properties. `url`: that of this endpoint, as the client addressed it.
+    /// Describes an object with all its properties. `url`: URL of this endpoint, as the client
+    /// addressed it.
     pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, url: &str) -> Self {
         let attributes = &found.attributes;
         let text = |attribute: Attribute| {
@@ -235,7 +239,8 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
     headers
 }
 
-/// Returns the headers of the bytes of a version. `whole`: whether they are all of them, so that digests apply.
+/// Headers of the bytes of a version. `whole`: whether they are all its bytes, so that digests
+/// apply.
 pub(crate) fn version_headers(
     bucket: &Bucket,
     meta: &ObjectMeta,

@@ -279,7 +279,7 @@ pub(crate) async fn uploads(
     gateway.bucket(&input.bucket)?;
     let encoding = Encoding::new(&query)?;
     let doing = OperationContext::new("list uploads of", &input.bucket, "");
-    // Reads the names from the table one by one, or those of a cluster page by page.
+    // Reads the names from the table one by one, or a cluster's names page by page.
     let read = match gateway.uploads.cluster() {
         Some(_) => SHARED_PER_PAGE,
         None => 1,

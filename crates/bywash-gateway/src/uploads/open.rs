@@ -1,4 +1,5 @@
-//! Open uploads for the admin page, from what the endpoint has in memory: no file is read. An abort of one.
+//! Open uploads for the admin page, from the memory of the endpoint: no file is read. An abort of
+//! one.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock, Weak};

@@ -6,7 +6,7 @@ use crate::http::HttpResponse;
 use crate::server::{Server, signed};
 use crate::sign::{KEY, SECRET, Signer, borrow, presign_v2_until, sha256_hex};
 
-/// Checks status, code and elements of an error, and those that each document has.
+/// Checks status, code and elements of an error, and the elements that each document has.
 #[track_caller]
 fn expect(reply: HttpResponse, status: u16, code: &str, elements: &[(&str, &str)]) {
     let reply = reply.expect_error(status, code);

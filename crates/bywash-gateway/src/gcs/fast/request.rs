@@ -51,7 +51,7 @@ impl<'a> FastRequest<'a> {
     }
 }
 
-/// The headers of a request, of those that are known.
+/// The known headers of a request.
 #[derive(Debug, Default)]
 struct KnownHeaders<'a> {
     range: Option<&'a HeaderValue>,

@@ -29,7 +29,7 @@ struct WholeDigests {
 
 /// Why the hashes that a client stated refuse the end of its session.
 enum HashRefusal {
-    /// The session goes on: one of them is not known here.
+    /// The session continues: one of the hashes is not known here.
     Repeatable(GcsError),
     /// The bytes are others.
     Final(GcsError),
@@ -48,7 +48,7 @@ impl WholeDigests {
         self.md5.map(|md5| BASE64_STANDARD.encode(md5))
     }
 
-    /// Compares what the client stated at the end, or at the start of the session.
+    /// Compares the hashes that the client stated at the end, or at the start of the session.
     fn check(
         &self,
         stated: &StatedHashes,
@@ -164,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the object is that of an earlier end of this session, whose response was lost.
+    /// Whether the object was made by an earlier end of this session, whose response was lost.
     async fn is_own(
         &self,
         bucket: &Bucket,

@@ -1,7 +1,8 @@
 //! The XML API of Google's storage: `/BUCKET/OBJECT`, as clients built on `object_store` and those with HMAC keys send it.
 //!
-//! A request becomes one of the JSON API: its headers become that one's parameters, and what it returns becomes headers and XML. Only
-//! lists of keys and uploads in parts are of this API alone.
+//! A request becomes one of the JSON API: its headers become the parameters of that request, and
+//! its result becomes headers and XML. Only lists of keys and uploads in parts are of this API
+//! alone.
 //!
 //! * `route.rs` is which operation a request names.
 //! * `names.rs` translates headers to parameters, and to the names of Amazon that the shared modules read.
@@ -79,7 +80,7 @@ pub(crate) fn error(error: GcsError) -> Response<Body> {
     // Google's Python client needs both.
     let inner = code + &element("Message", &text) + &element("Details", &text);
     let mut response = error.response();
-    // A 304 has no body, and neither has the response to a HEAD request, of which HTTP takes it away.
+    // A 304 has no body, and neither has the response to a HEAD request: HTTP removes it.
     if response.status() != http::StatusCode::NOT_MODIFIED {
         let document = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error>{inner}</Error>");
         *response.body_mut() = Body::from(document);

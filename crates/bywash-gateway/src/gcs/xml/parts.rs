@@ -1,5 +1,5 @@
-//! Uploads in parts by the XML API. They are those of the S3 endpoint: begun by either protocol, kept in one place, or in a cluster
-//! continued at any node.
+//! Uploads in parts by the XML API. They are the S3 endpoint's: begun by either protocol, kept in
+//! one place, or in a cluster continued at any node.
 
 use std::sync::Arc;
 
