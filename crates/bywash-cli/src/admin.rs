@@ -15,7 +15,7 @@ use url::Url;
 use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::{Credentials, Session};
 
-/// Max time from a request to the last byte of its response: that of a large export.
+/// Max time from a request to the last byte of its response: enough for a large export.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Max time of a request whose work grows with the server's memory.

@@ -51,8 +51,8 @@ use verbs::{
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Idle time after which a blocking thread ends. Work goes to idle threads in turn, so with a longer time a few requests a second
-/// would keep all threads of a burst.
+/// Idle time after which a blocking thread ends. Idle threads get work in turn, so with a longer
+/// time a few requests a second would keep all threads of a burst.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_millis(500);
 
 const EXIT_CODES: &str = "\

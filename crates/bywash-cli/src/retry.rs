@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bywash::RetryPolicy;
 
-/// A copy fails after this time without progress. It can go on later.
+/// A copy fails after this time without progress. It can be continued later.
 pub(crate) const COPY_DEADLINE: Duration = Duration::from_secs(30);
 /// A verb that only looks or deletes fails after this time without progress: a person waits.
 pub(crate) const SHORT_DEADLINE: Duration = Duration::from_secs(5);

@@ -85,7 +85,7 @@ impl Url {
         })
     }
 
-    /// Returns whether it names a folder, into which a copy goes under its source's name.
+    /// Whether it names a folder, into which a copy is written under its source's name.
     pub(crate) fn is_folder(&self) -> bool {
         match self {
             Self::Stdio => false,

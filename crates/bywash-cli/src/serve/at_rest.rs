@@ -1,4 +1,4 @@
-//! The setting `at-rest-encryption`: what encrypts the objects of a bucket.
+//! The setting `at-rest-encryption`: the encryption of a bucket's objects.
 
 use std::str::FromStr;
 

@@ -125,7 +125,7 @@ impl FileBucket {
     }
 }
 
-/// A key besides the server's own, which is unrestricted.
+/// A key in addition to the server's own, which is unrestricted.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct FileKey {

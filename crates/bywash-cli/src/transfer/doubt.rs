@@ -15,8 +15,8 @@ use crate::transfer::Pair;
 use crate::transfer::copy::Copier;
 use crate::url::Url;
 
-/// Min age of an object that is moved between places: a rewrite then has another date, for dates of HTTP have seconds, and servers that
-/// look again after a second have seen it.
+/// Min age of an object that is moved between places: a rewrite then has another date, for dates of
+/// HTTP have seconds, and servers that check again after a second have seen it.
 const MIN_AGE: Duration = Duration::from_millis(2200);
 
 /// How the destination of a move may be its source.

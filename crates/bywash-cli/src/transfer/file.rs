@@ -108,7 +108,7 @@ fn default_permissions() -> Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// Sets a file's modification time to that of its source.
+/// Sets a file's modification time to its source's.
 pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Result<()> {
     match modified {
         Some(modified) => file.set_times(FileTimes::new().set_modified(modified)),

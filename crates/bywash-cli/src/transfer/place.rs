@@ -1,4 +1,5 @@
-//! Places of trees. Copies between places inside each other would read what they write, or delete what they read, so they are refused.
+//! Places of trees. Copies between places inside each other would read their own output, or delete
+//! their own input, so they are refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path as FsPath, PathBuf};
@@ -11,7 +12,7 @@ use crate::serve::data_dir::Session;
 use crate::transfer::confinement::resolved;
 use crate::url::Url;
 
-/// How the place of a source is related to that of a destination.
+/// How the place of a source is related to the place of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     Apart,
@@ -22,7 +23,8 @@ enum Relation {
     Around,
 }
 
-/// What is known of the server of the data folder: it may have a bucket by two protocols, in a folder that is reached as such too.
+/// Places of the server of the data folder: it may have a bucket by two protocols, in a folder that
+/// is reached as such too.
 #[derive(Debug)]
 pub(crate) struct Places {
     served: Option<Served>,
@@ -46,7 +48,8 @@ enum Place {
 }
 
 impl Places {
-    /// Reads what the server of the data folder recorded. `s3` and `gcs`: the endpoints that addresses lead to.
+    /// Reads the record of the data folder's server. `s3` and `gcs`: the endpoints that addresses
+    /// lead to.
     pub(crate) fn new(data_dir: &FsPath, s3: Option<&str>, gcs: Option<&str>) -> Self {
         let served = Session::read(data_dir).ok().map(|session| {
             let same = |here: Option<&str>, there: Option<&str>| {

@@ -258,7 +258,7 @@ fn hashed_aside_name(name: &OsStr) -> OsString {
     format!("{ASIDE_HASHED}{}", hex(&hash[..16])).into()
 }
 
-/// Returns whether a name is that of a file set aside.
+/// Whether a name is the name of a file set aside.
 pub(crate) fn is_aside(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(ASIDE.as_bytes()) || name.starts_with(ASIDE_HASHED.as_bytes())

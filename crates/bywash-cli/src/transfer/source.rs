@@ -1,4 +1,4 @@
-//! Reads a file, an object or standard input as a stream of parts, some of them ahead.
+//! Reads a file, an object or standard input as a stream of parts, some parts ahead.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -272,7 +272,7 @@ async fn large_and_small_downloads_get_the_same_permissions() {
             assert_eq!(got, mode, "{name} with umask {mask}: {got:o}");
         }
     }
-    // A replaced file keeps its permissions, whatever the umask.
+    // A replaced file keeps its permissions under any umask.
     for name in ["small", "large"] {
         let to = home.path().join(format!("{name}-022"));
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o751)).unwrap();

@@ -1,4 +1,4 @@
-//! Walk of a folder of files. What it cannot read is left out, and costs no other file.
+//! Walk of a folder of files. Unreadable entries are left out, and cost no other file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirEntry, Metadata};
@@ -29,7 +29,7 @@ pub(super) struct Walk {
 #[derive(Debug)]
 struct Level {
     folder: String,
-    /// Names still to come; those of folders end with a slash.
+    /// Names still to be visited; names of folders end with a slash.
     names: vec::IntoIter<String>,
 }
 

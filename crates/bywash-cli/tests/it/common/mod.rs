@@ -63,7 +63,7 @@ pub(crate) fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// Returns the files below a folder by name, without those of Bywash itself.
+/// The files below a folder by name, without Bywash's own.
 pub(crate) fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
