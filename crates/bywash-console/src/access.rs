@@ -1,8 +1,9 @@
 //! Access to the page and the series: requests that carry the server's key pair or a session.
 //!
-//! Programs send it with each request, as HTTP Basic or as `Authorization: Token KEY:SECRET` (what Influx clients of both
-//! versions can send). A browser sends it once, by a form, and gets a cookie. The page never requests Basic: a browser would keep the
-//! pair and add it to requests that other sites make.
+//! Programs send it with each request, as HTTP Basic or as `Authorization: Token KEY:SECRET` (which
+//! Influx clients of both versions can send). A browser sends it once, by a form, and gets a
+//! cookie. The page never requests Basic: a browser would keep the pair and add it to requests that
+//! other sites make.
 
 use std::fmt;
 use std::net::SocketAddr;

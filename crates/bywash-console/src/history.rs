@@ -174,7 +174,7 @@ struct Recorder {
     history: History,
     /// Time of the start, until it is written.
     started: Option<i64>,
-    /// Counters of the last point written; those of a new engine begin at 0.
+    /// Counters of the last point written; counters of a new engine begin at 0.
     written: CounterSnapshot,
     /// A point that failed, possibly with some rows stored: written again unchanged, no row counts twice.
     unwritten: Option<(CounterSnapshot, Rows)>,
@@ -257,7 +257,7 @@ fn points(before: &CounterSnapshot, now: &CounterSnapshot) -> BTreeMap<String, M
         }
     }
     let mut own = bucket_metrics(&all);
-    // `requests` of all are those of the endpoints, below.
+    // `requests` of all buckets are the endpoints', below.
     own.retain(|(metric, _)| metric != "requests");
     let (was, is) = (&before.traffic, &now.traffic);
     let (pool, budget) = (&now.stats.pool, &now.stats.budget);
@@ -324,7 +324,7 @@ pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
     joined(a, b, u64::saturating_add)
 }
 
-/// Returns the increase since `before`; a bucket that was deleted and created again starts anew.
+/// Returns the increase since `before`; a bucket that was deleted and created again starts at 0.
 pub(crate) fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
     if now.requests < before.requests {
         return *now;

@@ -27,11 +27,11 @@ use crate::{History, Shared};
 
 /// Bytes of a row of points in memory while it is rendered.
 const ROW_BYTES: u64 = 64;
-/// Bytes of a rendered row of points besides the names.
+/// Bytes of a rendered row of points without the names.
 const ROW_TEXT_BYTES: u64 = 96;
-/// Bytes of a name in memory besides its characters.
+/// Bytes of a name in memory without its characters.
 const NAME_BYTES: u64 = 96;
-/// Bytes of a rendered name besides its characters.
+/// Bytes of a rendered name without its characters.
 const NAME_TEXT_BYTES: u64 = 32;
 
 /// Name of a series.
@@ -200,7 +200,7 @@ pub struct SeriesRequest {
     pub start: Option<String>,
     /// Last time, likewise.
     pub end: Option<String>,
-    /// Duration of which all points are aggregated to one, as `10s`; none: single points.
+    /// Duration whose points are aggregated to one, as `10s`; none: single points.
     pub step: Option<String>,
     /// Aggregation: `avg` (default), `min`, `max`, `sum`, `count`, `first` or `last`.
     pub agg: Option<String>,

@@ -1,6 +1,7 @@
 //! Charts: lines over time, as SVG.
 //!
-//! Colours are those of light mode; the style sheet replaces each in dark mode. Screen readers get a description and a table.
+//! Colours are for light mode; the style sheet replaces each in dark mode. Screen readers get a
+//! description and a table.
 
 use std::collections::BTreeMap;
 

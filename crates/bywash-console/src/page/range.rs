@@ -6,7 +6,7 @@ use super::format::encoded;
 use crate::limits::MAX_RANGE_S;
 
 const NANOS: i64 = 1_000_000_000;
-/// Formats of a local time in an address: those of a browser's `datetime-local` input.
+/// Formats of a local time in an address, as in a browser's `datetime-local` input.
 const FORMATS: [&str; 2] = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
 
 /// A span that ends now.
@@ -59,7 +59,8 @@ impl Range {
         Self::Last(named.unwrap_or(Preset::DEFAULT))
     }
 
-    /// Returns the range of an address: `from` and `to` if one of them is given, else the preset of this name, or the default.
+    /// Returns the range of an address: `from` and `to` if either is given, else the preset of this
+    /// name, or the default.
     ///
     /// # Errors
     /// If `from` or `to` is invalid; the message is a sentence for people.

@@ -55,7 +55,7 @@ pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
     )
 }
 
-/// Renders the page after a button: what was done, and the way back.
+/// Renders the page after a button: the outcome, and the way back.
 pub(super) fn outcome(done: &Markup, back: &str) -> Markup {
     document(
         "Bywash",

@@ -246,8 +246,8 @@ fn signals(
     }
 }
 
-/// Returns what was read of series; without it, and with the reason, if their store is down or memory is full. The page is
-/// needed most then.
+/// Returns the result of a read of series; without it, and with the reason, if their store is down
+/// or memory is full. The page is needed most then.
 async fn unless_down<T: Default>(
     reading: impl Future<Output = Result<T, SeriesError>>,
 ) -> Result<(T, Option<String>), SeriesError> {
