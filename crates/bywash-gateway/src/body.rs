@@ -151,7 +151,7 @@ impl RequestContext {
         body_error
     }
 
-    /// Returns the error response for a faulty body.
+    /// The error response for a faulty body.
     pub(crate) fn fault(&self) -> Option<S3Error> {
         let BodyFault {
             code,

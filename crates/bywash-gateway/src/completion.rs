@@ -82,7 +82,7 @@ impl CompletionToken {
     }
 }
 
-/// Returns the number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
+/// Number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
 fn parts_of(e_tag: &str) -> Option<usize> {
     let (digest, parts) = bare(client_e_tag(e_tag)).split_once('-')?;
     let is_digest = digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -134,7 +134,7 @@ pub(crate) enum Repeated {
     Pending(Box<CompletionJob>),
 }
 
-/// Returns the attributes of an object that are known when its upload is completed.
+/// The attributes of an object that are known when its upload is completed.
 pub(crate) fn late_attributes(
     chosen: &[(UploadedPart, &Part)],
     checksum: Option<&Checksum>,

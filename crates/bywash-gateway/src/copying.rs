@@ -74,7 +74,7 @@ pub(crate) async fn turn_onto_itself(
     }
 }
 
-/// Returns the condition that an object is still the version that was read.
+/// The condition that an object is still the version that was read.
 pub(crate) fn version_of(read: &ObjectMeta) -> UpdateVersion {
     UpdateVersion {
         e_tag: read.e_tag.clone(),

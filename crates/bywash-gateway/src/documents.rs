@@ -252,7 +252,7 @@ impl RequestDocuments {
         Ok(granted)
     }
 
-    /// Shrinks the charge to `bytes`.
+    /// Shrinks the charge to at most `bytes`.
     pub(crate) fn shrink(&self, bytes: u64) {
         if let Some(charge) = &mut *self.charge.lock() {
             charge.shrink_to(bytes);

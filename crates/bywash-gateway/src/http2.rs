@@ -141,7 +141,8 @@ impl Refusal {
     }
 }
 
-/// Returns the compressed head of a response: 404, so that no other client takes it for a success, and the status of gRPC.
+/// The compressed head of a response: 404, so that no other client takes it for a success, and the
+/// status of gRPC.
 fn response() -> Vec<u8> {
     // `:status: 404`, and the name of `content-type`, by their numbers in the table of HPACK.
     let mut head = vec![0x8d, 0x0f, 0x10];

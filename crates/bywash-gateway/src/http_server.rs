@@ -58,8 +58,8 @@ pub(crate) struct Transport {
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
-/// Returns a response that asks the client to send its request again on another connection, with more headers, each with its
-/// end of line, and a body.
+/// A response that asks the client to send its request again on another connection, with more
+/// headers, each with its end of line, and a body.
 pub(crate) fn no_room(headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(

@@ -74,7 +74,7 @@ impl ListPosition {
         }
     }
 
-    /// Returns the position as a token for clients: opaque, and distinguishes keys from prefixes.
+    /// The position as a token for clients: opaque, and distinguishes keys from prefixes.
     pub(crate) fn to_token(&self) -> String {
         let kind = match self {
             Self::Key(_) => 'k',
@@ -94,7 +94,7 @@ impl ListPosition {
         }
     }
 
-    /// Returns the position before the key `start` and after most others.
+    /// The position before the key `start` and after most others.
     pub(crate) fn before(start: &str) -> Self {
         Self::Key(before(start))
     }
@@ -145,7 +145,7 @@ pub(crate) struct EntryPage {
 }
 
 impl EntryPage {
-    /// Returns the header that states how many entries are left out.
+    /// The header that states how many entries are left out.
     pub(crate) fn left_out_header(&self) -> Option<(HeaderName, HeaderValue)> {
         (self.left_out > 0).then(|| (LEFT_OUT, HeaderValue::from(self.left_out)))
     }
@@ -203,7 +203,7 @@ pub(crate) async fn page(
         entries: Vec::new(),
         left_out: 0,
     };
-    // A level is a level of a path.
+    // Only paths have levels.
     let has_levels = scope.delimiter == "/" && is_plain;
     let mut restarts = 0;
     let more = loop {
@@ -370,9 +370,9 @@ impl ListingWalk<'_> {
     }
 }
 
-/// Returns a string before all keys with `prefix` and after most others; empty if no such string
-/// exists. It has no character that XML cannot represent in place of one that it can: a store may
-/// repeat it in its response.
+/// A string before all keys with `prefix` and after most others; empty if no such string exists. It
+/// has no character that XML cannot represent in place of one that it can: a store may repeat it in
+/// its response.
 fn before(prefix: &str) -> String {
     let mut chars = prefix.chars();
     let lower = chars.next_back().map_or(0, u32::from);

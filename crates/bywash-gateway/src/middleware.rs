@@ -176,7 +176,7 @@ impl Middleware {
         Ok(response.map(|body| ServedBody::Routed(body, recorder)))
     }
 
-    /// Returns the headers for a page of another site.
+    /// The headers for a page of another site.
     fn cross_origin(&self, parts: &Parts, bucket: &str) -> HeaderMap {
         match parts.headers.contains_key(ORIGIN) && !cors::is_preflight(parts) {
             true => {
@@ -384,7 +384,7 @@ fn is_form(parts: &Parts) -> bool {
             .starts_with("multipart/form-data")
 }
 
-/// Returns the header that a failed precondition refers to, in S3's spelling.
+/// The header that a failed precondition refers to, in S3's spelling.
 fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     [

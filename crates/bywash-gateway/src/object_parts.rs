@@ -31,7 +31,7 @@ pub(crate) struct ObjectPart {
 pub(crate) struct ObjectParts(pub(crate) Vec<ObjectPart>);
 
 impl ObjectParts {
-    /// Returns the parts of a completed upload.
+    /// The parts of a completed upload.
     pub(crate) fn of(chosen: &[(UploadedPart, &Part)]) -> Self {
         let mut parts = Self::default();
         for (uploaded, part) in chosen {
@@ -74,7 +74,7 @@ impl ObjectParts {
         attributes.remove(&CHECKSUMS);
     }
 
-    /// Returns the parts kept with an object of `size` bytes; `None` if it has none.
+    /// The parts kept with an object of `size` bytes; `None` if it has none.
     pub(crate) fn kept(attributes: &Attributes, size: u64) -> Option<Self> {
         let mut parts = Self::default();
         for run in attributes.get(&PARTS)?.split(',') {

@@ -99,13 +99,13 @@ impl ObjectOperation<'_> {
     }
 }
 
-/// Returns the key stored at `path`.
+/// The key stored at `path`.
 #[must_use]
 pub fn key_of(path: &Path) -> Cow<'_, str> {
     keys::key_of(path)
 }
 
-/// Returns the ETag that clients see, without quotes.
+/// The ETag that clients see, without quotes.
 #[must_use]
 pub fn etag_of(meta: &ObjectMeta) -> Option<&str> {
     meta.e_tag.as_deref().map(etag_of_text)
@@ -368,7 +368,7 @@ impl BodyMd5 {
         self.0.update(bytes);
     }
 
-    /// Returns the attributes that state it.
+    /// The attributes that state it.
     #[must_use]
     pub fn finish(self) -> Attributes {
         let mut attributes = Attributes::new();

@@ -18,7 +18,7 @@ pub(crate) enum UnsignedAccess {
     ByObject,
 }
 
-/// Returns whether unsigned requests may read a version.
+/// Whether unsigned requests may read a version.
 pub(crate) fn is_public(attributes: &Attributes) -> bool {
     let acl = attributes.get(&PUBLIC);
     acl.is_some_and(|acl| acl.as_ref() == PUBLIC_READ)

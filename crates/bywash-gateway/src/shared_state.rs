@@ -69,7 +69,7 @@ impl SharedState {
         let _ = self.0.rules.set(Arc::clone(rules));
     }
 
-    /// Returns the rules of buckets, once an S3 endpoint has opened them.
+    /// The rules of buckets, once an S3 endpoint has opened them.
     pub(crate) fn rules(&self) -> Option<Arc<AllRules>> {
         self.0.rules.get().map(Arc::clone)
     }

@@ -96,7 +96,7 @@ impl Tags {
         Self::new(set.into_iter().map(pair).collect())
     }
 
-    /// Returns the tags stored with an object.
+    /// The tags stored with an object.
     pub(crate) fn kept(attributes: &Attributes) -> Self {
         let kept = attributes.get(&ATTRIBUTE).map(|value| value.as_ref());
         let pairs = form_urlencoded::parse(kept.unwrap_or_default().as_bytes()).into_owned();

@@ -154,7 +154,7 @@ impl Checks {
         Ok(self)
     }
 
-    /// Returns the object's checksum if a header announces it.
+    /// The object's checksum if a header announces it.
     pub(crate) fn known(&self) -> Option<Checksum> {
         self.0.iter().find_map(|check| match &check.expected {
             ExpectedDigest::Header(algorithm, digest) => Some(Checksum {

@@ -65,7 +65,7 @@ const LIMITS: [(&str, [usize; 8]); 13] = [
     ("bywash-cluster", [60, 132, 55, 30, 16, 138, 8, 9]),
     ("bywash-console", [0, 0, 0, 0, 0, 95, 1, 6]),
     ("bywash-disk", [38, 53, 44, 10, 2, 97, 5, 1]),
-    ("bywash-gateway", [0, 0, 0, 0, 0, 285, 57, 22]),
+    ("bywash-gateway", [0, 0, 0, 0, 0, 97, 57, 22]),
     ("bywash-local", [10, 15, 0, 2, 7, 5, 0, 0]),
     ("bywash-mem", [1, 0, 0, 0, 0, 74, 1, 1]),
     ("bywash-python", [2, 2, 2, 0, 0, 1, 0, 1]),

@@ -27,7 +27,7 @@ pub(crate) fn body(bytes: &[u8]) {
     assert_eq!(run(&framed, piece), Some(decoded), "framed anew");
 }
 
-/// Returns the output; `None` if the body is rejected.
+/// The output; `None` if the body is rejected.
 fn run(raw: &[u8], piece: usize) -> Option<Vec<u8>> {
     let context = Arc::new(RequestContext::new(RequestIds::new().next(), None));
     let pieces: Vec<_> = raw

@@ -342,7 +342,8 @@ fn is_refused_after_success(error: &StoreError) -> bool {
     invalid_part || condition
 }
 
-/// Returns the checksum that a completion names for a part. The node that took the part has compared it with the bytes.
+/// The checksum that a completion names for a part. The node that took the part has compared it
+/// with the bytes.
 fn named_checksum(part: &CompletedPart) -> Option<Checksum> {
     let named = [
         (Algorithm::Crc32, &part.checksum_crc32),

@@ -78,7 +78,7 @@ impl WithElements for S3Error {
     }
 }
 
-/// Returns an error about the value of a header or parameter.
+/// An error about the value of a header or parameter.
 pub(crate) fn invalid_argument(name: &str, value: &str, message: impl Into<String>) -> S3Error {
     super::fault(S3ErrorCode::InvalidArgument, message)
         .with([("ArgumentName", name), ("ArgumentValue", value)])

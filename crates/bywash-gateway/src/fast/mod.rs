@@ -101,7 +101,7 @@ impl FastPath {
         self.reads.read(request, arrival, (version, head), names)
     }
 
-    /// Returns the key that signed the request, if its signature is right and valid now.
+    /// The key that signed the request, if its signature is right and valid now.
     fn signatory<B>(&self, request: &Request<B>, wanted: &FastRequest<'_>) -> Option<Signatory> {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -119,7 +119,7 @@ impl FastPath {
     }
 }
 
-/// Returns the headers of a version, as the operations make them.
+/// The headers of a version, as the operations make them.
 fn headers(object: &ResidentObject, with_checksum: bool) -> HeaderMap {
     let (meta, attributes) = (object.meta(), object.attributes());
     let (version, tags) = (object.version(), object.tags());

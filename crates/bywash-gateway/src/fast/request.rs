@@ -70,7 +70,7 @@ impl<'a> FastRequest<'a> {
     }
 }
 
-/// Returns the text of a header of visible ASCII.
+/// The text of a header of visible ASCII.
 pub(super) fn text(value: Option<&HeaderValue>) -> Option<&str> {
     value?.to_str().ok()
 }
@@ -203,7 +203,7 @@ impl<'a> KnownQuery<'a> {
         Some(known)
     }
 
-    /// Returns the parameters that a signature covers, in its order.
+    /// The parameters that a signature covers, in its order.
     pub(super) fn signed(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
         [
             ("X-Amz-Algorithm", self.algorithm),
@@ -218,7 +218,7 @@ impl<'a> KnownQuery<'a> {
     }
 }
 
-/// Returns bucket and key of a path. The key is stored under its own name.
+/// Bucket and key of a path. The key is stored under its own name.
 fn target(path: &str) -> Option<(&str, Cow<'_, str>)> {
     if !is_canonical(path, true) {
         return None;

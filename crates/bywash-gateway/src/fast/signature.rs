@@ -116,7 +116,8 @@ impl<'a> ClaimedSignature<'a> {
 }
 
 impl<'a> SignedHeaders<'a> {
-    /// Returns the headers with `names`, which must be sent, in order and in a form that is signed as it is.
+    /// The headers with `names`, which must be sent, in order and in a form that is signed as it
+    /// is.
     fn read(headers: &KnownHeaders<'a>, names: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut fields = [("", ""); MAX_FAST_SIGNED_HEADERS];
         let mut count = 0_usize;
@@ -146,7 +147,7 @@ fn is_plain(value: &str) -> bool {
     trimmed.len() == value.len() && !value.contains("  ") && !value.contains('\t')
 }
 
-/// Returns access key, day and region of `KEY/DAY/REGION/s3/aws4_request`.
+/// Access key, day and region of `KEY/DAY/REGION/s3/aws4_request`.
 fn scope<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<CredentialScope<'a>> {
     let [access_key, day, region] = [parts.next()?, parts.next()?, parts.next()?];
     // Of any name, in characters that are not encoded.
@@ -179,7 +180,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Returns the seconds since 1970 of `YYYYMMDDTHHMMSSZ`.
+/// The seconds since 1970 of `YYYYMMDDTHHMMSSZ`.
 fn seconds(date: &str) -> Option<i64> {
     let bytes: &[u8; 16] = date.as_bytes().try_into().ok()?;
     if bytes[8] != b'T' || bytes[15] != b'Z' {
@@ -197,7 +198,7 @@ fn seconds(date: &str) -> Option<i64> {
     Some(time.and_utc().timestamp())
 }
 
-/// Returns the digest of the canonical request.
+/// The digest of the canonical request.
 fn canonical_digest(claimed: &ClaimedSignature<'_>, method: &str, path: &str) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut put = |parts: &[&str]| {
@@ -238,7 +239,7 @@ pub(super) fn trust(keys: &SigningKeys, request: &FastRequest<'_>) -> Option<Sig
     Some(found.key.signatory().clone())
 }
 
-/// Returns the key that signed the request; `None` if the signature is wrong.
+/// The key that signed the request; `None` if the signature is wrong.
 pub(super) fn verify(
     keys: &SigningKeys,
     request: &FastRequest<'_>,

@@ -312,7 +312,7 @@ fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
     combine(&filled, ChecksumKind::FullObject)
 }
 
-/// Returns the bytes of the versions, one after the other; each is opened when the one before it has ended.
+/// The bytes of the versions, one after the other; each is opened when the one before it has ended.
 fn joined(bucket: &Bucket, versions: Vec<SourceVersion>, memory: &CopyReads) -> PartBody {
     let (bucket, memory) = (bucket.clone(), memory.clone());
     let reads = stream::iter(versions).then(move |version| {

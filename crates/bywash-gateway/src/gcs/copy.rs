@@ -236,7 +236,7 @@ impl Copying<'_> {
         }))
     }
 
-    /// Returns the attributes of the copy, and whether the MD5 of its bytes is among them.
+    /// The attributes of the copy, and whether the MD5 of its bytes is among them.
     fn attributes(&self, read: &GetResult) -> (Attributes, bool) {
         let is_reserved =
             |attribute: &Attribute| matches!(attribute, Attribute::Metadata(name) if is_ours(name));

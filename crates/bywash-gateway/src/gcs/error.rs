@@ -193,7 +193,7 @@ impl GcsError {
         self.status
     }
 
-    /// Returns the code of the XML API.
+    /// The code of the XML API.
     pub(crate) fn code(&self) -> &str {
         match self.code.as_deref() {
             // Names of Amazon's that Google has others for.
@@ -266,7 +266,7 @@ impl GcsError {
     }
 }
 
-/// Returns the response to a request whose head has no memory.
+/// The response to a request whose head has no memory.
 pub(crate) fn no_room() -> Vec<u8> {
     let error = GcsError::unavailable(NO_ROOM);
     let headers = format!("{CONTENT_TYPE}: {JSON}\r\n");
@@ -297,7 +297,7 @@ impl From<S3Error> for GcsError {
     }
 }
 
-/// Returns the status and the reason that Google has for an error of the shared modules.
+/// The status and the reason that Google has for an error of the shared modules.
 fn class(error: &S3Error) -> (StatusCode, &'static str) {
     let own = error.status_code().or_else(|| error.code().status_code());
     let own = own.unwrap_or(StatusCode::BAD_REQUEST);
@@ -314,7 +314,7 @@ fn class(error: &S3Error) -> (StatusCode, &'static str) {
     (status, reason_of(status))
 }
 
-/// Returns the reason that Google states with a status, where it states only one.
+/// The reason that Google states with a status, where it states only one.
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_MODIFIED => "notModified",

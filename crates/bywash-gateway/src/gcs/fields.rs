@@ -71,7 +71,7 @@ impl Fields {
         })
     }
 
-    /// Returns the selected part of a document; `None` if it is no JSON.
+    /// The selected part of a document; `None` if it is no JSON.
     pub(crate) fn select(&self, document: &[u8]) -> Option<Vec<u8>> {
         let mut walk = Walk {
             document,

@@ -34,7 +34,7 @@ impl VersionNumbers {
     }
 }
 
-/// Returns the generation of a version.
+/// The generation of a version.
 pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     let time = match bucket.takes_late_attributes() {
         true => meta.last_modified.timestamp_nanos_opt(),
@@ -55,7 +55,8 @@ pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     generation.max(1)
 }
 
-/// Returns the generation of a version with a time that its upper bits cannot have, before 1970 or far ahead: of all of its digest.
+/// The generation of a version with a time that its upper bits cannot have, before 1970 or far
+/// ahead: of all of its digest.
 fn of_odd_time(meta: &ObjectMeta) -> i64 {
     let e_tag = bare(meta.e_tag.as_deref().unwrap_or_default());
     let digest = Sha256::digest(format!("{} {e_tag}", meta.last_modified.timestamp()));
@@ -65,7 +66,8 @@ fn of_odd_time(meta: &ObjectMeta) -> i64 {
     i64::try_from(digest >> 1).unwrap_or(i64::MAX)
 }
 
-/// Returns the version that a request names. Google takes 0 for the current one; its Go client sends it where none is given.
+/// The version that a request names. Google takes 0 for the current one; its Go client sends it
+/// where none is given.
 fn named(generation: Option<i64>) -> Option<i64> {
     generation.filter(|generation| *generation != 0)
 }

@@ -115,7 +115,7 @@ impl Glob {
         }
     }
 
-    /// Returns the text that each name which matches begins with.
+    /// The text that each name which matches begins with.
     pub(crate) fn literal(&self) -> &str {
         &self.literal
     }

@@ -96,7 +96,7 @@ fn pattern(query: &Query) -> GcsResult<Option<Glob>> {
     Glob::parse(pattern).map(Some)
 }
 
-/// Returns the longer one of two prefixes; `None` if no name has both.
+/// The longer one of two prefixes; `None` if no name has both.
 fn narrowed<'a>(prefix: &'a str, other: &'a str) -> Option<&'a str> {
     let (longer, shorter) = match prefix.len() > other.len() {
         true => (prefix, other),

@@ -34,7 +34,7 @@ pub(crate) struct CallHead {
     pub(crate) headers: HeaderMap,
 }
 
-/// Returns the boundary of a Content-Type, if it is `kind`.
+/// The boundary of a Content-Type, if it is `kind`.
 pub(crate) fn boundary(content_type: &str, kind: &str) -> Option<String> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(kind) {
@@ -49,7 +49,7 @@ pub(crate) fn boundary(content_type: &str, kind: &str) -> Option<String> {
     value.filter(|value| !value.is_empty() && value.len() <= 70)
 }
 
-/// Returns the end of the line that begins at `from`, behind its line end.
+/// The end of the line that begins at `from`, behind its line end.
 fn line_end(text: &[u8], from: usize) -> usize {
     let end = text[from..].iter().position(|byte| *byte == b'\n');
     end.map_or(text.len(), |length| from + length + 1)

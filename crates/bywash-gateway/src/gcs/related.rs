@@ -45,7 +45,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-/// Returns the value of a header of a part.
+/// The value of a header of a part.
 fn header(head: &[u8], name: &str) -> Option<String> {
     let head = String::from_utf8_lossy(head);
     let value = head.lines().find_map(|line| {
@@ -58,7 +58,8 @@ fn header(head: &[u8], name: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
-/// Returns the head of a part that begins at `from`, and the offset of its content; `None` if it is not complete.
+/// The head of a part that begins at `from`, and the offset of its content; `None` if it is not
+/// complete.
 fn part_head<'a>(text: &'a [u8], from: usize, line_end: &str) -> Option<(&'a [u8], usize)> {
     let rest = text.get(from..)?;
     // A part without headers begins with the empty line.
@@ -70,7 +71,7 @@ fn part_head<'a>(text: &'a [u8], from: usize, line_end: &str) -> Option<(&'a [u8
     Some((&rest[..end], from + end + empty_line.len()))
 }
 
-/// Returns the offset after the line of the first boundary, and how that line ends.
+/// The offset after the line of the first boundary, and how that line ends.
 fn first_boundary(text: &[u8], boundary: &str) -> Option<(usize, &'static str)> {
     // Text before the first boundary is ignored.
     let found = LINE_ENDS.iter().filter_map(|&line_end| {

@@ -112,7 +112,7 @@ impl ObjectResource {
         }
     }
 
-    /// Returns the bytes of its addresses, which have its name in them.
+    /// The bytes of its addresses, which have its name in them.
     pub(crate) fn link_bytes(&self) -> u64 {
         (self.self_link.len() + self.media_link.len()) as u64
     }
@@ -172,13 +172,14 @@ impl ObjectResource {
     }
 }
 
-/// Returns the MD5 of an object's bytes in base64, if it is kept with the object. An ETag of another store is no digest.
+/// The MD5 of an object's bytes in base64, if it is kept with the object. An ETag of another store
+/// is no digest.
 fn md5(meta: &ObjectMeta) -> Option<String> {
     let digits = kept_client_etag(meta.e_tag.as_deref()?)?;
     from_hex(digits).map(|digest| BASE64_STANDARD.encode(digest))
 }
 
-/// Returns the CRC32C of an object's bytes in base64, if it is kept with the object.
+/// The CRC32C of an object's bytes in base64, if it is kept with the object.
 fn crc32c(attributes: &Attributes) -> Option<String> {
     kept_checksum(attributes)
         .filter(|checksum| checksum.algorithm == Algorithm::Crc32c && !checksum.value.contains('-'))
@@ -230,7 +231,7 @@ const CONTENT: [(HeaderName, Attribute); 4] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-/// Returns the headers of a response with an object's bytes; see [`version_headers`].
+/// The headers of a response with an object's bytes; see [`version_headers`].
 pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> HeaderMap {
     let mut headers = version_headers(bucket, &found.meta, &found.attributes, whole);
     if let Some(info) = found.extensions.get::<ReadInfo>() {
@@ -308,7 +309,7 @@ pub(crate) fn document(value: &impl Serialize) -> GcsResult<Response<Body>> {
     Ok(json(text))
 }
 
-/// Returns a response with a JSON document that is written already.
+/// A response with a JSON document that is written already.
 pub(crate) fn json(text: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     let json = HeaderValue::from_static("application/json; charset=UTF-8");

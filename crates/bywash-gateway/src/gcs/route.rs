@@ -221,7 +221,7 @@ pub(super) fn is_of_json(path: &str) -> bool {
     })
 }
 
-/// Returns the method of a request. Clients whose transport has no PATCH state it in a header.
+/// The method of a request. Clients whose transport has no PATCH state it in a header.
 fn method_of(parts: &Parts) -> &Method {
     match parts.headers.get("x-http-method-override") {
         Some(method) if parts.method == Method::POST && method == "PATCH" => &Method::PATCH,

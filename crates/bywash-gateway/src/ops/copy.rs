@@ -123,7 +123,7 @@ impl Source {
             .await
     }
 
-    /// Returns the ETag that clients compute of its bytes, if it is kept.
+    /// The ETag that clients compute of its bytes, if it is kept.
     fn client_e_tag(&self) -> Option<&str> {
         self.meta.e_tag.as_deref().and_then(kept_client_etag)
     }
@@ -449,7 +449,7 @@ impl Copying<'_> {
     }
 }
 
-/// Returns the attributes of a copy that are known when its bytes have passed.
+/// The attributes of a copy that are known when its bytes have passed.
 pub(crate) fn late(passed: PassedDigests) -> Attributes {
     let mut attributes = Attributes::new();
     if let Some(md5) = passed.md5 {

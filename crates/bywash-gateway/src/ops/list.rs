@@ -43,7 +43,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the encoding for a response, as it was requested.
+    /// The encoding for a response, as it was requested.
     pub(super) fn requested(query: &Query<'_>) -> Option<EncodingType> {
         query
             .first("encoding-type")

@@ -302,7 +302,7 @@ fn get_range(range: Range) -> GetRange {
     }
 }
 
-/// Returns the header overrides of a query (`response-content-type` and others).
+/// The header overrides of a query (`response-content-type` and others).
 fn overrides(query: Option<&str>) -> impl Iterator<Item = (HeaderName, Cow<'_, str>)> {
     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     pairs.filter_map(|(name, value)| {

@@ -127,7 +127,7 @@ fn beyond(prefix: &str) -> String {
     beyond
 }
 
-/// Returns the position of the requested page.
+/// The position of the requested page.
 fn beginning(query: &Query<'_>, scope: &ListScope<'_>) -> From {
     let marker = query.text("key-marker");
     if marker < scope.prefix || marker.is_empty() {

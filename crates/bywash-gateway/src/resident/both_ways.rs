@@ -145,7 +145,7 @@ const OF_THE_TIME: [&str; 8] = [
     "StringToSignBytes",
 ];
 
-/// Returns an error document without the texts of [`OF_THE_TIME`].
+/// An error document without the texts of [`OF_THE_TIME`].
 fn timeless(document: &str) -> String {
     OF_THE_TIME.iter().fold(document.to_owned(), |text, name| {
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));

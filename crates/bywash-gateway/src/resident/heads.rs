@@ -47,7 +47,7 @@ impl Head {
         }
     }
 
-    /// Returns the first value of a header.
+    /// The first value of a header.
     pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
         let mut headers = self.headers.iter();
         headers.find_map(|(found, value)| (found == name).then_some(value))
@@ -82,7 +82,7 @@ impl Heads {
         }
     }
 
-    /// Returns the head of a version, with digests or without; `headers` builds it if it is not kept.
+    /// The head of a version, with digests or without; `headers` builds it if it is not kept.
     pub(super) fn get(
         &self,
         object: &ResidentObject,

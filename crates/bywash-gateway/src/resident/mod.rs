@@ -88,7 +88,7 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Returns the arrival of a request now, `None` if it has a body.
+    /// The arrival of a request now, `None` if it has a body.
     pub(crate) fn now<B: Body>(
         request: &Request<B>,
         peer: Peer,
@@ -169,7 +169,7 @@ impl ResidentReads {
         })
     }
 
-    /// Returns the head of a version, with digests or without; `headers` builds it if it is not kept.
+    /// The head of a version, with digests or without; `headers` builds it if it is not kept.
     pub(crate) fn head(
         &self,
         version: &ResidentVersion,

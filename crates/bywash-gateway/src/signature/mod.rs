@@ -99,7 +99,7 @@ fn check_skew(date: DateTime<Utc>, sent: &str) -> S3Result<()> {
     ]))
 }
 
-/// Returns a time as error documents have it.
+/// A time as error documents have it.
 fn shown(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -120,7 +120,7 @@ struct Mismatch<'a> {
 }
 
 impl Mismatch<'_> {
-    /// Returns the error, with the text that the server would sign: clients compare it with theirs.
+    /// The error, with the text that the server would sign: clients compare it with theirs.
     fn error(&self) -> S3Error {
         let message = "The signature does not match the request; check the secret key, and that nothing on the way changes the request.";
         let mut error = fault(S3ErrorCode::SignatureDoesNotMatch, message).with([

@@ -245,7 +245,7 @@ fn check_covered(parts: &Parts, signed: &str) -> S3Result<()> {
     Err(error.with([("HeadersNotSigned", names)]))
 }
 
-/// Returns names of headers as they are signed.
+/// Names of headers as they are signed.
 fn in_order(signed: &str) -> String {
     let signed = signed.to_ascii_lowercase();
     let mut names: Vec<_> = signed.split(';').collect();

@@ -39,14 +39,14 @@ impl OpenUploads {
         let _ = self.0.set(Arc::downgrade(uploads));
     }
 
-    /// Returns the uploads that began last, at most `max`, the newest first, and the number of all.
+    /// The uploads that began last, at most `max`, the newest first, and the number of all.
     #[must_use]
     pub fn newest(&self, max: usize) -> (Vec<OpenUpload>, usize) {
         let uploads = self.0.get().and_then(Weak::upgrade);
         uploads.map_or_else(Default::default, |uploads| uploads.newest(max))
     }
 
-    /// Returns the number of uploads that began before `time`.
+    /// Number of uploads that began before `time`.
     #[must_use]
     pub fn begun_before(&self, time: DateTime<Utc>) -> usize {
         let uploads = self.0.get().and_then(Weak::upgrade);

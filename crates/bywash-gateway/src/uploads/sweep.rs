@@ -176,7 +176,7 @@ struct Searched {
 }
 
 impl Searched {
-    /// Returns whether the store of this node's bucket may know the upload of a record.
+    /// Whether the store of this node's bucket may know the upload of a record.
     ///
     /// That is the store which the record names. Where it names another one, as after a change of its address, or none, as after an attempt at
     /// a node of an older version, the upload may be open at another node's store: for a month, and as long as a node has other settings.
@@ -197,7 +197,8 @@ fn name_of(record: &RecordedUpload) -> UploadName {
     }
 }
 
-/// Returns whether another node has other settings of a bucket. An upload may be that node's then, and this node's origin knows nothing of it.
+/// Whether another node has other settings of a bucket. An upload may be that node's then, and this
+/// node's origin knows nothing of it.
 fn differs(engine: &Engine, bucket: &str) -> bool {
     let members = engine.cluster_status().map(|status| status.members);
     let mut members = members.iter().flatten();

@@ -21,7 +21,7 @@ pub(crate) enum PartTarget {
 }
 
 impl PartTarget {
-    /// Returns the origin's id.
+    /// The origin's id.
     pub(crate) fn origin_id(&self) -> &str {
         match self {
             Self::Here(name, ..) => &name.id,
@@ -29,7 +29,7 @@ impl PartTarget {
         }
     }
 
-    /// Returns the checksum algorithm that was announced at the start.
+    /// The checksum algorithm that was announced at the start.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         match self {
             Self::Here(_, algorithm, _) => *algorithm,

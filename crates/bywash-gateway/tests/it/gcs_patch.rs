@@ -322,7 +322,7 @@ async fn patch_of_what_is_not_kept_is_refused_by_name() {
     assert_eq!(found["metageneration"], "1");
 }
 
-/// Returns the document of a compose of these sources.
+/// The document of a compose of these sources.
 fn sources(names: &[&str]) -> Value {
     let names = names.iter().map(|name| json!({"name": name}));
     json!({"sourceObjects": names.collect::<Vec<_>>()})

@@ -30,7 +30,7 @@ impl<'a> Session<'a> {
         Self::of(server, &started)
     }
 
-    /// Returns the session of the response to its start.
+    /// The session of the response to its start.
     pub(crate) fn of(server: &'a GcsServer, started: &HttpResponse) -> Self {
         let location = started.header("location").unwrap();
         let begin = location.find("/upload/").unwrap();

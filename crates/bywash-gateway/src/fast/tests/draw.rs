@@ -110,7 +110,7 @@ impl Drawn {
         }
     }
 
-    /// Returns the signed request, with further header lines.
+    /// The signed request, with further header lines.
     pub(super) fn bytes(&self, more: &str) -> Vec<u8> {
         let signer = self.signer();
         let plain = match self.bucket.as_str() {

@@ -156,7 +156,7 @@ impl GcsAccount {
         }
     }
 
-    /// Returns the public key as PKCS#1 in base64, for the settings of a server.
+    /// The public key as PKCS#1 in base64, for the settings of a server.
     #[must_use]
     pub fn public_key_text(&self) -> String {
         BASE64_STANDARD.encode(&self.public_key)
@@ -173,7 +173,7 @@ impl GcsAccount {
         format!("{}{TOKEN_PATH}", self.endpoint)
     }
 
-    /// Returns the key file for clients: the one text with the private key, `pem`.
+    /// The key file for clients: the one text with the private key, `pem`.
     #[must_use]
     pub fn key_file(&self, pem: &str) -> String {
         let endpoint = &self.endpoint;
@@ -349,7 +349,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the account with a name, if it is one of the settings or was read lately.
+    /// The account with a name, if it is one of the settings or was read recently.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<GcsAccount>> {
         if let Some(account) = self.listed.get(name) {
             return Some(Arc::clone(account));

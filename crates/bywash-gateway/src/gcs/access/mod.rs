@@ -155,7 +155,7 @@ impl Access {
         })
     }
 
-    /// Returns whether a request has a token or a signature, valid or not, or needs none.
+    /// Whether a request has a token or a signature, valid or not, or needs none.
     pub(crate) fn is_claimed(&self, parts: &Parts) -> bool {
         self.anonymous
             || parts.headers.contains_key(AUTHORIZATION)
@@ -288,12 +288,12 @@ fn unreadable(error: io::Error) -> GcsError {
     GcsError::unavailable("The service account cannot be read now; try again.")
 }
 
-/// Returns the bearer token of a request.
+/// The bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     token_of(text(headers, AUTHORIZATION.as_str())?)
 }
 
-/// Returns the bearer token of an Authorization header.
+/// The bearer token of an Authorization header.
 fn token_of(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

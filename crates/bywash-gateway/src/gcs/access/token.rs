@@ -123,7 +123,7 @@ impl GcsTokenKeys {
         Ok(keys)
     }
 
-    /// Returns a token of an account, given at `now`, in seconds since 1970.
+    /// A token of an account, given at `now`, in seconds since 1970.
     pub(crate) fn token(&self, account: &GcsAccount, rights: Rights, now: i64) -> String {
         let marked = match rights {
             Rights::ReadWrite => "",

@@ -178,7 +178,7 @@ impl Drawn {
         }
     }
 
-    /// Returns the request, with further header lines.
+    /// The request, with further header lines.
     fn bytes(&self, more: &str) -> Vec<u8> {
         let [before, between, parameter] = self.form;
         let query = self.query.iter().map(String::as_str);

@@ -43,7 +43,7 @@ impl WholeDigests {
         }
     }
 
-    /// Returns the MD5 in base64.
+    /// The MD5 in base64.
     fn md5_hash(&self) -> Option<String> {
         self.md5.map(|md5| BASE64_STANDARD.encode(md5))
     }
@@ -81,7 +81,7 @@ impl WholeDigests {
         ))))
     }
 
-    /// Returns the digests that are kept with the object.
+    /// The digests that are kept with the object.
     fn attributes(&self, header: &Header) -> Attributes {
         let mut kept = Attributes::new();
         let checksum = Checksum {
@@ -202,7 +202,8 @@ fn is_version_of(put: &UploadResult, header: &Header, found: &GetResult) -> bool
     found.meta.size == put.length && kept.is_none_or(|kept| kept.value == header.crc32c)
 }
 
-/// Returns the resource of an object as its upload knows it: without the generation, which depends on the origin's time.
+/// The resource of an object as its upload knows it: without the generation, which depends on the
+/// origin's time.
 fn resource_of(put: Option<&UploadResult>, header: &Header, digests: &WholeDigests) -> Value {
     let mut resource = json!({
         "kind": "storage#object",

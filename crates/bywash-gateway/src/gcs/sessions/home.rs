@@ -25,7 +25,7 @@ struct Home<'a> {
     node: &'a str,
 }
 
-/// Returns the name of a new session for its client. `node`: in a cluster.
+/// The name of a new session for its client. `node`: in a cluster.
 pub(super) fn name_of(id: &str, node: Option<&str>) -> String {
     match node {
         None => id.to_owned(),

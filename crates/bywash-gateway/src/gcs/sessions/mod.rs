@@ -155,7 +155,7 @@ pub(crate) fn fuzz_range(headers: &http::HeaderMap) {
     }
 }
 
-/// Returns a random session id; it is a bearer capability.
+/// A random session id; it is a bearer capability.
 fn new_id() -> String {
     hex(&rand::random::<[u8; 32]>())
 }
@@ -296,7 +296,8 @@ pub(crate) async fn serve(
     })
 }
 
-/// Returns the response about an open session: the bytes that it has. Some clients take a 308 for a redirect.
+/// The response about an open session: the bytes that it has. Some clients take a 308 for a
+/// redirect.
 fn incomplete(length: u64, without_308: bool) -> Response<Body> {
     let mut response = match without_308 {
         false => status(308),
@@ -342,7 +343,7 @@ fn status(code: u16) -> Response<Body> {
     response
 }
 
-/// Returns the CRC32C of bytes with `first`, followed by `length` bytes with `second`.
+/// The CRC32C of bytes with `first`, followed by `length` bytes with `second`.
 fn joined(first: &str, first_length: u64, second: &str, length: u64) -> String {
     let checksum = |value: &str| Checksum {
         algorithm: Algorithm::Crc32c,

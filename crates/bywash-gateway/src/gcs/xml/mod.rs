@@ -48,8 +48,9 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns a response with an XML document of the root `root` with `inner`. Documents of uploads in parts have the namespace of
-/// Amazon's, which Google's Python client looks for; others have Google's own.
+/// A response with an XML document of the root `root` with `inner`. Documents of uploads in parts
+/// have the namespace of Amazon's, which Google's Python client looks for; others have Google's
+/// own.
 fn document(root: &str, inner: &str) -> Response<Body> {
     let namespace = match root.contains("MultipartUpload") {
         true => "http://s3.amazonaws.com/doc/2006-03-01/",
@@ -64,12 +65,12 @@ fn document(root: &str, inner: &str) -> Response<Body> {
     response
 }
 
-/// Returns an element with a text, escaped.
+/// An element with a text, escaped.
 fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", quick_xml::escape::escape(text))
 }
 
-/// Returns the response of an error.
+/// The response of an error.
 pub(crate) fn error(error: GcsError) -> Response<Body> {
     let code = element("Code", error.code());
     let text: String = error

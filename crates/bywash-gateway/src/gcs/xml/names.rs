@@ -82,7 +82,8 @@ pub(super) fn to_parameters(request: &mut GcsRequest) {
     }
 }
 
-/// Returns the headers with the names of Amazon's protocol, which the shared modules read. A header of Amazon's own stays.
+/// The headers with the names of Amazon's protocol, which the shared modules read. A header of
+/// Amazon's own stays.
 pub(super) fn of_amazon(headers: &HeaderMap) -> HeaderMap {
     let mut named = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

@@ -179,7 +179,7 @@ pub(super) fn version_headers(
     headers
 }
 
-/// Returns the ETag of a version as clients see it, quoted.
+/// The ETag of a version as clients see it, quoted.
 pub(super) fn quoted_e_tag(meta: &ObjectMeta) -> String {
     let stored = meta.e_tag.as_deref().unwrap_or_default();
     format!("\"{}\"", bare(client_e_tag(stored)))
