@@ -156,7 +156,7 @@ struct Refusal {
     error: String,
 }
 
-/// Returns the reason that a server gives for a refusal, as text.
+/// The reason that a server gives for a refusal, as text.
 fn reason(body: &[u8]) -> String {
     if let Ok(lines) = serde_json::from_slice::<RefusedLines>(body) {
         return lines.to_string();

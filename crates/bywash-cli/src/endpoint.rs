@@ -101,7 +101,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the data folder, with the state of unfinished copies.
+    /// The data folder, with the state of unfinished copies.
     pub(crate) fn data_dir(&self) -> &FsPath {
         &self.data_dir
     }

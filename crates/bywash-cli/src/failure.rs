@@ -202,14 +202,14 @@ impl Failure {
     }
 }
 
-/// Returns the store's own words about something that does not exist: a bucket, for instance.
+/// The store's own words about something that does not exist: a bucket, for instance.
 fn stated_absence(error: &StoreError) -> Option<String> {
     let detail = &StatusError::find(error)?.detail;
     let at = detail.find("NoSuch")?;
     Some(detail[at..].to_owned())
 }
 
-/// Returns a hint for the kind of address in `what`; `text` is the store's message.
+/// A hint for the kind of address in `what`; `text` is the store's message.
 fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     let is = |scheme: &str| what.contains(scheme);
     match kind {
@@ -236,7 +236,7 @@ fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     }
 }
 
-/// Returns the innermost error: outer ones of the HTTP client omit, for example, the fault of a
+/// The innermost error: outer ones of the HTTP client omit, for example, the fault of a
 /// certificate.
 fn root_cause(error: &StoreError) -> Option<String> {
     let mut cause = StdError::source(error)?;

@@ -11,7 +11,7 @@ pub(crate) const SHORT_DEADLINE: Duration = Duration::from_secs(5);
 /// Max silence of a request; several fit the deadline of a copy.
 const STALL: Duration = Duration::from_secs(10);
 
-/// Returns the engine's retries until `deadline`.
+/// The engine's retries until `deadline`.
 pub(crate) fn policy(deadline: Duration) -> RetryPolicy {
     RetryPolicy {
         deadline,

@@ -74,7 +74,7 @@ pub(crate) fn below(destination: &Url, name: &str) -> Result<Url, Failure> {
     }
 }
 
-/// Returns the tree of files at a destination, if that is a folder of files.
+/// The tree of files at a destination, if that is a folder of files.
 pub(crate) fn tree_of(
     destination: &Url,
     sources: &[Url],

@@ -60,7 +60,7 @@ const PHRASES: [&[&str]; 5] = [
 const LIMITS: [(&str, [usize; 8]); 13] = [
     ("bywash", [1, 1, 0, 0, 0, 247, 25, 11]),
     ("bywash-c", [4, 1, 0, 6, 0, 3, 0, 0]),
-    ("bywash-cli", [11, 10, 3, 0, 0, 158, 32, 11]),
+    ("bywash-cli", [11, 10, 3, 0, 0, 69, 32, 11]),
     ("bywash-client", [13, 38, 4, 7, 7, 25, 0, 0]),
     ("bywash-cluster", [60, 132, 55, 30, 16, 138, 8, 9]),
     ("bywash-console", [0, 0, 0, 0, 0, 95, 1, 6]),

@@ -45,7 +45,8 @@ impl Remote {
         }
     }
 
-    /// Returns the name of the bucket that this user's own server may have, if `url` is a bucket of an endpoint that it may be.
+    /// The name of the bucket that this user's own server may have, if `url` is a bucket of an
+    /// endpoint that it may be.
     pub(super) fn local_bucket<'u>(&self, url: &'u OriginUrl) -> Option<&'u str> {
         match url {
             OriginUrl::S3 { bucket, prefix } if !self.no_local && prefix.is_root() => {
@@ -105,8 +106,8 @@ impl Remote {
 /// Source of an endpoint in a profile of the AWS command line, for messages.
 pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
 
-/// Returns the S3 endpoint of the environment, with the variable's name, as S3 clients find it;
-/// otherwise the profile's.
+/// The S3 endpoint of the environment, with the variable's name, as S3 clients find it; otherwise
+/// the profile's.
 pub(crate) fn ambient_endpoint() -> Option<(&'static str, url::Url)> {
     let variable = |name: &'static str| {
         let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;

@@ -207,7 +207,7 @@ impl RunningNode {
         self.uploads.clone()
     }
 
-    /// Returns the keys of access tokens that all nodes have.
+    /// The keys of access tokens that all nodes have.
     pub(super) fn token_keys(&self) -> GcsTokenKeys {
         self.token_keys.clone()
     }

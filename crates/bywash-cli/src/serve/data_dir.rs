@@ -143,7 +143,7 @@ impl Session {
         Self { folders, ..self }
     }
 
-    /// Returns the folder of a bucket; `None` if it is no folder. `dir`: the data folder.
+    /// The folder of a bucket; `None` if it is no folder. `dir`: the data folder.
     pub(crate) fn folder_of(&self, dir: &Path, bucket: &str) -> Option<PathBuf> {
         match &self.folders {
             Some(folders) => folders.get(bucket).cloned(),

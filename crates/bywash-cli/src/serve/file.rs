@@ -181,7 +181,7 @@ impl FileSettings {
             .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
     }
 
-    /// Returns the name of the first secret written out in the file.
+    /// The name of the first secret written out in the file.
     fn secret(&self) -> Option<String> {
         let own = self
             .secret_key

@@ -122,8 +122,8 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
     }
 }
 
-/// Returns the settings of the endpoint: the settings of the S3 endpoint, as far as they apply.
-/// `node`: in a cluster, which has its accounts in the settings alone.
+/// The settings of the endpoint: the settings of the S3 endpoint, as far as they apply. `node`: in
+/// a cluster, which has its accounts in the settings alone.
 pub(super) fn gcs_config(
     s3: &S3Config,
     settings: &Settings,

@@ -24,7 +24,7 @@ pub(super) struct FileAccount {
     read_only: bool,
 }
 
-/// Returns the lines of an account's table in a settings file.
+/// The lines of an account's table in a settings file.
 pub(crate) fn settings_table(account: &GcsAccount) -> Vec<String> {
     // Strings and arrays of JSON are valid in TOML too.
     let mut lines = vec![

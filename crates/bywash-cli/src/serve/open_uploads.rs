@@ -153,7 +153,7 @@ impl<R: Fn() -> T, T: Clone> Cached<R, T> {
     }
 }
 
-/// Returns the copies with readable files.
+/// The copies with readable files.
 fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     let copies = endpoint::journal(dir).list().unwrap_or_else(|error| {
         tracing::warn!(%error, "the open copies cannot be listed");
@@ -162,7 +162,7 @@ fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     copies.into_iter().filter_map(copy).collect()
 }
 
-/// Returns a copy, if its file is readable.
+/// A copy, if its file is readable.
 fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     let content = listed.content.ok()?;
     Some(OpenUpload {

@@ -262,7 +262,7 @@ impl Settings {
         self.buckets.iter().filter_map(public).collect()
     }
 
-    /// Returns the folders of the buckets that are folders; `None` if all are folders in the data folder.
+    /// The folders of the buckets that are folders; `None` if all are folders in the data folder.
     pub(super) fn folders(&self) -> Option<BTreeMap<String, PathBuf>> {
         let folder = |bucket: &BucketSettings| match &bucket.url {
             OriginUrl::File(folder) => {

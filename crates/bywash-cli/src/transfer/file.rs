@@ -82,7 +82,7 @@ impl FileTarget {
         }
     }
 
-    /// Returns the name of the resolved path in its folder.
+    /// The name of the resolved path in its folder.
     pub(crate) fn name(&self) -> &OsStr {
         self.resolved.file_name().unwrap_or_default()
     }

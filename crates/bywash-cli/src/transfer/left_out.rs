@@ -81,24 +81,24 @@ impl LeftOut {
         }
     }
 
-    /// Returns whether a name is left out, or is below one that is.
+    /// Whether a name is left out, or is below one that is.
     pub(crate) fn covers(&self, name: &str) -> bool {
         let names = &self.names.lock().names;
         let mut above = name.match_indices('/').map(|(at, _)| &name[..at]);
         !names.is_empty() && (names.contains(name) || above.any(|folder| names.contains(folder)))
     }
 
-    /// Returns whether names were left out that [`Self::covers`] does not know.
+    /// Whether names were left out that [`Self::covers`] does not know.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.names.lock().incomplete
     }
 
-    /// Returns the number of names.
+    /// Number of names.
     pub(crate) fn count(&self) -> u64 {
         self.names.lock().count
     }
 
-    /// Returns the first names, and the number of others.
+    /// The first names, and the number of others.
     pub(crate) fn shown(&self) -> String {
         let all = self.names.lock();
         let first: Vec<_> = (all.names.iter().map(|name| plain(name)))

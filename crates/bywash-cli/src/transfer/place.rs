@@ -115,7 +115,7 @@ impl Places {
         Err(Failure::usage(why))
     }
 
-    /// Returns whether two names are one file or object, also by links and other spellings.
+    /// Whether two names are one file or object, also by links and other spellings.
     pub(crate) fn are_one(&self, source: &Url, destination: &Url) -> bool {
         self.relation(source, destination) == Relation::Same
     }
@@ -132,7 +132,7 @@ impl Relation {
     }
 }
 
-/// Returns whether two URLs are of one server, whose machine may be named or have an address.
+/// Whether two URLs are of one server, whose machine may be named or have an address.
 fn same_endpoint(a: &str, b: &str) -> bool {
     let parsed = |text: &str| {
         let text = match text.contains("://") {
@@ -149,8 +149,8 @@ fn same_endpoint(a: &str, b: &str) -> bool {
     parsed(a).is_some_and(|a| Some(a) == parsed(b))
 }
 
-/// Returns whether a path is another one or below it: by its names, or because a folder above it is the same, as with a bind mount or
-/// in a file system that ignores case.
+/// Whether a path is another one or below it: by its names, or because a folder above it is the
+/// same, as with a bind mount or in a file system that ignores case.
 fn is_within(path: &FsPath, above: &FsPath) -> bool {
     let node = |path: &FsPath| {
         path.metadata()
@@ -165,7 +165,7 @@ fn is_within(path: &FsPath, above: &FsPath) -> bool {
     path.starts_with(above) || same_node()
 }
 
-/// Returns the path behind all links, without `..` in the part that does not exist yet.
+/// The path behind all links, without `..` in the part that does not exist yet.
 fn real(path: &FsPath) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in resolved(path).components() {

@@ -326,7 +326,7 @@ impl Source {
     }
 }
 
-/// Returns the failure of a copy whose bytes do not have the object's digest.
+/// The failure of a copy whose bytes do not have the object's digest.
 pub(crate) fn wrong_digest(name: &str, expected: &ContentDigest, got: &ContentDigest) -> Failure {
     Failure::failed(format!(
         "cannot read {name}: the bytes have {got}, and {expected} is expected; try again, or compare the object with its source"

@@ -118,7 +118,7 @@ pub(crate) fn objects_noting(
     (items.boxed(), omissions)
 }
 
-/// Returns the name of a key relative to its prefix.
+/// The name of a key relative to its prefix.
 pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
     match key.prefix_match(prefix) {
         Some(parts) => Path::from_iter(parts).to_string(),

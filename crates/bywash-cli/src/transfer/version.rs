@@ -82,12 +82,14 @@ impl ObjectVersion {
         self.modified
     }
 
-    /// Returns whether it can be distinguished from other versions: by an ETag or a date. Stores without dates report the epoch.
+    /// Whether it can be distinguished from other versions: by an ETag or a date. Stores without
+    /// dates report the epoch.
     pub(crate) fn is_known(&self) -> bool {
         self.e_tag.is_some() || self.modified.timestamp() > 0
     }
 
-    /// Returns whether two responses are about one version. Times are compared to the second, which all responses have.
+    /// Whether two responses are about one version. Times are compared to the second, which all
+    /// responses have.
     pub(crate) fn is(&self, now: &Self) -> bool {
         let same_e_tag = match (&self.e_tag, &now.e_tag) {
             (Some(then), Some(now)) => bare(then) == bare(now),

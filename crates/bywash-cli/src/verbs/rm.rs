@@ -229,7 +229,7 @@ fn root_of(address: &Address) -> String {
     }
 }
 
-/// Returns the failure to delete objects whose keys cannot be named here.
+/// The failure to delete objects whose keys cannot be named here.
 fn unnamed(location: &Url, filter: &Filter, mut omitted: Omitted) -> Option<Failure> {
     let all = omitted.named.len();
     let root = match location {

@@ -1,4 +1,4 @@
-//! `bywash sync`: copies to a destination the files that it lacks or has differently.
+//! `bywash sync`: copies files and objects that a destination lacks or has differently.
 
 mod plan;
 

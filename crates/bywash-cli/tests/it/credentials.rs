@@ -33,7 +33,7 @@ impl Home {
         Self { store, folder }
     }
 
-    /// Returns a command that runs the program in this home folder with these variables.
+    /// A command that runs the program in this home folder with these variables.
     fn verb(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = bywash(args);
         command

@@ -285,7 +285,7 @@ impl ChecksumStoreFixture {
         )
     }
 
-    /// Returns the only state file, and its lines.
+    /// The only state file, and its lines.
     fn state(&self) -> Option<(PathBuf, Vec<String>)> {
         let states = std::fs::read_dir(self.home.path().join("bywash-data/downloads")).ok()?;
         let path = states.last()?.unwrap().path();

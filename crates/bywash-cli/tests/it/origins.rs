@@ -19,7 +19,7 @@ async fn web(options: WebServerOptions) -> (Arc<Web>, Origin) {
     (web, server)
 }
 
-/// Returns the ranges of the logged GETs of this path.
+/// The ranges of the logged GETs of this path.
 fn ranges(log: &[LoggedRequest], path: &str) -> Vec<String> {
     let gets = log
         .iter()
@@ -243,7 +243,7 @@ async fn requests_rejected_before_sending_are_not_counted() {
     assert!(origin_requests("shut") > 0);
 }
 
-/// Returns a command that runs the program with this umask.
+/// A command that runs the program with this umask.
 fn with_umask(mask: &str, args: &[&str]) -> Command {
     let own = bywash(args);
     let mut shell = Command::new("sh");

@@ -58,7 +58,7 @@ impl Home {
         assert!(done.status.success(), "{}", stderr(&done));
     }
 
-    /// Returns exit code and message of a copy that fails.
+    /// Exit code and message of a copy that fails.
     fn fails(&self, args: &[&str]) -> (i32, String) {
         let done = self.cp(args).output().unwrap();
         (done.status.code().unwrap(), stderr(&done))

@@ -16,7 +16,7 @@ fn files(names: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Returns the changes that a run made or planned, as `copy NAME` and `delete NAME`.
+/// The changes that a run made or planned, as `copy NAME` and `delete NAME`.
 fn actions(lines: &[u8]) -> Vec<String> {
     let lines = json_lines(lines);
     let mut actions: Vec<_> = lines

@@ -192,7 +192,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Returns the missing parts.
+    /// The missing parts.
     pub(super) fn missing(&self) -> Vec<u64> {
         (0..self.version.parts())
             .filter(|part| !self.present.contains(part))

@@ -150,7 +150,7 @@ impl Walk {
             .add(name, Why::Unreadable, path.display(), error);
     }
 
-    /// Returns the file `name`; `None` if it is left out.
+    /// The file `name`; `None` if it is left out.
     fn file(&self, name: String) -> Option<Item> {
         let path = self.root.join(&name);
         let (why, reason) = match look(&path) {

@@ -93,8 +93,8 @@ async fn orphans(
 ) -> Result<(), Failure> {
     let failed = |error| Failure::store(format!("cannot sweep {name}"), &error);
     let sessions = bucket.open_sessions().await.map_err(failed)?;
-    // Read after listing the sessions: the journal then has the sessions of copies that began
-    // since.
+    // Read after listing the sessions: the journal then includes copies that began during the
+    // listing.
     let mut known = known(args)?;
     known.extend(of_server(args).await?);
     for open in sessions {
