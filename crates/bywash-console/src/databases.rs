@@ -70,7 +70,7 @@ impl DatabaseState {
 pub(crate) type DatabaseStates = BTreeMap<&'static str, DatabaseState>;
 
 impl Inner {
-    /// Returns the states of the databases: `values` received, and the server's own `history`.
+    /// The states of the databases: `values` received, and the server's own `history`.
     pub(crate) fn database_states(&self) -> DatabaseStates {
         let history = self.history.as_ref().map(History::db);
         let all = [("values", self.series.as_ref()), ("history", history)];

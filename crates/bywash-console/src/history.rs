@@ -39,12 +39,12 @@ pub(crate) const STARTS: &str = "starts";
 /// Metric of dropped points.
 pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
 
-/// Returns the source of a bucket's series.
+/// The source of a bucket's series.
 pub(crate) fn bucket_source(bucket: &str) -> String {
     format!("{OWN},bucket={bucket}")
 }
 
-/// Returns the metric of a latency's quantile.
+/// The metric of a latency's quantile.
 pub(crate) fn latency_metric(kind: RequestKind, quantile: &str) -> String {
     format!("{}_latency_{quantile}", kind.name())
 }
@@ -83,13 +83,13 @@ impl History {
         }
     }
 
-    /// Returns its database.
+    /// Its database.
     #[must_use]
     pub fn db(&self) -> &SeriesDb {
         &self.db
     }
 
-    /// Returns its counters.
+    /// Its counters.
     #[must_use]
     pub fn stats(&self) -> HistoryStats {
         HistoryStats {
@@ -244,7 +244,7 @@ impl Recorder {
 
 type Metrics = Vec<(String, f64)>;
 
-/// Returns the metrics of a point by source.
+/// The metrics of a point by source.
 fn points(before: &CounterSnapshot, now: &CounterSnapshot) -> BTreeMap<String, Metrics> {
     let mut points = BTreeMap::new();
     let mut all = BucketStats::default();
@@ -324,7 +324,7 @@ pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
     joined(a, b, u64::saturating_add)
 }
 
-/// Returns the increase since `before`; a bucket that was deleted and created again starts at 0.
+/// The increase since `before`; a bucket that was deleted and created again starts at 0.
 pub(crate) fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
     if now.requests < before.requests {
         return *now;

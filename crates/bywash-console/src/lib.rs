@@ -129,7 +129,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Returns the counters of the history; zero without one.
+    /// The counters of the history; zero without one.
     fn history_stats(&self) -> HistoryStats {
         self.history
             .as_ref()

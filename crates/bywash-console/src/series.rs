@@ -51,14 +51,14 @@ impl From<(&str, &str)> for Name {
 }
 
 impl Shared {
-    /// Returns the databases: of received values, then of the server's own history.
+    /// The databases: of received values, then of the server's own history.
     fn databases(&self) -> impl Iterator<Item = (Content, &SeriesDb)> {
         let history = self.history.as_ref().map(History::db);
         let values = self.series.iter().map(|db| (Content::Values, db));
         values.chain(history.map(|db| (Content::History, db)))
     }
 
-    /// Returns the databases that can have a source of this selection.
+    /// The databases that can have a source of this selection.
     pub(crate) fn databases_of(
         &self,
         source: &Pattern,

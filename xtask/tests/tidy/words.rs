@@ -63,7 +63,7 @@ const LIMITS: [(&str, [usize; 8]); 13] = [
     ("bywash-cli", [11, 10, 3, 0, 0, 69, 32, 11]),
     ("bywash-client", [13, 38, 4, 7, 7, 25, 0, 0]),
     ("bywash-cluster", [60, 132, 55, 30, 16, 138, 8, 9]),
-    ("bywash-console", [0, 0, 0, 0, 0, 95, 1, 6]),
+    ("bywash-console", [0, 0, 0, 0, 0, 37, 1, 6]),
     ("bywash-disk", [38, 53, 44, 10, 2, 97, 5, 1]),
     ("bywash-gateway", [0, 0, 0, 0, 0, 97, 57, 22]),
     ("bywash-local", [10, 15, 0, 2, 7, 5, 0, 0]),

@@ -164,7 +164,7 @@ pub(crate) async fn uploads(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Returns the login form; `next` is its target.
+/// The login form; `next` is its target.
 pub(crate) fn login(next: &str, wrong: Option<&str>) -> Response {
     html(render::login(next, wrong))
 }

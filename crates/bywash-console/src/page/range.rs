@@ -52,7 +52,7 @@ impl Range {
     /// Points of a line: about every other pixel of a chart.
     const POINTS: i64 = 240;
 
-    /// Returns the preset of this name, or the default.
+    /// The preset of this name, or the default.
     pub(super) fn named(name: Option<&str>) -> Self {
         let mut presets = Preset::ALL.into_iter();
         let named = presets.find(|preset| Some(preset.name) == name);
@@ -83,7 +83,7 @@ impl Range {
         Ok(Self::Between(from, to))
     }
 
-    /// Returns the part of an address that selects this range.
+    /// The part of an address that selects this range.
     pub(super) fn query(self) -> String {
         match self {
             Self::Last(preset) => format!("range={}", preset.name),
@@ -94,7 +94,7 @@ impl Range {
         }
     }
 
-    /// Returns the range in words, to stand after "Charts of".
+    /// The range in words, to stand after "Charts of".
     pub(super) fn words(self) -> String {
         match self {
             Self::Last(preset) => format!("the last {}", preset.label),
@@ -105,8 +105,8 @@ impl Range {
         }
     }
 
-    /// Returns the first and last nanosecond. The first is one at which a step begins, so that a page fetched again draws the same
-    /// points.
+    /// The first and last nanosecond. The first is one at which a step begins, so that a page
+    /// fetched again draws the same points.
     pub(super) fn span(self, now: i64, every: i64) -> (i64, i64) {
         let step = self.step(every);
         let (first, last) = match self {
@@ -116,7 +116,7 @@ impl Range {
         (first.div_euclid(step).saturating_mul(step), last)
     }
 
-    /// Returns the nanoseconds between points, a multiple of those between records.
+    /// The nanoseconds between points, a multiple of those between records.
     pub(super) fn step(self, every: i64) -> i64 {
         let length = match self {
             Self::Last(preset) => preset.seconds * NANOS,
@@ -140,7 +140,7 @@ fn time(name: &str, text: Option<&str>) -> Result<i64, String> {
     time.timestamp_nanos_opt().ok_or_else(wrong)
 }
 
-/// Returns a time as `datetime-local` inputs and [`time`] read it, in whole seconds.
+/// A time as `datetime-local` inputs and [`time`] read it, in whole seconds.
 pub(super) fn input(nanos: i64) -> String {
     local(nanos).format(FORMATS[1]).to_string()
 }

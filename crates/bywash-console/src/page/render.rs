@@ -102,7 +102,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
     )
 }
 
-/// Returns the server's offset from UTC.
+/// The server's offset from UTC.
 fn zone() -> String {
     Local::now().format("%:z").to_string()
 }
