@@ -120,7 +120,7 @@ impl Address {
         self.key.is_empty() || self.key.ends_with('/')
     }
 
-    /// Returns the object `name` below this folder.
+    /// The object `name` below this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
         let slash = match self.is_folder() {
             true => "",
@@ -165,7 +165,7 @@ impl Address {
         self.path()
     }
 
-    /// Returns the address of another key of this bucket.
+    /// The address of another key of this bucket.
     pub(crate) fn sibling(&self, path: &Path) -> Self {
         Self {
             key: key_of(path).into_owned(),

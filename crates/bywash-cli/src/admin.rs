@@ -15,7 +15,7 @@ use url::Url;
 use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::{Credentials, Session};
 
-/// Max time from a request to the last byte of its response: that of a large export.
+/// Max time from a request to the last byte of its response: enough for a large export.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Max time of a request whose work grows with the server's memory.
@@ -156,7 +156,7 @@ struct Refusal {
     error: String,
 }
 
-/// Returns the reason that a server gives for a refusal, as text.
+/// The reason that a server gives for a refusal, as text.
 fn reason(body: &[u8]) -> String {
     if let Ok(lines) = serde_json::from_slice::<RefusedLines>(body) {
         return lines.to_string();

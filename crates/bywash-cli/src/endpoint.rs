@@ -32,10 +32,10 @@ use crate::url::Url;
 pub(crate) use own::signed_address;
 pub(crate) use remote::{PROFILE_ENDPOINT, Remote, ambient_endpoint};
 
-/// Ceiling of the engine's memory: the parts of all copies in flight, and the share that is kept for uploads. Only what
-/// is in flight takes memory, for nothing is cached.
+/// Ceiling of the engine's memory: the parts of all copies in flight, and the share that is kept
+/// for uploads. Only data in flight takes memory, for nothing is cached.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// Chunks or parts that fit the memory. Those of the largest objects are longer than usual.
+/// Chunks or parts that fit the memory. Chunks of the largest objects are longer than usual.
 const CHUNKS_IN_MEMORY: u64 = 8;
 /// Default chunk of an upload.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -101,7 +101,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the data folder, with the state of unfinished copies.
+    /// The data folder, with the state of unfinished copies.
     pub(crate) fn data_dir(&self) -> &FsPath {
         &self.data_dir
     }
@@ -140,8 +140,8 @@ impl Endpoint {
         self.mount(origin, &self.remote)
     }
 
-    /// Returns an object to upload by what was signed for it, in chunks of about `chunk` bytes. `length`: its bytes, if
-    /// known. Sends no request.
+    /// Returns an object to upload by its signed URLs, in chunks of about `chunk` bytes. `length`:
+    /// its bytes, if known. Sends no request.
     pub(crate) fn signed_target(
         &self,
         signed: &SignedTarget,

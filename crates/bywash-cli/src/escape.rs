@@ -42,8 +42,8 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns a message of at most [`MAX_MESSAGE_CHARS`] characters. Further lines are indented by at least two spaces,
-/// so that none looks like another message.
+/// A message of at most [`MAX_MESSAGE_CHARS`] characters. Further lines are indented by at least
+/// two spaces, so that none looks like another message.
 pub(crate) fn plain_message(text: &str) -> String {
     let cut = text.char_indices().nth(MAX_MESSAGE_CHARS);
     let shown = cut.map_or(text, |(end, _)| &text[..end]);
@@ -63,7 +63,8 @@ pub(crate) fn plain_message(text: &str) -> String {
     message
 }
 
-/// Returns a JSON document with unsafe characters as `\u009b`. They occur only in strings, where this is equivalent.
+/// A JSON document with unsafe characters as `\u009b`. They occur only in strings, where this is
+/// equivalent.
 pub(crate) fn plain_json(json: String) -> String {
     if !json.contains(is_unsafe) {
         return json;

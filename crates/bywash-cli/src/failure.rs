@@ -22,7 +22,7 @@ const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (
 /// itself.
 const READ_ONLY: &str = "the bucket is read-only";
 
-/// Codes of S3 and Azure for credentials that are not accepted, whatever the status.
+/// Codes of S3 and Azure for credentials that are not accepted, regardless of the status.
 const DENIED_CODES: [&str; 6] = [
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -202,14 +202,14 @@ impl Failure {
     }
 }
 
-/// Returns the store's own words of what does not exist: a bucket, for instance.
+/// The store's own words about something that does not exist: a bucket, for instance.
 fn stated_absence(error: &StoreError) -> Option<String> {
     let detail = &StatusError::find(error)?.detail;
     let at = detail.find("NoSuch")?;
     Some(detail[at..].to_owned())
 }
 
-/// Returns a hint for the kind of address in `what`; `text` is the store's message.
+/// A hint for the kind of address in `what`; `text` is the store's message.
 fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     let is = |scheme: &str| what.contains(scheme);
     match kind {
@@ -236,7 +236,8 @@ fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     }
 }
 
-/// Returns the innermost error: outer ones of the HTTP client omit, for example, what is wrong with a certificate.
+/// The innermost error: outer ones of the HTTP client omit, for example, the fault of a
+/// certificate.
 fn root_cause(error: &StoreError) -> Option<String> {
     let mut cause = StdError::source(error)?;
     while let Some(next) = cause.source() {

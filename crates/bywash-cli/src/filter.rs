@@ -24,7 +24,7 @@ impl Filter {
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 
-    /// Returns whether a name, or one below it if it ends with a slash, may be taken.
+    /// Whether a name, or one below it if it ends with a slash, may be taken.
     pub(crate) fn may_take(&self, name: &str) -> bool {
         if !name.ends_with('/') {
             return self.takes(name);

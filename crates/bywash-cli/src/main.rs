@@ -51,8 +51,8 @@ use verbs::{
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Idle time after which a blocking thread ends. Work goes to idle threads in turn, so with a longer time a few requests a second
-/// would keep all threads of a burst.
+/// Idle time after which a blocking thread ends. Idle threads get work in turn, so with a longer
+/// time a few requests a second would keep all threads of a burst.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_millis(500);
 
 const EXIT_CODES: &str = "\
@@ -150,7 +150,7 @@ impl Verb {
         }
     }
 
-    /// Returns the default log filter: info for a server, warnings for the other verbs.
+    /// The default log filter: info for a server, warnings for the other verbs.
     fn default_log(&self) -> &'static str {
         match self {
             // s3s logs each rejected request as an error; `--access-log` records them.
@@ -253,7 +253,7 @@ mod tests {
         super::Cli::command().debug_assert();
     }
 
-    /// Returns the kernel's flags of the mapping that contains `address`.
+    /// The kernel's flags of the mapping that contains `address`.
     #[cfg(target_os = "linux")]
     fn mapping_flags(maps: &str, address: usize) -> Option<String> {
         let mut inside = false;

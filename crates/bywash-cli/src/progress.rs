@@ -7,8 +7,8 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use crate::escape::plain;
 use crate::output::Output;
 
-/// Returns a bar with rate and remaining time on standard error if that is a terminal, otherwise a hidden one.
-/// `bytes` is the total, if known.
+/// A bar with rate and remaining time on standard error if that is a terminal, otherwise a hidden
+/// one. `bytes` is the total, if known.
 pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressBar {
     if output.json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -29,7 +29,7 @@ pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressB
         .with_message(plain(&name).into_owned())
 }
 
-/// Returns the bar of a resumed upload: bytes stored before are shown, but not in the rate.
+/// The bar of a resumed upload: bytes stored before are shown, but not in the rate.
 pub(crate) fn resumed_bar(
     bytes: Option<u64>,
     resumed_bytes: u64,

@@ -58,7 +58,7 @@ use settings::{Access, BucketSettings, LocalPlace, Settings, Transport};
 const REGION: &str = "us-east-1";
 /// Max time for requests in progress to end after a stop signal. Container runtimes kill after ten seconds.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(8);
-/// Threads besides those of the runtime: main, history, sweeps, logs.
+/// Threads in addition to the runtime's: main, history, sweeps, logs.
 const OTHER_THREADS: usize = 8;
 /// Max time after that to write the blocks queued for the disk tier.
 const DISK_DEADLINE: Duration = Duration::from_millis(500);
@@ -148,7 +148,7 @@ fn open_data(settings: &Settings) -> Result<DataDir, Failure> {
     Ok(data)
 }
 
-/// What a server listens on.
+/// Listeners of a server.
 struct Listeners {
     s3: TcpListener,
     gcs: GcsListener,
@@ -290,7 +290,7 @@ fn s3_config(
 /// Logs the max memory of the process and its sockets, for the limit of a container.
 fn log_max_memory(settings: &Settings, memory: u64, connections: Connections) {
     let disk_threads = settings.disk.as_ref().map_or(0, |_| DISK_THREADS);
-    // The memory of these is charged, that of their sockets in the kernel is not.
+    // The memory of these is charged, the memory of their sockets in the kernel is not.
     let (peers, unused) = match settings.cluster {
         Some(_) => (
             (MAX_PEER_CONNECTIONS + MAX_HANDSHAKES) as u64,

@@ -9,7 +9,7 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Returns the size in bytes, given the memory of the machine or its control group.
+    /// The size in bytes, given the memory of the machine or its control group.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

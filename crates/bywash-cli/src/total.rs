@@ -19,17 +19,17 @@ impl Total {
         self.bytes = if self.exceeded { u64::MAX } else { sum };
     }
 
-    /// Returns the sum, or `u64::MAX` if it is larger.
+    /// The sum, or `u64::MAX` if it is larger.
     pub(crate) fn bytes(self) -> u64 {
         self.bytes
     }
 
-    /// Returns whether the sum is larger than `u64::MAX`.
+    /// Whether the sum is larger than `u64::MAX`.
     pub(crate) fn exceeded(&self) -> bool {
         self.exceeded
     }
 
-    /// Returns the sum as text; one that is too large begins with `>`.
+    /// The sum as text; one that is too large begins with `>`.
     pub(crate) fn shown(self, human: bool) -> String {
         let mark = if self.exceeded { ">" } else { "" };
         match human {

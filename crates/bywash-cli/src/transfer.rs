@@ -60,7 +60,7 @@ pub(crate) struct Pair {
     pub(crate) listed: Option<Listed>,
     /// Tree of files that contains the destination.
     pub(crate) tree: Option<Arc<Tree>>,
-    /// What was signed for the destination, if that is the way to write it.
+    /// Signed URLs of the destination, if it is written by them.
     pub(crate) signed: Option<SignedTarget>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn below(destination: &Url, name: &str) -> Result<Url, Failure> {
     }
 }
 
-/// Returns the tree of files at a destination, if that is a folder of files.
+/// The tree of files at a destination, if that is a folder of files.
 pub(crate) fn tree_of(
     destination: &Url,
     sources: &[Url],

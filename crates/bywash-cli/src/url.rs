@@ -85,7 +85,7 @@ impl Url {
         })
     }
 
-    /// Returns whether it names a folder, into which a copy goes under its source's name.
+    /// Whether it names a folder, into which a copy is written under its source's name.
     pub(crate) fn is_folder(&self) -> bool {
         match self {
             Self::Stdio => false,
@@ -96,7 +96,7 @@ impl Url {
         }
     }
 
-    /// Returns the file or object `name` below this folder.
+    /// The file or object `name` below this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
         match self {
             Self::Stdio => Self::Stdio,
@@ -106,7 +106,7 @@ impl Url {
         }
     }
 
-    /// Returns the last name of the path or key, for a copy into a folder.
+    /// The last name of the path or key, for a copy into a folder.
     pub(crate) fn file_name(&self) -> Option<String> {
         match self {
             Self::Stdio => None,
@@ -148,8 +148,8 @@ fn is_special(path: &FsPath) -> bool {
         .is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// Returns the folder that is the origin of the object at `path`: the nearest existing folder store above it,
-/// otherwise the nearest existing folder.
+/// The folder that is the origin of the object at `path`: the nearest existing folder store above
+/// it, otherwise the nearest existing folder.
 fn root_of(path: &FsPath) -> PathBuf {
     let above = || path.ancestors().skip(1);
     above()

@@ -1,8 +1,9 @@
 //! Access to the page and the series: requests that carry the server's key pair or a session.
 //!
-//! Programs send it with each request, as HTTP Basic or as `Authorization: Token KEY:SECRET` (what Influx clients of both
-//! versions can send). A browser sends it once, by a form, and gets a cookie. The page never requests Basic: a browser would keep the
-//! pair and add it to requests that other sites make.
+//! Programs send it with each request, as HTTP Basic or as `Authorization: Token KEY:SECRET` (which
+//! Influx clients of both versions can send). A browser sends it once, by a form, and gets a
+//! cookie. The page never requests Basic: a browser would keep the pair and add it to requests that
+//! other sites make.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -80,7 +81,7 @@ impl Guard {
         self.access == Access::Anonymous
     }
 
-    /// Returns whether the request has the key or a session, or needs none.
+    /// Whether the request has the key or a session, or needs none.
     fn admits(&self, headers: &HeaderMap) -> bool {
         self.is_anonymous() || self.has_session(headers) || self.has_key(headers)
     }
@@ -119,7 +120,7 @@ impl Guard {
     }
 }
 
-/// Returns the access key and the secret key of a request that carries both.
+/// The access key and the secret key of a request that carries both.
 pub(crate) fn given_pair(headers: &HeaderMap) -> Option<(String, String)> {
     let given = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, given) = given.split_once(' ')?;
@@ -169,7 +170,7 @@ pub(crate) async fn require_key(
     ask_for_key()
 }
 
-/// Returns the response to a program without a key.
+/// The response to a program without a key.
 pub(crate) fn ask_for_key() -> Response {
     unauthorized(
         "give the server's access key and secret key as HTTP Basic; `bywash env` prints them\n",
@@ -186,7 +187,7 @@ fn unauthorized(message: &'static str) -> Response {
         .into_response()
 }
 
-/// Returns whether a query has a name and a password as clients of InfluxDB 1 can send them.
+/// Whether a query has a name and a password as clients of InfluxDB 1 can send them.
 fn has_password(query: &str) -> bool {
     let names = query.split('&').map(|pair| pair.split('=').next());
     names.flatten().any(|name| name == "u" || name == "p")

@@ -2,11 +2,11 @@
 //!
 //! | path | parameters | response |
 //! |---|---|---|
-//! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after`, `disk=true` (also those that only the disk tier knows) | a page of the known objects by bucket, and `next`: the `after` of the next page |
+//! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after`, `disk=true` (also objects that only the disk tier knows) | a page of the known objects by bucket, and `next`: the `after` of the next page |
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
-//! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
-//! | `POST /cache/drop` | the same | what was dropped |
-//! | `POST /cache/verify` | JSON: `rate`, in bytes a second (default: no limit) | what was found on the disk tier, when all of it was read; 409 while another pass is running |
+//! | `POST /cache/warm` | JSON: `bucket`, `prefix` | counts of the objects read, when all are in memory |
+//! | `POST /cache/drop` | the same | counts of the objects dropped |
+//! | `POST /cache/verify` | JSON: `rate`, in bytes a second (default: no limit) | the findings on the disk tier, when all of it was read; 409 while another pass is running |
 //! | `POST /cache/fetch` | see `fetch` | the file, when it is durable |
 //! | `GET /cache/limit` | | the limits |
 //! | `POST /cache/limit` | JSON: `memory`, `disk`, in bytes | the limits after the change; 409 if more is held than the new limit |
@@ -28,7 +28,7 @@ use crate::charged::{charge, hold, written};
 use crate::limits::MAX_CACHED_OBJECTS;
 use crate::{NO_STORE, Shared, body};
 
-/// Bytes of an object's JSON besides its key and version: names of fields, and numbers.
+/// Bytes of an object's JSON without its key and version: names of fields, and numbers.
 const OBJECT_TEXT_BYTES: u64 = 384;
 
 pub(crate) fn routes() -> Router<Shared> {
@@ -105,7 +105,7 @@ async fn explain(engine: &Engine, bucket: &str, key: &str) -> Result<CacheExplan
     blocking(move || bucket.explain(&path)).await
 }
 
-/// Returns what a read of the object would find in memory, or why that is unknown.
+/// Returns the outcome that a read of the object would have in memory, or why it is unknown.
 pub(crate) async fn explained(
     engine: &Engine,
     bucket: &str,

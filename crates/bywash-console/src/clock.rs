@@ -6,7 +6,7 @@ use bywash::time::parse_duration;
 use bywash_series::{Clock, SystemClock};
 use chrono::DateTime;
 
-/// Returns the current time in nanoseconds since 1970.
+/// The current time in nanoseconds since 1970.
 pub(crate) fn now() -> i64 {
     SystemClock.now()
 }

@@ -1,4 +1,5 @@
-//! What each database can have, so that a read asks only those that it needs, and the files that it lacks.
+//! Possible contents of each database, so that a read asks only the databases that it needs, and
+//! the files that a database lacks.
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
@@ -11,7 +12,7 @@ use crate::history::{OWN, bucket_source};
 /// Header of a response that lacks the rows of a damaged or missing file: its database and object.
 const DAMAGED_FILE: HeaderName = HeaderName::from_static("x-bywash-damaged-file");
 
-/// What a database has.
+/// Contents of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Values of clients, of any measurement but the server's own.

@@ -1,7 +1,7 @@
 //! The check against cross-site request forgery (CSRF).
 //!
-//! A page of another site can send a form here, without reading the response. Browsers state in `Origin` which site a request comes
-//! from; one that changes anything is refused if that is another.
+//! A page of another site can send a form here, without reading the response. Browsers state in
+//! `Origin` which site made a request; one that changes anything is refused if that is another.
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Returns 403 to a request that may change something and comes from a page of another site.
+/// Returns 403 to a request that may change something and was made by a page of another site.
 ///
 /// Programs send no `Origin`, so they pass; so do pages of this server.
 pub(crate) async fn refuse_other_sites(request: Request, next: Next) -> Response {

@@ -12,7 +12,7 @@ use crate::{History, Inner};
 /// Time for which flushes may fail before the server counts as degraded: one failure is repeated within seconds.
 const TOLERATED: Duration = Duration::from_secs(10);
 
-/// Counters of a database, and what keeps its rows from its store.
+/// Counters of a database, and the reason why its rows do not reach its store.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct DatabaseState {
     #[serde(flatten)]
@@ -70,7 +70,7 @@ impl DatabaseState {
 pub(crate) type DatabaseStates = BTreeMap<&'static str, DatabaseState>;
 
 impl Inner {
-    /// Returns the states of the databases: `values` received, and the server's own `history`.
+    /// The states of the databases: `values` received, and the server's own `history`.
     pub(crate) fn database_states(&self) -> DatabaseStates {
         let history = self.history.as_ref().map(History::db);
         let all = [("values", self.series.as_ref()), ("history", history)];

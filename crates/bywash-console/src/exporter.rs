@@ -53,7 +53,7 @@ type Seen = (Arc<MetricsReader>, Report);
 
 type Exporter = State<(Shared, Arc<[Seen]>)>;
 
-/// Returns the service: `/metrics` for `readers`, and `/healthz` without a key.
+/// The service: `/metrics` for `readers`, and `/healthz` without a key.
 pub(crate) fn service(shared: Shared, readers: Vec<MetricsReader>) -> AdminService {
     let readers = readers.into_iter().map(|reader| {
         let report = Report::new(metrics::CONTENT_TYPE, metrics_text);

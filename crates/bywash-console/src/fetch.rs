@@ -1,8 +1,8 @@
 //! `POST /cache/fetch`: downloads an object to a file of the server's machine.
 //!
-//! The body is JSON: `bucket`, `key`, `path`, and optionally `sha256` in hexadecimal digits and `create_only`. Files are
-//! written below the folder that the operator allowed, and nowhere else. The response comes when the file is durable; a
-//! client that leaves before cancels the download.
+//! The body is JSON: `bucket`, `key`, `path`, and optionally `sha256` in hexadecimal digits and
+//! `create_only`. Files are written below the folder that the operator allowed, and nowhere else.
+//! The response is sent when the file is durable; a client that leaves before cancels the download.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new().route("/cache/fetch", body::small(post(fetch)))
 }
 
-/// The object, and the file that it goes to.
+/// The object, and the file that it is written to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FetchRequest {

@@ -39,12 +39,12 @@ pub(crate) const STARTS: &str = "starts";
 /// Metric of dropped points.
 pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
 
-/// Returns the source of a bucket's series.
+/// The source of a bucket's series.
 pub(crate) fn bucket_source(bucket: &str) -> String {
     format!("{OWN},bucket={bucket}")
 }
 
-/// Returns the metric of a latency's quantile.
+/// The metric of a latency's quantile.
 pub(crate) fn latency_metric(kind: RequestKind, quantile: &str) -> String {
     format!("{}_latency_{quantile}", kind.name())
 }
@@ -83,13 +83,13 @@ impl History {
         }
     }
 
-    /// Returns its database.
+    /// Its database.
     #[must_use]
     pub fn db(&self) -> &SeriesDb {
         &self.db
     }
 
-    /// Returns its counters.
+    /// Its counters.
     #[must_use]
     pub fn stats(&self) -> HistoryStats {
         HistoryStats {
@@ -174,7 +174,7 @@ struct Recorder {
     history: History,
     /// Time of the start, until it is written.
     started: Option<i64>,
-    /// Counters of the last point written; those of a new engine begin at 0.
+    /// Counters of the last point written; counters of a new engine begin at 0.
     written: CounterSnapshot,
     /// A point that failed, possibly with some rows stored: written again unchanged, no row counts twice.
     unwritten: Option<(CounterSnapshot, Rows)>,
@@ -244,7 +244,7 @@ impl Recorder {
 
 type Metrics = Vec<(String, f64)>;
 
-/// Returns the metrics of a point by source.
+/// The metrics of a point by source.
 fn points(before: &CounterSnapshot, now: &CounterSnapshot) -> BTreeMap<String, Metrics> {
     let mut points = BTreeMap::new();
     let mut all = BucketStats::default();
@@ -257,7 +257,7 @@ fn points(before: &CounterSnapshot, now: &CounterSnapshot) -> BTreeMap<String, M
         }
     }
     let mut own = bucket_metrics(&all);
-    // `requests` of all are those of the endpoints, below.
+    // `requests` of all buckets are the endpoints', below.
     own.retain(|(metric, _)| metric != "requests");
     let (was, is) = (&before.traffic, &now.traffic);
     let (pool, budget) = (&now.stats.pool, &now.stats.budget);
@@ -324,7 +324,7 @@ pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
     joined(a, b, u64::saturating_add)
 }
 
-/// Returns the increase since `before`; a bucket that was deleted and created again starts anew.
+/// The increase since `before`; a bucket that was deleted and created again starts at 0.
 pub(crate) fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
     if now.requests < before.requests {
         return *now;

@@ -66,7 +66,7 @@ fn is_loopback(host: &str) -> bool {
                 .is_ok_and(|address| address.is_loopback()))
 }
 
-/// Returns whether the text is empty, or a colon and a port number.
+/// Whether the text is empty, or a colon and a port number.
 fn is_port(text: &str) -> bool {
     text.is_empty()
         || text

@@ -12,7 +12,7 @@ use crate::limits::MAX_LABELLED_BUCKETS;
 /// Label of the buckets beyond the limit. No bucket has this name.
 pub(crate) const OTHER_BUCKETS: &str = "(others)";
 
-/// Lines of a bucket in a report, and bytes of each besides the bucket's name.
+/// Lines of a bucket in a report, and bytes of each without the bucket's name.
 const BUCKET_LINES: usize = 32;
 const LINE_BYTES: usize = 112;
 /// Lines of the durations of an operation by cache outcome.

@@ -6,9 +6,8 @@
 //! | `GET /readyz` | `ready` if requests may be sent here, followed by the damaged files without which it serves; 503 while a node of a
 //! cluster joins or leaves |
 //! | `GET /metrics` | the counters as Prometheus text |
-//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `series` those of the
-//! databases, as `origins` the errors by bucket |
-//! | `GET /cache`, `GET /cache/why` | what is in memory and on the disk tier, and why an object is or is not (`cache`), with the key |
+//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` the fields of [`HistoryStats`], as `series` the databases', as `origins` the errors by bucket |
+//! | `GET /cache`, `GET /cache/why` | the objects in memory and on the disk tier, and why an object is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
 //! | `POST /cache/verify` | reads the disk tier and drops damaged blocks, with the key |
 //! | `POST /cache/fetch` | downloads an object to a file below the folder that the operator allowed, with the key |
@@ -130,7 +129,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Returns the counters of the history; zero without one.
+    /// The counters of the history; zero without one.
     fn history_stats(&self) -> HistoryStats {
         self.history
             .as_ref()

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Max open connections of the admin address: browsers keep six each, collectors one. Beyond it a new one waits in the listener's
 /// backlog until a connection has been idle for a second; the one that is idle longest is closed for it.
 pub const MAX_ADMIN_CONNECTIONS: usize = 128;
-/// Max open connections of the metrics address: a Prometheus keeps one, so this is for some pairs of them and people beside. Half of
-/// them at most are of one client address. Beyond it a new one waits as at the admin address.
+/// Max open connections of the metrics address: a Prometheus keeps one, so this is for some pairs
+/// of Prometheus servers, and for people. Half at most are of one client address. Beyond it a new
+/// one waits as at the admin address.
 pub const MAX_METRICS_CONNECTIONS: usize = 16;
 /// Max bytes of the body of a login or of a change of the cache: a pair of keys, or a bucket with a prefix, take 2 KiB.
 pub(crate) const MAX_SMALL_BODY_BYTES: usize = 16 << 10;
@@ -18,8 +19,8 @@ pub(crate) const MAX_SMALL_BODY_TIME: Duration = Duration::from_secs(10);
 pub(crate) const MAX_WRITE_BYTES: usize = 16 << 20;
 /// Max requests whose lines are parsed at once, after their bodies are complete. More wait.
 pub(crate) const MAX_WRITES_AT_ONCE: usize = 4;
-/// Max wait of such a request for the memory of one new name: some sweeps of names. It keeps one of the turns meanwhile, which
-/// requests without new names need.
+/// Max wait of such a request for the memory of one new name: some sweeps of names. During the wait
+/// it keeps one of the turns, which requests without new names need.
 pub(crate) const MAX_NAME_WAIT: Duration = Duration::from_secs(2);
 /// Max time until a request's body is complete.
 pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
@@ -49,6 +50,6 @@ pub(crate) const MAX_CACHED_OBJECTS: usize = 1000;
 pub(crate) const MAX_LABELLED_BUCKETS: usize = 1000;
 /// Max time between two renderings of `/metrics` or of `/stats`: collectors read them every some seconds.
 pub(crate) const MAX_REPORT_PAUSE: Duration = Duration::from_secs(1);
-/// Max requests for names, points or cached objects served at once: what they read is charged once it is
-/// counted. More wait.
+/// Max requests for names, points or cached objects served at once: the data that they read is
+/// charged once it is counted. More wait.
 pub(crate) const MAX_READS_AT_ONCE: usize = 4;

@@ -1,7 +1,7 @@
 //! The counters as Prometheus text.
 //!
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
-//! Counters of the engine are rendered from one [`Stats`], as those of `/stats`.
+//! Counters of the engine are rendered from one [`Stats`], as in `/stats`.
 
 mod cluster;
 mod disk;

@@ -38,7 +38,7 @@ pub(crate) struct RecentSnapshot {
 }
 
 impl RecentSnapshot {
-    /// Returns the number of responses with this status.
+    /// Number of responses with this status.
     pub(crate) fn status(&self, status: u16) -> u64 {
         let found = self.statuses.iter().find(|(known, _)| *known == status);
         found.map_or(0, |(_, count)| *count)
@@ -74,7 +74,8 @@ pub(crate) struct Minute {
 }
 
 impl Minute {
-    /// Returns the growth of a bucket's counters up to `now`; `None` if the snapshot lacks the bucket for lack of space.
+    /// The growth of a bucket's counters up to `now`; `None` if the snapshot lacks the bucket for
+    /// lack of space.
     pub(crate) fn bucket(&self, name: &str, now: &BucketStats) -> Option<BucketStats> {
         let before = &self.before.counted.stats.buckets;
         match before.get(name) {
@@ -85,7 +86,7 @@ impl Minute {
         }
     }
 
-    /// Returns the increase of a counter a second.
+    /// The increase of a counter a second.
     pub(crate) fn rate(&self, now: u64, before: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds
     }
@@ -99,12 +100,12 @@ impl Recent {
         }
     }
 
-    /// Returns the time since the console was created.
+    /// The time since the console was created.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Returns the number of buckets at the last snapshot.
+    /// Number of buckets at the last snapshot.
     pub(crate) fn buckets(&self) -> usize {
         self.snapshots.lock().back().map_or(0, |last| last.buckets)
     }
@@ -117,7 +118,7 @@ impl Recent {
         }
     }
 
-    /// Returns the minute that ends now, with counters of `total` for all buckets together.
+    /// The minute that ends now, with counters of `total` for all buckets together.
     pub(crate) fn minute(&self, total: &BucketStats) -> Minute {
         let before = {
             let snapshots = self.snapshots.lock();

@@ -1,7 +1,7 @@
 //! Texts of `/metrics` and `/stats`: rendered seldom, shared by their readers, and charged before they are rendered.
 //!
-//! Both need no key, and their length depends on the number of buckets: a server of ten thousand has megabytes of them, and slow
-//! readers keep them for long.
+//! Both need no key, and their length depends on the number of buckets: texts of a server of ten
+//! thousand buckets have megabytes, and slow readers keep them for long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,12 +97,12 @@ pub(crate) fn no_memory() -> Response {
 /// Renders a report of some counters, in a buffer of the given length.
 pub(crate) type Render = fn(&Shared, &Counted, usize) -> Vec<u8>;
 
-/// One report, of which all readers get the same text.
+/// One report; all readers get the same text.
 #[derive(Debug)]
 pub(crate) struct Report {
     content_type: &'static str,
     render: Render,
-    /// One permit: one reader renders, and those that asked before it began share its text.
+    /// One permit: one reader renders, and readers that asked before it began share its text.
     turn: Semaphore,
     latest: Mutex<Option<Latest>>,
     live: Arc<AtomicUsize>,

@@ -27,11 +27,11 @@ use crate::{History, Shared};
 
 /// Bytes of a row of points in memory while it is rendered.
 const ROW_BYTES: u64 = 64;
-/// Bytes of a rendered row of points besides the names.
+/// Bytes of a rendered row of points without the names.
 const ROW_TEXT_BYTES: u64 = 96;
-/// Bytes of a name in memory besides its characters.
+/// Bytes of a name in memory without its characters.
 const NAME_BYTES: u64 = 96;
-/// Bytes of a rendered name besides its characters.
+/// Bytes of a rendered name without its characters.
 const NAME_TEXT_BYTES: u64 = 32;
 
 /// Name of a series.
@@ -51,14 +51,14 @@ impl From<(&str, &str)> for Name {
 }
 
 impl Shared {
-    /// Returns the databases: of received values, then of the server's own history.
+    /// The databases: of received values, then of the server's own history.
     fn databases(&self) -> impl Iterator<Item = (Content, &SeriesDb)> {
         let history = self.history.as_ref().map(History::db);
         let values = self.series.iter().map(|db| (Content::Values, db));
         values.chain(history.map(|db| (Content::History, db)))
     }
 
-    /// Returns the databases that can have a source of this selection.
+    /// The databases that can have a source of this selection.
     pub(crate) fn databases_of(
         &self,
         source: &Pattern,
@@ -200,7 +200,7 @@ pub struct SeriesRequest {
     pub start: Option<String>,
     /// Last time, likewise.
     pub end: Option<String>,
-    /// Duration of which all points are aggregated to one, as `10s`; none: single points.
+    /// Duration whose points are aggregated to one, as `10s`; none: single points.
     pub step: Option<String>,
     /// Aggregation: `avg` (default), `min`, `max`, `sum`, `count`, `first` or `last`.
     pub agg: Option<String>,

@@ -236,7 +236,7 @@ async fn send(address: std::net::SocketAddr, head: &str, body: &[u8]) -> (u16, S
     (status, head.to_owned(), body.to_owned())
 }
 
-/// Returns a header of a response head.
+/// A header of a response head.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = head.lines().filter_map(|line| line.split_once(": "));
     lines

@@ -23,7 +23,7 @@ const RECLAIM_REST: Duration = Duration::from_millis(50);
 /// Idle connections found in one scan, so that a flood causes few scans.
 const RECLAIM_BATCH: usize = 64;
 
-/// An admitted connection, with what its end releases.
+/// An admitted connection, with the resources that its end releases.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) socket: TcpStream,

@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether `address` lies in the range.
+    /// Whether `address` is in the range.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         bits(self.address) == bits(address)

@@ -50,7 +50,7 @@ impl Keys {
         }
     }
 
-    /// Returns the secret key and the scope of an access key.
+    /// The secret key and the scope of an access key.
     pub(crate) fn find(&self, access_key: &str) -> Option<(&SecretKey, &Arc<Scope>)> {
         let (secret, scope) = self.known.get(access_key)?;
         Some((secret, scope))

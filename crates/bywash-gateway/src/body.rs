@@ -24,7 +24,7 @@ use crate::errors::{Elements, WithElements, fault, slow_down};
 use crate::idle::IdleClock;
 use crate::record::{RequestFacts, RequestId, ResidentRecorder, ResponseMeter};
 
-/// State of one request besides its HTTP form, passed in the request's extensions.
+/// State of one request in addition to its HTTP form, passed in the request's extensions.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) id: RequestId,
@@ -104,7 +104,7 @@ impl RequestContext {
         Self { logged, ..self }
     }
 
-    /// Keeps what the error document of an S3 request repeats of its head.
+    /// Keeps the parts of a request's head that its S3 error document repeats.
     pub(crate) fn repeating(self, headers: &HeaderMap) -> Self {
         let range = headers.get(RANGE).cloned();
         Self { range, ..self }
@@ -151,7 +151,7 @@ impl RequestContext {
         body_error
     }
 
-    /// Returns the error response for a faulty body.
+    /// The error response for a faulty body.
     pub(crate) fn fault(&self) -> Option<S3Error> {
         let BodyFault {
             code,

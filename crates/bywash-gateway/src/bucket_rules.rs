@@ -1,4 +1,4 @@
-//! What is set for buckets: whether unsigned requests may read them, and which pages of other sites.
+//! Rules of buckets: whether unsigned requests may read them, and which pages of other sites.
 //!
 //! In memory, and in a [folder](crate::S3Config::bucket_rules) with one JSON file a bucket, so that it survives a restart. A change is on
 //! disk before it has an effect.
@@ -113,7 +113,7 @@ impl AllRules {
         Ok(())
     }
 
-    /// Reads the file of a bucket into memory. Returns what is wrong with it.
+    /// Reads the file of a bucket into memory. The error describes the fault in the file.
     fn read(&self, folder: &Path, bucket: &str) -> Result<Arc<BucketRules>, String> {
         let path = folder.join(format!("{bucket}.{SUFFIX}"));
         let file = path.display().to_string();
@@ -199,8 +199,9 @@ impl AllRules {
         self.rules.read().get(bucket).cloned().unwrap_or_default()
     }
 
-    /// Returns what an unsigned request for an operation, by its name in S3, may do. Such a request causes no request to other
-    /// origins than folders and memory: their objects are public by their bucket only.
+    /// Access of an unsigned request for an operation, by its name in S3. Such a request causes no
+    /// request to other origins than folders and memory: their objects are public by their bucket
+    /// only.
     pub(crate) fn unsigned_access(
         &self,
         engine: &Engine,
@@ -411,7 +412,8 @@ mod tests {
         );
     }
 
-    /// The rules of a bucket are out of force before it goes. A server that dies then has them again if the bucket is there.
+    /// The rules of a bucket are out of force before it is removed. A server that dies then has
+    /// them again if the bucket is there.
     #[tokio::test]
     async fn rules_go_before_their_bucket_and_come_back_with_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -466,14 +468,14 @@ mod tests {
         assert_eq!(damaged[0].file, file.display().to_string());
         let error = all.read_of("data").await.unwrap_err();
         assert!(error.message().unwrap().contains("data.json"));
-        // A change would lose what the file has.
+        // A change would lose the contents of the file.
         let change = all.change("data", |rules| rules.cors = Vec::new()).await;
         assert!(change.unwrap_err().message().unwrap().contains("data.json"));
         assert_eq!(fs::read(&file).unwrap(), b"{");
         fs::write(&file, whole).unwrap();
         assert!(all.read_of("data").await.unwrap().public_read);
         assert!(all.of("data").public_read && engine.damaged_files().is_empty());
-        // With its bucket it goes, whatever it has.
+        // It is removed with its bucket, even with invalid contents.
         fs::write(&file, "").unwrap();
         let all = open();
         all.set_aside("data").await.unwrap();

@@ -46,14 +46,14 @@ pub(crate) fn pairs(uri: &Uri, plus_is_space: bool) -> Result<Vec<Pair>, NotUtf8
         .collect()
 }
 
-/// Returns the value of a parameter, whose name is in lower case here.
+/// The value of a parameter, whose name is in lower case here.
 pub(crate) fn parameter<'p>(pairs: &'p [Pair], name: &str) -> Option<&'p str> {
     let mut pairs = pairs.iter();
     let found = pairs.find(|pair| pair.name.eq_ignore_ascii_case(name))?;
     Some(&found.value)
 }
 
-/// Returns a canonical query: sorted, encoded anew, without the signature itself.
+/// Canonical query: sorted, encoded again, without the signature itself.
 pub(crate) fn query<'p>(pairs: impl Iterator<Item = &'p Pair>) -> String {
     let is_signature = |name: &str| {
         ["x-goog-signature", "x-amz-signature"]
@@ -84,7 +84,7 @@ pub(crate) fn encoded(path: &str) -> String {
     utf8_percent_encode(path, PLAIN_PATH).to_string()
 }
 
-/// Returns the lines of the headers that a signature covers.
+/// The lines of the headers that a signature covers.
 ///
 /// `host`: the value of the header Host, in place of the one that was sent.
 pub(crate) fn headers(headers: &HeaderMap, signed: &str, host: Option<&str>) -> Vec<u8> {
@@ -109,7 +109,8 @@ pub(crate) fn headers(headers: &HeaderMap, signed: &str, host: Option<&str>) -> 
     lines
 }
 
-/// Returns the value of the header Host without its port, as some clients sign it: Amazon's servers have none. `None` without a port.
+/// The value of the header Host without its port, as some clients sign it: Amazon's servers have
+/// none. `None` without a port.
 pub(crate) fn host_without_port(headers: &HeaderMap) -> Option<&str> {
     let host = headers.get(HOST)?.to_str().ok()?;
     let (name, port) = host.rsplit_once(':')?;

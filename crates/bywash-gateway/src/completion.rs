@@ -82,16 +82,17 @@ impl CompletionToken {
     }
 }
 
-/// Returns the number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
+/// Number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
 fn parts_of(e_tag: &str) -> Option<usize> {
     let (digest, parts) = bare(client_e_tag(e_tag)).split_once('-')?;
     let is_digest = digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     parts.parse().ok().filter(|_| is_digest)
 }
 
-/// Returns the stored ETag and the checksum of the object that the upload `id` became, if an earlier completion from the same parts
-/// succeeded: its client may have missed the response. Where the origin keeps no attributes that are known only at the end, the proof is
-/// an ETag that S3 computes from those of the named parts: the object has their bytes, and an upload made it.
+/// Returns the stored ETag and the checksum of the object that the upload `id` became, if an
+/// earlier completion from the same parts succeeded: its client may have missed the response. Where
+/// the origin keeps no attributes that are known only at the end, the proof is an ETag that S3
+/// computes from the ETags of the named parts: the object has their bytes, and an upload made it.
 pub(crate) async fn earlier_result(
     bucket: &Bucket,
     path: &Path,
@@ -133,7 +134,7 @@ pub(crate) enum Repeated {
     Pending(Box<CompletionJob>),
 }
 
-/// Returns the attributes of an object that are known when its upload is completed.
+/// The attributes of an object that are known when its upload is completed.
 pub(crate) fn late_attributes(
     chosen: &[(UploadedPart, &Part)],
     checksum: Option<&Checksum>,
@@ -169,7 +170,7 @@ impl CompletionJob {
     /// are checked, which the object itself would fail now.
     ///
     /// # Errors
-    /// Those of the origin.
+    /// Errors of the origin.
     pub(crate) async fn repeated(self, doing: OperationContext<'_>) -> S3Result<Repeated> {
         let failed = |error: StoreError| from_store(doing, &error);
         if self.token.again
@@ -196,7 +197,8 @@ impl CompletionJob {
     /// must then be removed.
     ///
     /// # Errors
-    /// Those of the list of uploads; the inner ones are the origin's, `NotFound` if it has no such upload.
+    /// Errors of the list of uploads; the inner ones are the origin's, `NotFound` if it has no such
+    /// upload.
     pub(crate) async fn run(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
         let options = CompleteOptions {
             mode,

@@ -1,4 +1,5 @@
-//! Conditional reads: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range, and those of a copy's source.
+//! Conditional reads: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range,
+//! and the conditions of a copy's source.
 
 use std::borrow::Cow;
 

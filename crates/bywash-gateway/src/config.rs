@@ -26,7 +26,7 @@ pub struct Credential {
     pub access_key: String,
     /// The secret key; any non-empty string.
     pub secret_key: String,
-    /// What requests signed with it may do.
+    /// Rights of requests signed with it.
     pub scope: Scope,
 }
 
@@ -74,9 +74,10 @@ impl fmt::Debug for Credential {
 pub struct Limits {
     /// Max open connections ([`MAX_CONNECTIONS`]).
     pub connections: usize,
-    /// Max open connections of one client address; `None`: those of all divided by
-    /// [`MAX_ADDRESS_CONNECTIONS_DIVISOR`](crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR). 127.0.0.1, ::1 and
-    /// [`S3Config::trusted_proxies`] are exempt. An IPv6 network of 64 bits is one address.
+    /// Max open connections of one client address; `None`: the max of all addresses divided by
+    /// [`MAX_ADDRESS_CONNECTIONS_DIVISOR`](crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR).
+    /// 127.0.0.1, ::1 and [`S3Config::trusted_proxies`] are exempt. An IPv6 network of 64 bits is
+    /// one address.
     pub connections_per_address: Option<usize>,
     /// Max time from a connection, or a head's first byte, to the end of the head ([`MAX_HEAD_TIME`]).
     pub head: Duration,
@@ -151,7 +152,7 @@ impl FromStr for ETagStyle {
     }
 }
 
-/// What unsigned requests may do with a bucket.
+/// Access of unsigned requests to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublicAccess {
     /// Read its objects.
@@ -206,9 +207,10 @@ pub struct S3Config {
     /// Folder that preserves open multipart uploads across restarts, created if missing. No other server may use it.
     /// Without one, open uploads are lost when the server ends.
     pub uploads: Option<PathBuf>,
-    /// In a cluster: what its nodes share of multipart uploads. Each node then continues all of them, and [`Self::uploads`] is not used.
+    /// In a cluster: the state of multipart uploads that its nodes share. Each node then continues
+    /// every upload, and [`Self::uploads`] is not used.
     pub cluster_uploads: Option<ClusterUploads>,
-    /// Buckets that unsigned requests may read, besides those whose ACL says so.
+    /// Buckets that unsigned requests may read, in addition to buckets whose ACL says so.
     pub public: BTreeMap<String, PublicAccess>,
     /// Buckets whose clients may ask for encryption at rest.
     pub disks: EncryptedDisks,
@@ -217,7 +219,7 @@ pub struct S3Config {
     pub bucket_rules: Option<PathBuf>,
     /// Shows the open multipart uploads once the endpoint serves.
     pub open_uploads: OpenUploads,
-    /// What it shares with the other endpoints of its engine.
+    /// State shared with the other endpoints of its engine.
     pub shared: SharedState,
 }
 

@@ -1,7 +1,7 @@
 //! State of a connection: its phase with a deadline, and the bytes of unfinished request heads.
 //!
-//! A head for which there is no memory gets a response, as a request for which there is none does: a client that is cut
-//! does not learn that it may send the request again.
+//! A head for which there is no memory gets a response, as a request without memory does: a client
+//! that is cut does not learn that it may send the request again.
 
 mod head;
 
@@ -87,8 +87,9 @@ pub(crate) struct Connection {
     /// Phase, and its start in microseconds from `origin`.
     state: AtomicU64,
     origin: Instant,
-    /// The idle phase as it began when the last response's body was dropped, or 0. The connection enters it once the buffered rest is flushed. Its start
-    /// is before the client can have read the response, so that of two idle connections the one whose response ended first is idle longest.
+    /// The idle phase as it began when the last response's body was dropped, or 0. The connection
+    /// enters it once the buffered rest is flushed. Its start is before the client can have read
+    /// the response: of two idle connections, the one whose response ended first is idle longest.
     response_over: AtomicU64,
     /// Wakes the connection's task to close it.
     waker: AtomicWaker,
@@ -376,7 +377,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
         if this.unread.load(Relaxed) {
-            // After the last response: what comes is no head.
+            // After the last response: further bytes are not a head.
             return read;
         }
         match (read, phase) {

@@ -1,4 +1,5 @@
-//! What the copies of both endpoints share: sources that are replaced meanwhile, and copies of an object onto itself.
+//! Code that the copies of both endpoints share: sources that are replaced during a copy, and
+//! copies of an object onto itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -73,7 +74,7 @@ pub(crate) async fn turn_onto_itself(
     }
 }
 
-/// Returns the condition that an object is still the version that was read.
+/// The condition that an object is still the version that was read.
 pub(crate) fn version_of(read: &ObjectMeta) -> UpdateVersion {
     UpdateVersion {
         e_tag: read.e_tag.clone(),
@@ -132,8 +133,8 @@ pub(crate) fn lacks_conditions(error: &StoreError) -> bool {
     )
 }
 
-/// Returns the attributes of an object for a write of the same bytes: also those that the endpoints keep, and the ETag that clients
-/// compute.
+/// Attributes of an object for a write of the same bytes: also attributes that the endpoints keep,
+/// and the ETag that clients compute.
 pub(crate) fn carried_attributes(bucket: &Bucket, read: &GetResult) -> Attributes {
     let mut attributes = read.attributes.clone();
     // In a store that keeps no ETags of clients, the name is user metadata.

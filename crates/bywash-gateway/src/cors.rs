@@ -117,8 +117,8 @@ impl CorsRule {
     }
 }
 
-/// Returns the headers of the response to a request from a page of another site; none if no rule allows it: the browser then hides the
-/// response from the page.
+/// The headers of the response to a request from a page of another site; none if no rule allows it:
+/// the browser then hides the response from the page.
 pub(crate) fn response_headers(
     rules: &[CorsRule],
     method: &Method,
@@ -136,7 +136,7 @@ pub(crate) fn response_headers(
     rule.map_or_else(HeaderMap::new, |rule| rule.response_headers(&request))
 }
 
-/// Returns whether a request is a browser's question whether another one may be sent.
+/// Whether a request is a browser's question whether another one may be sent.
 pub(crate) fn is_preflight(parts: &Parts) -> bool {
     parts.method == Method::OPTIONS
 }
@@ -172,7 +172,8 @@ pub(crate) fn preflight(rules: &[CorsRule], parts: &Parts) -> S3Result<HeaderMap
     Ok(rule.response_headers(&request))
 }
 
-/// Returns the error for a request by which a page of another site would change something on a server without keys.
+/// The error for a request by which a page of another site would change something on a server
+/// without keys.
 pub(crate) fn refused_write() -> S3Error {
     refused(
         "Pages of other sites may change nothing here, unless a rule of the bucket's CORS configuration allows it.",

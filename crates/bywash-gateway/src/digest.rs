@@ -114,7 +114,7 @@ impl Algorithm {
     }
 }
 
-/// What the checksum of an object of parts covers.
+/// Data that the checksum of an object of parts covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChecksumKind {
     /// The bytes.
@@ -168,12 +168,12 @@ impl Checksum {
         })
     }
 
-    /// Returns whether it is the CRC32C of all bytes.
+    /// Whether it is the CRC32C of all bytes.
     pub(crate) fn is_crc32c_of_all(&self) -> bool {
         self.algorithm == Algorithm::Crc32c && !self.value.contains('-')
     }
 
-    /// Returns its type: over the checksums of the parts, or over the bytes.
+    /// Its type: over the checksums of the parts, or over the bytes.
     pub(crate) fn kind(&self) -> ChecksumKind {
         ChecksumKind::of_upload(!self.value.contains('-'))
     }
@@ -228,7 +228,7 @@ impl ResumableMd5 {
         self.0.update(data);
     }
 
-    /// Returns the digest of the bytes so far.
+    /// The digest of the bytes so far.
     pub(crate) fn digest(&self) -> [u8; 16] {
         self.0.clone().finalize().into()
     }
@@ -292,7 +292,7 @@ pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], kind: ChecksumKind) ->
     Some(Checksum { algorithm, value })
 }
 
-/// Returns a digest in lower-case hexadecimal digits.
+/// A digest in lower-case hexadecimal digits.
 pub(crate) fn hex(digest: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
@@ -314,7 +314,8 @@ pub(crate) fn from_hex(text: &str) -> Option<[u8; 16]> {
     Some(digest)
 }
 
-/// Returns the ETag of an object of parts with these MD5s: the MD5 of the MD5s and their number. `None` if one is unknown.
+/// The ETag of an object of parts with these MD5s: the MD5 of the MD5s and their number. `None` if
+/// one is unknown.
 pub(crate) fn e_tag_of_parts<'a>(md5s: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let mut hasher = Hasher::md5();
     let mut parts = 0;

@@ -18,7 +18,7 @@ use crate::limits::{
     MIN_DOCUMENTS_BYTES, MIN_HELD_BYTES, ORIGIN_ENTRY_BYTES,
 };
 
-/// Smallest charge: a request of few bytes has others beside them.
+/// Smallest charge: a request of few bytes needs other memory too.
 const UNIT: u64 = 1024;
 /// Bytes of a listing entry without its name: its value (600), and its XML three times, because a growing buffer
 /// exists twice while it moves.
@@ -41,7 +41,7 @@ pub(crate) fn entry_bytes(name: &str) -> u64 {
     ENTRY_BYTES + NAME_FACTOR * name.bytes().map(written).sum::<u64>()
 }
 
-/// Memory limit of documents, of decompressions, or of what batches hold, of all requests.
+/// Memory limit of all requests for documents, for decompressions, or for memory held by batches.
 #[derive(Debug)]
 pub(crate) struct Documents {
     engine: Engine,
@@ -71,8 +71,9 @@ impl Documents {
         Self::of(part, Share::Download, full, engine)
     }
 
-    /// Limit for what requests hold while their writes wait for memory: batches with the responses to their calls, and
-    /// compressed bodies. Writes that have their memory wait for none of this.
+    /// Limit of the memory that requests hold while their writes wait for memory: batches with the
+    /// responses to their calls, and compressed bodies. Writes that have their memory wait for none
+    /// of this.
     pub(crate) fn held_by_writes(engine: Engine) -> Self {
         let part = |memory: u64| {
             (memory / MAX_HELD_MEMORY_DIVISOR)
@@ -199,7 +200,7 @@ impl RequestDocuments {
         }
     }
 
-    /// Of a request whose document is part of another charge, as that of its batch.
+    /// Of a request whose document is part of another charge, as in a batch.
     pub(crate) fn prepaid(documents: Arc<Documents>) -> Self {
         Self {
             prepaid: true,
@@ -228,8 +229,8 @@ impl RequestDocuments {
         *self.charge.lock() = Some(charge);
     }
 
-    /// Charges a page of at most `max` entries, of which `requested` are requested from the origin at a time. Returns the
-    /// bytes that its entries may take, by [`entry_bytes`].
+    /// Charges a page of at most `max` entries, requested from the origin `requested` at a time.
+    /// Returns the bytes that its entries may take, by [`entry_bytes`].
     pub(crate) async fn charge_page(
         &self,
         max: i32,
@@ -251,7 +252,7 @@ impl RequestDocuments {
         Ok(granted)
     }
 
-    /// Releases what the charge has above `bytes`.
+    /// Shrinks the charge to at most `bytes`.
     pub(crate) fn shrink(&self, bytes: u64) {
         if let Some(charge) = &mut *self.charge.lock() {
             charge.shrink_to(bytes);

@@ -77,7 +77,7 @@ pub(crate) fn precondition_failed(doing: OperationContext<'_>) -> S3Error {
     fault(S3ErrorCode::PreconditionFailed, message)
 }
 
-/// The error of a write whose conditions held for a version that was replaced meanwhile.
+/// The error of a write whose conditions held for a version that has been replaced since.
 pub(crate) fn conflict(doing: OperationContext<'_>) -> S3Error {
     let OperationContext {
         operation,
@@ -153,7 +153,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
             credentials_refused(doing)
         }
-        // Errors of lists have no variants. Without a key, what does not exist is the bucket.
+        // Errors of lists have no variants. Without a key, the absent resource is the bucket.
         other => match StatusError::find(other).map(|found| found.status) {
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => credentials_refused(doing),
             Some(StatusCode::NOT_FOUND) => {

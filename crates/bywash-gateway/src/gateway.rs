@@ -45,7 +45,7 @@ impl Gateway {
         self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
     }
 
-    /// Returns the URL of a request, as its client addressed this endpoint; its path if it named no host.
+    /// The URL of a request, as its client addressed this endpoint; its path if it named no host.
     pub(crate) fn url(&self, uri: &Uri, headers: &HeaderMap) -> String {
         let path = uri.path();
         match text(headers, HOST.as_str()) {
@@ -55,7 +55,8 @@ impl Gateway {
         }
     }
 
-    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    /// Whether the MD5 of an object written to a bucket becomes its ETag; other origins have ETags
+    /// of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
         self.etag == ETagStyle::Md5 && bucket.takes_late_attributes()
     }

@@ -15,7 +15,7 @@ const READY: [&str; 3] = [
     "/minio/health/cluster/read",
 ];
 
-/// Returns the status of the response; `None` for all other requests.
+/// The status of the response; `None` for all other requests.
 pub(crate) fn health(engine: &Engine, parts: &Parts) -> Option<StatusCode> {
     let path = parts.uri.path();
     let asks_live = path == LIVE;

@@ -90,8 +90,8 @@ impl Hosts {
         (target, Ok(()))
     }
 
-    /// Returns whether `host`, a Host header, is a domain as it is written in the settings, or an IPv4 address: requests to
-    /// it are path-style. False for some other names of which that is true too.
+    /// Whether `host`, a Host header, is a domain as it is written in the settings, or an IPv4
+    /// address: requests to it are path-style. False for some other names that are path-style too.
     pub(crate) fn is_plain_path_style(&self, host: &str) -> bool {
         let name = without_port(host);
         host.len() <= MAX_HOST_BYTES
@@ -132,7 +132,7 @@ impl S3Host for Hosts {
 }
 
 impl Target {
-    /// Returns the bucket if the host names it.
+    /// The bucket if the host names it.
     pub(crate) fn virtual_bucket(&self) -> Option<&str> {
         self.is_virtual.then_some(&*self.bucket)
     }
@@ -177,13 +177,13 @@ fn host_of(parts: &Parts) -> S3Result<Option<&str>> {
     Ok(Some(host))
 }
 
-/// Returns whether `name` can be a domain of buckets: a host name without a port, not an address.
+/// Whether `name` can be a domain of buckets: a host name without a port, not an address.
 #[must_use]
 pub fn is_domain(name: &str) -> bool {
     name.len() <= MAX_HOST_BYTES && is_name(name) && !is_address(name)
 }
 
-/// Returns whether `host` is a name or an IPv4 address, with or without a port.
+/// Whether `host` is a name or an IPv4 address, with or without a port.
 fn is_host(host: &str) -> bool {
     let name = without_port(host);
     is_name(name.strip_suffix('.').unwrap_or(name))

@@ -30,7 +30,7 @@ const WHOLE_RESPONSE: u8 = 0x5;
 
 const MESSAGE: &str = "This server has no gRPC: use its JSON API over HTTP/1.1";
 
-/// What is done with the payload of a frame.
+/// Action for the payload of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Payload {
     Skip,
@@ -108,7 +108,7 @@ impl Refusal {
         self.ended |= self.taken > MAX_REFUSED_HTTP2_BYTES;
     }
 
-    /// Begins the frame of which the head is complete.
+    /// Begins the frame whose head is complete.
     fn frame(&mut self) {
         let number = |bytes: &[u8]| {
             bytes
@@ -131,7 +131,7 @@ impl Refusal {
             }
             PING_FRAME if flags & ACK == 0 && self.left == PING => {
                 self.payload = Payload::Repeat;
-                // Its payload follows as it comes.
+                // Its payload follows as it arrives.
                 self.output
                     .extend([0, 0, PING as u8, PING_FRAME, ACK, 0, 0, 0, 0]);
             }
@@ -141,7 +141,8 @@ impl Refusal {
     }
 }
 
-/// Returns the compressed head of a response: 404, so that no other client takes it for a success, and the status of gRPC.
+/// The compressed head of a response: 404, so that no other client takes it for a success, and the
+/// status of gRPC.
 fn response() -> Vec<u8> {
     // `:status: 404`, and the name of `content-type`, by their numbers in the table of HPACK.
     let mut head = vec![0x8d, 0x0f, 0x10];
@@ -285,7 +286,7 @@ mod tests {
         frames.output
     }
 
-    /// What a gRPC client sends: settings, a ping, a call with its message, and one more.
+    /// Bytes that a gRPC client sends: settings, a ping, a call with its message, and one more.
     fn client() -> Vec<u8> {
         let call = |stream| frame(HEADERS, 0x4, stream, &[0x82; 300]);
         [

@@ -36,7 +36,7 @@ use crate::idle::StallGuard;
 use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
 use crate::memory_ceiling::limit_socket_buffers;
 
-/// What a client is to do whose request has no memory.
+/// Advice to a client whose request has no memory.
 pub(crate) const NO_ROOM: &str =
     "Requests take all memory that they may; send the request again later.";
 
@@ -58,8 +58,8 @@ pub(crate) struct Transport {
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
-/// Returns a response that asks the client to send its request again on another connection, with more headers, each with its
-/// end of line, and a body.
+/// A response that asks the client to send its request again on another connection, with more
+/// headers, each with its end of line, and a body.
 pub(crate) fn no_room(headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
@@ -107,9 +107,9 @@ impl Body for RequestBody {
     }
 }
 
-/// A service that needs no client's address. Its futures are on the heap: each connection has room for one of the
-/// server's, and most connections are idle. A response that comes before the end of the request's body is its
-/// connection's last.
+/// A service that needs no client's address. Its futures are on the heap: each connection has room
+/// for one of the server's, and most connections are idle. A response that is sent before the end
+/// of the request's body is its connection's last.
 struct Boxed<S>(S);
 
 impl<S, B> Service<ClientRequest> for Boxed<S>
@@ -230,7 +230,7 @@ where
     Drained { cut }
 }
 
-/// Max bytes of all unfinished heads: at least those of one, whose buffer doubles.
+/// Max bytes of all unfinished heads: enough for one head at least, whose buffer doubles.
 fn head_bytes(memory: u64, limits: &Limits) -> usize {
     let share = usize::try_from(memory / MAX_HEADS_MEMORY_DIVISOR).unwrap_or(usize::MAX);
     share.max(4 * limits.head_bytes)

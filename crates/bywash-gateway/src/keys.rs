@@ -18,13 +18,14 @@ use crate::errors::{
 use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
-/// Returns whether other programs may have written any key to the origin of a bucket.
+/// Whether other programs may have written any key to the origin of a bucket.
 pub(crate) fn may_have_odd_keys(bucket: &Bucket) -> bool {
     ["s3", "gcs", "azure"].contains(&bucket.origin_kind())
 }
 
-/// Returns the path of the key of an object that is read or deleted: that of [`path_of`], or of a key that only other programs write.
-/// No object has a key that cannot be stored: NoSuchKey, as S3 has it of any key without an object.
+/// Returns the path of the key of an object that is read or deleted: as [`path_of`] does, or of a
+/// key that only other programs write. No object has a key that cannot be stored: NoSuchKey, as S3
+/// has it of any key without an object.
 pub(crate) fn stored_path(bucket: &Bucket, key: &str) -> S3Result<Path> {
     path_of(key).or_else(|error| {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
@@ -79,8 +80,8 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     }
 }
 
-/// Returns the path of a key that is stored under its own name, if it can be stored: [`path_of`] without a copy. The
-/// object with this path, if there is one, has this key.
+/// The path of a key that is stored under its own name, if it can be stored: [`path_of`] without a
+/// copy. The object with this path, if there is one, has this key.
 pub(crate) fn plain_path(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next().unwrap_or(key);
     let is_plain = !name.is_empty()
@@ -90,7 +91,7 @@ pub(crate) fn plain_path(key: &str) -> Option<&str> {
     (is_plain && key.chars().all(xml::fits)).then_some(key)
 }
 
-/// Returns the key stored at `path`.
+/// The key stored at `path`.
 pub(crate) fn key_of(path: &Path) -> Cow<'_, str> {
     if is_odd(path) {
         return odd_keys::key_of(path);

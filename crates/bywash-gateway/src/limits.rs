@@ -9,7 +9,7 @@ use std::time::Duration;
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Max bytes of a request head: S3 allows 8 KiB of headers, presigned URLs add a few more.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// Max headers of a request: S3 allows 8 KiB of them, and the shortest take some 20 bytes.
+/// Max headers of a request. S3 allows 8 KiB of headers, and the shortest take some 20 bytes.
 pub const MAX_HEADERS: usize = 256;
 /// Bytes of an unfinished head that are not counted: the first buffer of every connection.
 pub(crate) const MAX_FREE_HEAD_BYTES: usize = 4 * 1024;
@@ -38,7 +38,7 @@ pub const MAX_UNSENT_BYTES: usize = 64 * 1024;
 pub const MAX_SOCKET_SEND_BYTES: usize = 128 * 1024;
 /// Bytes of a connection's receive buffer in the kernel, which charges twice as many.
 pub const MAX_SOCKET_RECEIVE_BYTES: usize = 128 * 1024;
-/// Bytes of one connection in the server besides its request head: read buffer, task, TLS.
+/// Bytes of one connection in the server, without its request head: read buffer, task, TLS.
 pub const MAX_CONNECTION_BYTES: u64 = 128 * 1024;
 /// Bytes of one thread: the used pages of its stack, and its part of the allocator.
 pub const MAX_THREAD_BYTES: u64 = 512 * 1024;
@@ -60,9 +60,10 @@ pub const MAX_DRAIN: Duration = Duration::from_secs(30);
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 /// Max open multipart uploads. Their parts have a limit in bytes.
 pub const MAX_OPEN_UPLOADS: usize = 4096;
-/// Max open uploads of a cluster that a node shows at once: a page of the records of them.
+/// Max open uploads of a cluster that a node shows at once: one page of their records.
 pub const MAX_SHOWN_UPLOADS: usize = 1000;
-/// Max questions to origins of one search for records of uploads that they have forgotten. The next search goes on from there.
+/// Max requests to origins in one search for records of uploads that the origins have forgotten.
+/// The next search continues from there.
 pub const MAX_CHECKED_UPLOADS: usize = 1000;
 /// Bytes of the lists of open uploads and their parts are limited to the memory limit divided by this: at 64 MiB some
 /// thirty thousand parts. Above it new uploads and parts get SlowDown.
@@ -73,7 +74,7 @@ pub(crate) const MIN_UPLOADS_BYTES: u64 = 4 << 20;
 /// than its predecessor.
 pub(crate) const MAX_LOADED_UPLOADS_MEMORY_DIVISOR: u64 = 2;
 
-/// Max open connections of the endpoint of Google's storage API, beside those of the S3 endpoint.
+/// Max open connections of the endpoint of Google's storage API, not counting the S3 endpoint.
 pub const MAX_GCS_CONNECTIONS: usize = 128;
 /// Max bytes of a JSON request body, buffered whole: user metadata takes 2 KiB of it.
 pub(crate) const MAX_JSON_BYTES: usize = 64 << 10;
@@ -91,8 +92,8 @@ pub(crate) const MAX_GLOB_BYTES: usize = 256;
 /// Divisor of the memory limit: decompressions of objects for clients without gzip, which hold their memory while their reads wait for
 /// more. Further ones wait, and hold nothing.
 pub(crate) const MAX_GUNZIPS_MEMORY_DIVISOR: u64 = 16;
-/// Max bytes of the fields that a client selects of a document, each of which is compared with each name in it: all names of an
-/// object take less than 1 KiB.
+/// Max bytes of the fields that a client selects of a document. Each field is compared with each
+/// name in the document: all names of an object take less than 1 KiB.
 pub(crate) const MAX_FIELDS_BYTES: usize = 4 << 10;
 /// Max depth of the fields that a client selects of a document; documents are five deep.
 pub(crate) const MAX_FIELDS_DEPTH: usize = 16;
@@ -118,7 +119,7 @@ pub(crate) const MAX_SESSION_CHUNK_MEMORY_DIVISOR: u64 = 8;
 /// Max writers of sessions that wait in memory, however much memory there is.
 pub(crate) const MAX_LIVE_SESSIONS: u64 = 64;
 
-/// Max bytes of a token: those of clients have less than 1 KiB.
+/// Max bytes of a token: tokens of clients have less than 1 KiB.
 pub(crate) const MAX_JWT_BYTES: usize = 8 << 10;
 /// Max bytes of the form that is exchanged for an access token, from anyone: its token, and the name of the grant.
 pub(crate) const MAX_TOKEN_FORM_BYTES: usize = MAX_JWT_BYTES + (1 << 10);
@@ -130,7 +131,7 @@ pub(crate) const MAX_JWT_SKEW_S: i64 = 60;
 pub(crate) const MAX_ACCESS_TOKEN_AGE_S: i64 = 60 * 60;
 /// Max bytes of the name of a service account, as of Google's.
 pub(crate) const MAX_ACCOUNT_NAME_BYTES: usize = 30;
-/// Max age of what is known of a service account: one that is removed is refused after it.
+/// Max age of a cached service account: a removed account is refused after it.
 pub(crate) const MAX_ACCOUNT_AGE: Duration = Duration::from_secs(10);
 /// Max service accounts that are known without a read of their file; each takes about 1 KiB.
 pub(crate) const MAX_KEPT_ACCOUNTS: usize = 256;
@@ -148,8 +149,8 @@ pub(crate) const MAX_XML_ENTRIES: u64 = 10_000 + 16;
 pub const MAX_DOCUMENTS_EIGHTHS: u64 = 3;
 /// Bytes for documents with little memory, up to half of it: the largest completion.
 pub(crate) const MIN_DOCUMENTS_BYTES: u64 = 8 << 20;
-/// Divisor of the memory limit: what requests hold while their writes wait for memory, batches with the responses to their calls and
-/// compressed bodies. Further ones wait, and hold nothing.
+/// Divisor of the memory limit, for memory that requests hold while their writes wait: batches with
+/// the responses to their calls, and compressed bodies. Further requests wait, and hold nothing.
 pub(crate) const MAX_HELD_MEMORY_DIVISOR: u64 = 8;
 /// Bytes for these with little memory, up to a quarter of it: the largest batch.
 pub(crate) const MIN_HELD_BYTES: u64 = 4 << 20;
@@ -198,8 +199,8 @@ pub(crate) const MAX_CHUNK_LINE_BYTES: usize = 1024;
 /// Max bytes of all trailers; a checksum and a signature make about 200.
 pub(crate) const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
-/// Max bytes of a canonical request that an error about its signature repeats, twice: those of requests of common length. With a
-/// longer one the error has only the text to sign.
+/// Max bytes of a canonical request that an error about its signature repeats, twice: enough for
+/// requests of common length. With a longer one the error has only the text to sign.
 pub(crate) const MAX_SHOWN_SIGNED_BYTES: usize = 4 << 10;
 /// Max bytes of a Host header: DNS allows 253 for a name, a port takes six more.
 pub(crate) const MAX_HOST_BYTES: usize = 260;

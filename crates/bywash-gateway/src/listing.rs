@@ -74,7 +74,7 @@ impl ListPosition {
         }
     }
 
-    /// Returns the position as a token for clients: opaque, and distinguishes keys from prefixes.
+    /// The position as a token for clients: opaque, and distinguishes keys from prefixes.
     pub(crate) fn to_token(&self) -> String {
         let kind = match self {
             Self::Key(_) => 'k',
@@ -94,7 +94,7 @@ impl ListPosition {
         }
     }
 
-    /// Returns the position before the key `start` and after most others.
+    /// The position before the key `start` and after most others.
     pub(crate) fn before(start: &str) -> Self {
         Self::Key(before(start))
     }
@@ -111,7 +111,7 @@ impl ListPosition {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListScope<'a> {
     pub(crate) prefix: &'a str,
-    /// Empty if there is none.
+    /// Empty without a delimiter.
     pub(crate) delimiter: &'a str,
 }
 
@@ -125,7 +125,7 @@ impl<'a> ListScope<'a> {
         Some(&key[..self.prefix.len() + end])
     }
 
-    /// Whether a key with this prefix is that of a path.
+    /// Whether a key with this prefix is the key of a path.
     fn is_plain(&self) -> bool {
         self.prefix.rsplit_once('/').is_none_or(|(folder, _)| {
             let path = Path::parse(folder);
@@ -139,12 +139,13 @@ impl<'a> ListScope<'a> {
 pub(crate) struct EntryPage {
     pub(crate) entries: Vec<ListEntry>,
     pub(crate) next: Option<ListPosition>,
-    /// Number of entries that are left out of it. If the page ended before what was read of the origin, those up to there count too.
+    /// Number of entries that are left out of the page. If the page ended before the last entry
+    /// that was read from the origin, those up to there count too.
     pub(crate) left_out: u64,
 }
 
 impl EntryPage {
-    /// Returns the header that states how many entries are left out.
+    /// The header that states how many entries are left out.
     pub(crate) fn left_out_header(&self) -> Option<(HeaderName, HeaderValue)> {
         (self.left_out > 0).then(|| (LEFT_OUT, HeaderValue::from(self.left_out)))
     }
@@ -202,7 +203,7 @@ pub(crate) async fn page(
         entries: Vec::new(),
         left_out: 0,
     };
-    // A level is that of a path.
+    // Only paths have levels.
     let has_levels = scope.delimiter == "/" && is_plain;
     let mut restarts = 0;
     let more = loop {
@@ -255,7 +256,7 @@ impl ListingWalk<'_> {
                 .await?;
             self.left_out += page.left_out.count;
             let last = page.objects.last().map(|last| last.location.clone());
-            // Of a folder's key, that of its marker.
+            // For a folder, the key of its marker.
             offset = last
                 .as_ref()
                 .map(|last| odd_keys::key_of(last).into_owned());
@@ -369,8 +370,9 @@ impl ListingWalk<'_> {
     }
 }
 
-/// Returns a string before all keys with `prefix` and after most others; empty if there is none. It has no character that XML cannot
-/// represent in place of one that it can: a store may repeat it in its response.
+/// A string before all keys with `prefix` and after most others; empty if no such string exists. It
+/// has no character that XML cannot represent in place of one that it can: a store may repeat it in
+/// its response.
 fn before(prefix: &str) -> String {
     let mut chars = prefix.chars();
     let lower = chars.next_back().map_or(0, u32::from);

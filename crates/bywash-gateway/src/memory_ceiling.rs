@@ -7,8 +7,9 @@ use crate::limits::{
     MAX_THREAD_BYTES,
 };
 
-/// Returns the max resident memory of a server in bytes, without file pages. The sum of its memory ceiling, the
-/// program with tables and buffers outside of the ceiling, and the memory of threads and connections.
+/// Max resident memory of a server in bytes, without file pages. The sum of its memory ceiling, the
+/// program with tables and buffers outside of the ceiling, and the memory of threads and
+/// connections.
 ///
 /// `threads` includes the runtime's blocking threads; `connections` are those open at a time.
 #[must_use]
@@ -19,7 +20,8 @@ pub fn max_resident_bytes(memory: u64, threads: u64, connections: u64) -> u64 {
         .saturating_add(connections.saturating_mul(MAX_CONNECTION_BYTES))
 }
 
-/// Returns the max bytes of kernel memory for the sockets of `connections`. A control group's limit includes it.
+/// Max bytes of kernel memory for the sockets of `connections`. A control group's limit includes
+/// it.
 #[must_use]
 pub fn max_socket_bytes(connections: u64) -> u64 {
     // The kernel charges twice the requested size, for its own structures.

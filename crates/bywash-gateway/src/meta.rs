@@ -30,7 +30,8 @@ const UPLOAD_ID: &str = "bywash-upload";
 const UPLOAD_MARK: &str = "bywashupload";
 /// Counts the versions of an object's metadata, for Google's API. Reserved; without a hyphen, as the mark.
 const METAGENERATION: &str = "bywashmetageneration";
-/// Prefix under which user metadata with a reserved name is stored: its writer is another Bywash, of which this one is the origin.
+/// Prefix under which user metadata with a reserved name is stored: its writer is another Bywash,
+/// whose origin is this one.
 const FOREIGN: &str = "bywash-foreign-";
 const USER_METADATA: &str = "x-amz-meta-";
 
@@ -70,13 +71,14 @@ pub(crate) fn bare(e_tag: &str) -> &str {
         .unwrap_or(e_tag)
 }
 
-/// Returns the part of a stored ETag that clients see.
+/// The part of a stored ETag that clients see.
 pub(crate) fn client_e_tag(stored: &str) -> &str {
     client_etag(stored)
 }
 
-/// Returns whether a client's ETag without quotes names the version with the stored ETag `stored`: by the ETag that clients see, or by
-/// the identity of the version, which they saw before there was another.
+/// Whether a client's ETag without quotes names the version with the stored ETag `stored`: by the
+/// ETag that clients see, or by the identity of the version, which they saw before there was
+/// another.
 pub(crate) fn names_version(stored: &str, tag: &str) -> bool {
     bare(stored) == tag || etag_matches(stored, tag)
 }
@@ -116,7 +118,8 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
         .filter(|value| !value.is_empty())
 }
 
-/// Returns the values of a header, joined by commas if it was sent several times. Bytes that are not UTF-8 are replaced.
+/// The values of a header, joined by commas if it was sent several times. Bytes that are not UTF-8
+/// are replaced.
 pub(crate) fn joined<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, str>> {
     let mut values = headers.get_all(name).iter();
     let first = String::from_utf8_lossy(values.next()?.as_bytes());
@@ -309,7 +312,7 @@ const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-/// Returns whether metadata stored under this name is Bywash's own.
+/// Whether metadata stored under this name is Bywash's own.
 pub(crate) fn is_ours(stored: &str) -> bool {
     is_reserved(stored) && !stored.starts_with(FOREIGN)
 }
@@ -327,7 +330,7 @@ fn metadata(name: impl Into<String>) -> Attribute {
     Attribute::Metadata(name.into().into())
 }
 
-/// Returns the attribute that stores a client's metadata of this name.
+/// The attribute that stores a client's metadata of this name.
 pub(crate) fn user_attribute(name: impl Into<String>) -> Attribute {
     let name = name.into();
     if is_reserved(&name) {
@@ -337,7 +340,7 @@ pub(crate) fn user_attribute(name: impl Into<String>) -> Attribute {
     }
 }
 
-/// Returns the name by which a client knows stored metadata; `None` if it is Bywash's own.
+/// The name by which a client knows stored metadata; `None` if it is Bywash's own.
 fn client_name(attribute: &Attribute) -> Option<&str> {
     let Attribute::Metadata(stored) = attribute else {
         return None;
@@ -372,7 +375,8 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             continue;
         };
-        // Stored unchanged, also if it is in encoded words (RFC 2047), as clients send what is not ASCII, or no valid ones.
+        // Stored unchanged, also encoded words (RFC 2047), valid or not: clients send them for text
+        // that is not ASCII.
         let value = stored_text(headers, header.as_str())?.unwrap_or_default();
         total += name.len() + value.len();
         attributes.insert(user_attribute(name), value.into());
@@ -411,7 +415,7 @@ pub(crate) fn forget_checksum(attributes: &mut Attributes) {
     }
 }
 
-/// Returns the checksum stored with an object.
+/// The checksum stored with an object.
 pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
     attributes.iter().find_map(|(attribute, value)| {
         let Attribute::Metadata(name) = attribute else {
@@ -430,7 +434,7 @@ pub(crate) fn keep_upload_id(attributes: &mut Attributes, id: &str) {
     attributes.insert(metadata(UPLOAD_ID), id.to_owned().into());
 }
 
-/// Returns the id of the upload that created the object.
+/// The id of the upload that created the object.
 pub(crate) fn kept_upload_id(attributes: &Attributes) -> Option<&str> {
     let id = attributes.get(&metadata(UPLOAD_ID));
     id.map(|id| id.as_ref())
@@ -451,14 +455,14 @@ pub(crate) fn mark_upload(attributes: &mut Attributes, mark: &str) -> bool {
     fits
 }
 
-/// Returns the mark of the upload that created the object.
+/// The mark of the upload that created the object.
 pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
     attributes
         .get(&metadata(UPLOAD_MARK))
         .map(|mark| mark.as_ref())
 }
 
-/// Returns the number of an object's metadata: 1, unless it was changed since the object was written.
+/// The number of an object's metadata: 1, unless it was changed since the object was written.
 pub(crate) fn kept_metageneration(attributes: &Attributes) -> i64 {
     let kept = attributes.get(&metadata(METAGENERATION));
     let kept = kept.and_then(|kept| kept.parse().ok());
@@ -497,13 +501,14 @@ pub(crate) fn encode_metadata_for(bucket: &Bucket, attributes: &mut Attributes) 
     check_metadata_bytes(user_metadata_of(attributes).map(length).sum())
 }
 
-/// Returns the user metadata among `attributes`, with the names that clients know.
+/// The user metadata among `attributes`, with the names that clients know.
 pub(crate) fn user_metadata_of(attributes: &Attributes) -> impl Iterator<Item = (&str, &str)> {
     let all = attributes.iter();
     all.filter_map(|(attribute, value)| Some((client_name(attribute)?, value.as_ref())))
 }
 
-/// Removes the user metadata among `attributes` of which `matches` is true, given the name that clients know.
+/// Removes the user metadata among `attributes` for which `matches` is true, given the name that
+/// clients know.
 pub(crate) fn remove_user_metadata(attributes: &mut Attributes, matches: impl Fn(&str) -> bool) {
     let names = attributes.iter().map(|(attribute, _)| attribute);
     let removed = names.filter(|name| client_name(name).is_some_and(&matches));
@@ -565,8 +570,8 @@ pub(crate) fn put_cache_outcome(headers: &mut HeaderMap, outcome: CacheOutcome) 
     headers.insert(CACHE_OUTCOME, HeaderValue::from_static(outcome.name()));
 }
 
-/// Response headers that are the same for all reads of a version: content headers, metadata, ETag, dates. `tags`: number of
-/// tags that the origin keeps beside the object.
+/// Response headers that are the same for all reads of a version: content headers, metadata, ETag,
+/// dates. `tags`: number of tags that the origin keeps next to the object.
 pub(crate) fn version_headers(
     meta: &ObjectMeta,
     attributes: &Attributes,

@@ -176,7 +176,7 @@ impl Middleware {
         Ok(response.map(|body| ServedBody::Routed(body, recorder)))
     }
 
-    /// Returns the headers for a page of another site.
+    /// The headers for a page of another site.
     fn cross_origin(&self, parts: &Parts, bucket: &str) -> HeaderMap {
         match parts.headers.contains_key(ORIGIN) && !cors::is_preflight(parts) {
             true => {
@@ -264,7 +264,8 @@ impl Middleware {
         Ok(response.map(|body| documents.settle(body)))
     }
 
-    /// Checks the rights of a request, and leaves of its head what `s3s` is to see. Returns also the digests of XML that it announces.
+    /// Checks the rights of a request, and leaves of its head the parts for `s3s`. Returns also the
+    /// digests of XML that it announces.
     fn admit(
         &self,
         parts: &mut Parts,
@@ -383,7 +384,7 @@ fn is_form(parts: &Parts) -> bool {
             .starts_with("multipart/form-data")
 }
 
-/// Returns the header that a failed precondition refers to, in S3's spelling.
+/// The header that a failed precondition refers to, in S3's spelling.
 fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     [

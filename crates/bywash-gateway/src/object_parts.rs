@@ -31,7 +31,7 @@ pub(crate) struct ObjectPart {
 pub(crate) struct ObjectParts(pub(crate) Vec<ObjectPart>);
 
 impl ObjectParts {
-    /// Returns the parts of a completed upload.
+    /// The parts of a completed upload.
     pub(crate) fn of(chosen: &[(UploadedPart, &Part)]) -> Self {
         let mut parts = Self::default();
         for (uploaded, part) in chosen {
@@ -58,7 +58,8 @@ impl ObjectParts {
         }
     }
 
-    /// Copies the parts from the attributes of an object to those of another with the same bytes.
+    /// Copies the parts from the attributes of an object to the attributes of another with the same
+    /// bytes.
     pub(crate) fn copy(from: &Attributes, to: &mut Attributes) {
         for name in [PARTS, CHECKSUMS] {
             if let Some(value) = from.get(&name) {
@@ -73,7 +74,7 @@ impl ObjectParts {
         attributes.remove(&CHECKSUMS);
     }
 
-    /// Returns the parts kept with an object of `size` bytes; `None` if it has none.
+    /// The parts kept with an object of `size` bytes; `None` if it has none.
     pub(crate) fn kept(attributes: &Attributes, size: u64) -> Option<Self> {
         let mut parts = Self::default();
         for run in attributes.get(&PARTS)?.split(',') {

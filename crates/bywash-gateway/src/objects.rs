@@ -1,4 +1,5 @@
-//! What an endpoint of another protocol shares with those of this crate: keys, ETags, headers, conditions, listings and errors.
+//! Code that an endpoint of another protocol shares with the endpoints of this crate: keys, ETags,
+//! headers, conditions, listings and errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -98,13 +99,13 @@ impl ObjectOperation<'_> {
     }
 }
 
-/// Returns the key stored at `path`.
+/// The key stored at `path`.
 #[must_use]
 pub fn key_of(path: &Path) -> Cow<'_, str> {
     keys::key_of(path)
 }
 
-/// Returns the ETag that clients see, without quotes.
+/// The ETag that clients see, without quotes.
 #[must_use]
 pub fn etag_of(meta: &ObjectMeta) -> Option<&str> {
     meta.e_tag.as_deref().map(etag_of_text)
@@ -145,7 +146,8 @@ pub fn check_etags(
     })
 }
 
-/// Returns the response headers of a version: content headers, metadata, checksum; without those that a response has for itself.
+/// Response headers of a version: content headers, metadata, checksum; without the headers of the
+/// response itself.
 #[must_use]
 pub fn headers_of(result: &GetResult) -> HeaderMap {
     let info = result.extensions.get::<ReadInfo>();
@@ -170,10 +172,11 @@ pub fn attributes_for(bucket: &Bucket, headers: &HeaderMap) -> Result<Attributes
 pub struct ObjectCondition(WriteCondition);
 
 impl ObjectCondition {
-    /// Looks the condition up. Without `if_match` and `create` there is none, and no request.
+    /// Looks the condition up. Without `if_match` and `create` it finds no condition, and sends no
+    /// request.
     ///
     /// # Errors
-    /// `NoSuchKey` or `PreconditionFailed` if it fails already; otherwise those of the origin.
+    /// `NoSuchKey` or `PreconditionFailed` if it fails already; otherwise errors of the origin.
     pub async fn find(
         operation: &ObjectOperation<'_>,
         bucket: &Bucket,
@@ -365,7 +368,7 @@ impl BodyMd5 {
         self.0.update(bytes);
     }
 
-    /// Returns the attributes that state it.
+    /// The attributes that state it.
     #[must_use]
     pub fn finish(self) -> Attributes {
         let mut attributes = Attributes::new();
@@ -470,7 +473,8 @@ impl Listings {
     /// Lists one page, in the order of keys. With little memory it has fewer entries than the limit.
     ///
     /// # Errors
-    /// `SlowDown` if there is no memory in time, `InvalidArgument` if the token is none; otherwise those of the origin.
+    /// `SlowDown` if there is no memory in time, `InvalidArgument` if the token is malformed;
+    /// otherwise errors of the origin.
     pub async fn page(
         &self,
         bucket: &Bucket,
@@ -522,7 +526,7 @@ async fn list(
     Ok(listed)
 }
 
-/// The status of an error in logs of the access: that of the S3 endpoint.
+/// The status of an error in access logs, as at the S3 endpoint.
 #[must_use]
 pub fn status_of(error: &ObjectError) -> u16 {
     s3s::S3ErrorCode::from_bytes(error.code.as_bytes())

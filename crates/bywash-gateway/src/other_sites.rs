@@ -1,7 +1,8 @@
 //! Requests that a page of another site made in a browser (cross-site request forgery).
 //!
-//! Such a page can send some requests anywhere, without reading the response. Browsers state in `Origin` and `Sec-Fetch-Site`
-//! where a request comes from. Programs send neither. The endpoints that use this check have no pages of their own.
+//! Such a page can send some requests anywhere, without reading the response. Browsers state the
+//! source of a request in `Origin` and `Sec-Fetch-Site`. Programs send neither. The endpoints that
+//! use this check have no pages of their own.
 
 use http::Method;
 use http::header::{HeaderMap, HeaderName, ORIGIN};
@@ -9,7 +10,7 @@ use http::request::Parts;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether a request may change something and comes from a page.
+/// Whether a request may change something and was made by a page.
 pub(crate) fn is_write_of_a_page(parts: &Parts) -> bool {
     may_change(&parts.method) && is_from_a_page(&parts.headers)
 }
@@ -19,7 +20,7 @@ fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Whether a request comes from a page, as its browser states it.
+/// Whether a request was made by a page, as its browser states it.
 fn is_from_a_page(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(FETCH_SITE).iter();
     headers.contains_key(ORIGIN) || sites.any(|site| site.as_bytes() == b"cross-site")

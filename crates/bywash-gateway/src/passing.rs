@@ -1,4 +1,4 @@
-//! Digests of bytes that pass from one object to another, computed meanwhile.
+//! Digests of bytes that pass from one object to another, computed as they pass.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) struct PassedDigests {
 }
 
 impl PassedDigests {
-    /// Returns the MD5 in base64.
+    /// The MD5 in base64.
     pub(crate) fn md5_hash(&self) -> Option<String> {
         let md5 = from_hex(self.md5.as_deref()?)?;
         Some(BASE64_STANDARD.encode(md5))
@@ -41,7 +41,7 @@ impl PassedDigests {
 }
 
 impl PassingDigests {
-    /// Computes what is wanted of a body.
+    /// Computes the requested digests of a body.
     pub(crate) fn new(md5: bool, checksum: Option<Algorithm>) -> Self {
         Self(Arc::new(Mutex::new(Hashers {
             md5: md5.then(Hasher::md5),
@@ -59,7 +59,7 @@ impl PassingDigests {
             .boxed()
     }
 
-    /// Returns the digests, at the end of the body.
+    /// The digests, at the end of the body.
     pub(crate) fn finish(self) -> PassedDigests {
         let hashers = std::mem::take(&mut *self.0.lock());
         PassedDigests {

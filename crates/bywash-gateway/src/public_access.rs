@@ -1,4 +1,4 @@
-//! What requests without a signature or token may do: both endpoints ask here.
+//! Access of requests without a signature or token, for both endpoints.
 
 use bywash::Bucket;
 use object_store::path::Path;
@@ -9,7 +9,7 @@ const PUBLIC: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("bywash
 /// Its value: the canned ACL of S3.
 pub(crate) const PUBLIC_READ: &str = "public-read";
 
-/// What an unsigned request may do.
+/// Access of an unsigned request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnsignedAccess {
     Denied,
@@ -18,7 +18,7 @@ pub(crate) enum UnsignedAccess {
     ByObject,
 }
 
-/// Returns whether unsigned requests may read a version.
+/// Whether unsigned requests may read a version.
 pub(crate) fn is_public(attributes: &Attributes) -> bool {
     let acl = attributes.get(&PUBLIC);
     acl.is_some_and(|acl| acl.as_ref() == PUBLIC_READ)

@@ -9,14 +9,14 @@ use crate::meta::joined;
 /// Largest byte position of a range. No object is longer.
 const MAX_POSITION: u64 = i64::MAX as u64;
 
-/// Returns the range that the Range header asks for. S3 ignores headers of several ranges, of another unit, and those that
-/// are no range.
+/// The range that the Range header asks for. S3 ignores headers of several ranges, of another unit,
+/// and malformed ranges.
 pub(crate) fn requested_range(headers: &HeaderMap) -> Option<Range> {
     let value = joined(headers, RANGE.as_str())?;
     Range::parse(&lowered(&value)?).ok()
 }
 
-/// Returns a single byte range with positions of at most [`MAX_POSITION`].
+/// A single byte range with positions of at most [`MAX_POSITION`].
 fn lowered(header: &str) -> Option<String> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -64,7 +64,7 @@ impl RequestId {
         std::str::from_utf8(&self.digits[..self.len]).unwrap_or_default()
     }
 
-    /// Returns the digits of the process.
+    /// The digits of the process.
     pub(crate) fn process(&self) -> &str {
         std::str::from_utf8(&self.digits[..PROCESS_DIGITS]).unwrap_or_default()
     }
@@ -103,7 +103,7 @@ impl ObjectName {
     }
 }
 
-/// What only the operation knows of a request.
+/// Facts of a request that only the operation knows.
 #[derive(Debug)]
 pub(crate) struct RequestFacts<'a> {
     pub(crate) id: &'a str,

@@ -17,7 +17,7 @@ pub struct RequestRecorder {
     traffic: Arc<Traffic>,
     log: Option<AccessLog>,
     ids: RequestIds,
-    /// What the log names as the client.
+    /// Name of the client in the log.
     agent: &'static str,
 }
 
@@ -43,7 +43,8 @@ impl RequestRecorder {
         }
     }
 
-    /// Begins the record of a request for an object, or for a bucket if `key` is empty. `operation` and `method`: those of S3.
+    /// Begins the record of a request for an object, or for a bucket if `key` is empty. `operation`
+    /// and `method`: S3's.
     #[must_use]
     pub fn begin(
         &self,

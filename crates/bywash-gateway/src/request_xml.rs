@@ -23,7 +23,7 @@ use crate::verify::{Checks, check_payload};
 const STEP: usize = 64 << 10;
 /// Bytes of the value of an element directly below the root, in a list that grows by doubling.
 const ENTRY_BYTES: u64 = 512;
-/// Bytes of any other element besides its text.
+/// Bytes of any other element in addition to its text.
 const ELEMENT_BYTES: u64 = 32;
 /// Destination of a body, and its charges.
 pub(crate) struct Gather {

@@ -1,6 +1,6 @@
 //! Completion of the responses of `s3s`, the only place that changes them.
 //!
-//! `s3s` writes a response without calling back, so these are done on what it wrote:
+//! `s3s` writes a response without calling back, so these are done on the written response:
 //! - error documents lack the message of some codes, the resource, the ids, and the elements of their code;
 //! - the reason for which a request's body could not be read is not passed on;
 //! - names with characters that XML 1.0 cannot represent are written unchanged;
@@ -55,7 +55,7 @@ pub(crate) fn complete(
     Ok(response)
 }
 
-/// Returns the response to a request whose head has no memory.
+/// The response to a request whose head has no memory.
 pub(crate) fn no_room(id: RequestId) -> Vec<u8> {
     let document = ErrorDocument {
         code: S3ErrorCode::SlowDown.as_str().to_owned(),
@@ -138,13 +138,13 @@ pub(crate) fn unquote_e_tag(response: &mut Response<Body>) {
     response.headers_mut().remove(CONTENT_LENGTH);
 }
 
-/// Returns whether XML 1.0 represents all characters of a successful, buffered response.
+/// Whether XML 1.0 represents all characters of a successful, buffered response.
 pub(crate) fn is_representable(response: &Response<Body>) -> bool {
     let is_document = |bytes: bytes::Bytes| xml::is_document(&bytes);
     !response.status().is_success() || response.body().bytes().is_none_or(is_document)
 }
 
-/// Returns the error of a response with a character that XML cannot represent.
+/// The error of a response with a character that XML cannot represent.
 pub(crate) fn unrepresentable() -> S3Error {
     let message = "The response has a name with a character that XML cannot represent; send the request with encoding-type=url.";
     fault(S3ErrorCode::InvalidArgument, message)
@@ -191,7 +191,7 @@ impl ErrorDocument {
         quick_xml::de::from_str(&text).ok()
     }
 
-    /// Returns whether this is the only error that `s3s` returns as 500 without a message.
+    /// Whether this is the only error that `s3s` returns as 500 without a message.
     fn is_unread_body(&self, status: StatusCode) -> bool {
         status == StatusCode::INTERNAL_SERVER_ERROR
             && self.code == S3ErrorCode::InternalError.as_str()
@@ -230,7 +230,7 @@ impl ErrorDocument {
         }
     }
 
-    /// Returns the document with a message where `s3s` has none, and with `elements`.
+    /// The document with a message where `s3s` has none, and with `elements`.
     fn to_xml<'e>(&'e self, elements: impl Iterator<Item = (&'static str, &'e str)>) -> String {
         let message = self.message.as_deref();
         let message = message.unwrap_or_else(|| default_message(&self.code));

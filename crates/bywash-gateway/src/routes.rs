@@ -26,18 +26,18 @@ impl<'a> Query<'a> {
         self.values(name).next().is_some()
     }
 
-    /// Returns the value of a parameter that occurs once.
+    /// The value of a parameter that occurs once.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// Returns the first value of a parameter, which counts if it is given several times.
+    /// The first value of a parameter, which counts if it is given several times.
     pub(crate) fn first(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
 
-    /// Returns the first value of a parameter; empty without one.
+    /// The first value of a parameter; empty without one.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.first(name).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What the path of a request addresses.
+/// Resource that the path of a request addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResourceLevel {
     Service,
@@ -183,7 +183,7 @@ fn served(method: &Method, level: ResourceLevel) -> &'static [(&'static str, &'s
     }
 }
 
-/// Returns the operation of a method and level without a sub-resource.
+/// The operation of a method and level without a sub-resource.
 fn plain(method: &Method, level: ResourceLevel) -> Option<&'static str> {
     match (method.as_str(), level) {
         ("GET", ResourceLevel::Service) => Some("ListBuckets"),
@@ -199,7 +199,7 @@ fn plain(method: &Method, level: ResourceLevel) -> Option<&'static str> {
     }
 }
 
-/// Parameters allowed for a write besides its sub-resource.
+/// Parameters allowed for a write in addition to its sub-resource.
 fn allowed(operation: &str) -> &'static [&'static str] {
     match operation {
         "DeleteObject" | "PutObjectAcl" | "PutObjectTagging" | "DeleteObjectTagging" => {
@@ -210,8 +210,8 @@ fn allowed(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Parameters of signatures in lower case, and those that clients add to any request. Other `x-amz-` parameters stand
-/// for headers, which are not read from a query here.
+/// Parameters of signatures in lower case, and parameters that clients add to any request. Other
+/// `x-amz-` parameters stand for headers, which are not read from a query here.
 const COMMON: [&str; 16] = [
     "x-id",
     "awsaccesskeyid",
@@ -286,7 +286,7 @@ pub(crate) fn operation(
     }
 }
 
-/// Returns the query by which `s3s` knows an operation of this method and level, without values.
+/// The query by which `s3s` knows an operation of this method and level, without values.
 pub(crate) fn selector(method: &Method, target: &Target, operation: &str) -> String {
     let operation = match operation {
         "UploadPartCopy" => "UploadPart",

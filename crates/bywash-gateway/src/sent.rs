@@ -1,8 +1,9 @@
 //! The head of a request as its client sent it, next to the one that `s3s` sees.
 //!
-//! `s3s` parses headers and parameters into types before an operation runs, and rejects many that S3 reads as text or not at
-//! all. So it sees a request that names the operation, bucket and key alone; operations read the values here. Who decides
-//! which of them is in `docs/headers.md`.
+//! `s3s` parses headers and parameters into types before an operation runs, and rejects many that
+//! S3 reads as text or not at all. So it sees a request that names the operation, bucket and key
+//! alone; operations read the values here. `docs/headers.md` lists the side that decides each
+//! value.
 
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ pub(crate) struct SentHead {
 }
 
 impl SentHead {
-    /// Leaves the parts of a request that `s3s` needs for `operation`, and keeps what the client sent for [`Self::restore`].
+    /// Leaves the parts of a request that `s3s` needs for `operation`, and keeps the request as
+    /// sent for [`Self::restore`].
     pub(crate) fn keep(
         parts: &mut Parts,
         target: &Target,

@@ -1,4 +1,5 @@
-//! What the endpoints of one engine share: the memory of documents, and what is kept of buckets.
+//! State that the endpoints of one engine share: the memory of documents, uploads in parts, and the
+//! rules of buckets.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use crate::errors::{OperationContext, fault, from_engine};
 use crate::objects::ObjectError;
 use crate::uploads::{ClusterUploads, Uploads};
 
-/// What the endpoints of one engine share. A cheap handle; the configurations of all of them have the same.
+/// State that the endpoints of one engine share. A cheap handle; the configurations of all
+/// endpoints have the same.
 #[derive(Debug, Clone, Default)]
 pub struct SharedState(Arc<State>);
 
@@ -26,14 +28,14 @@ struct State {
 }
 
 impl SharedState {
-    /// Returns the memory limit of documents. The first caller's engine is that of all.
+    /// Memory limit of documents. The first caller's engine is used for all callers.
     pub(crate) fn documents(&self, engine: &Engine) -> Arc<Documents> {
         let documents = &self.0.documents;
         Arc::clone(documents.get_or_init(|| Arc::new(Documents::new(engine.clone()))))
     }
 
-    /// Returns the uploads in parts, which the first caller opens: those of a cluster, those in `folder`, or in memory without
-    /// either.
+    /// Returns the uploads in parts, which the first caller opens: the cluster's, the uploads in
+    /// `folder`, or in memory without either.
     ///
     /// # Errors
     /// If the folder cannot be used.
@@ -63,25 +65,25 @@ impl SharedState {
 
     /// Adds the rules of buckets, for removals by another endpoint. Only the first call has an effect.
     pub(crate) fn keep(&self, rules: &Arc<AllRules>) {
-        // A second S3 endpoint with the same configuration removes what is its own.
+        // A second S3 endpoint with the same configuration removes its own.
         let _ = self.0.rules.set(Arc::clone(rules));
     }
 
-    /// Returns the rules of buckets, once an S3 endpoint has opened them.
+    /// The rules of buckets, once an S3 endpoint has opened them.
     pub(crate) fn rules(&self) -> Option<Arc<AllRules>> {
         self.0.rules.get().map(Arc::clone)
     }
 
-    /// Deletes a bucket with what is kept of it. See [`delete_bucket`].
+    /// Deletes a bucket with its uploads and rules. See [`delete_bucket`].
     pub(crate) async fn delete_bucket(&self, engine: &Engine, bucket: &str) -> S3Result<()> {
         let uploads = self.0.uploads.get().cloned();
         delete_bucket(engine, uploads, self.rules(), bucket).await
     }
 
-    /// Deletes a bucket with what the endpoints keep of it, for other endpoints.
+    /// Deletes a bucket with the state that the endpoints keep of it, for other endpoints.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `BucketNotEmpty`, and those of files that cannot be removed.
+    /// `NoSuchBucket`, `BucketNotEmpty`, and errors of files that cannot be removed.
     pub async fn remove_bucket(&self, engine: &Engine, bucket: &str) -> Result<(), ObjectError> {
         let deleted = self.delete_bucket(engine, bucket).await;
         deleted.map_err(ObjectError::from)

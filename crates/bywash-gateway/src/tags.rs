@@ -1,5 +1,5 @@
-//! Object tags: one attribute of objects in folders and in memory. S3 origins keep them beside the object, so there they
-//! go with the write, and are requested when they are read.
+//! Object tags: one attribute of objects in folders and in memory. S3 origins keep them next to the
+//! object, so there they are sent with the write, and are requested when they are read.
 
 use bywash::Bucket;
 use bywash::origin::ObjectTags;
@@ -96,15 +96,15 @@ impl Tags {
         Self::new(set.into_iter().map(pair).collect())
     }
 
-    /// Returns the tags stored with an object.
+    /// The tags stored with an object.
     pub(crate) fn kept(attributes: &Attributes) -> Self {
         let kept = attributes.get(&ATTRIBUTE).map(|value| value.as_ref());
         let pairs = form_urlencoded::parse(kept.unwrap_or_default().as_bytes()).into_owned();
         Self(pairs.collect())
     }
 
-    /// Replaces the tags stored with an object of `bucket`. Returns those that go with its write because its origin keeps
-    /// them beside the object.
+    /// Replaces the tags stored with an object of `bucket`. Returns the tags to send with its write
+    /// because its origin keeps them next to the object.
     pub(crate) fn keep(&self, bucket: &Bucket, attributes: &mut Attributes) -> S3Result<TagSet> {
         attributes.remove(&ATTRIBUTE);
         let mut beside = TagSet::default();
@@ -122,8 +122,9 @@ impl Tags {
         Ok(beside)
     }
 
-    /// Requests the tags that the origin of `bucket` keeps beside an object, of which it states `stated`. None if it states none, and
-    /// this server may not read them or the origin does not know such requests.
+    /// Requests the tags that the origin of `bucket` keeps next to an object; it states their
+    /// number as `stated`. None if it states none, and this server may not read them or the origin
+    /// does not know such requests.
     pub(crate) async fn beside(
         bucket: &Bucket,
         path: &Path,
@@ -141,8 +142,9 @@ impl Tags {
         }
     }
 
-    /// Returns the tags that go with a write of an object's own bytes, at an origin that keeps tags beside objects and states `stated`
-    /// of them. Other origins have them among the attributes.
+    /// Returns the tags to send with a write of an object's own bytes, at an origin that keeps tags
+    /// next to objects and states their number as `stated`. Other origins have them among the
+    /// attributes.
     pub(crate) async fn of_object(
         bucket: &Bucket,
         path: &Path,

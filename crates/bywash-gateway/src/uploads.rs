@@ -61,7 +61,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns the ETag that clients see, without quotes.
+    /// The ETag that clients see, without quotes.
     pub(crate) fn client_e_tag(&self) -> &str {
         self.md5.as_deref().unwrap_or_else(|| bare(&self.e_tag))
     }
@@ -133,7 +133,7 @@ impl Upload {
         }
     }
 
-    /// Returns the bytes that a change adds, and the bytes that it replaces.
+    /// The bytes that a change adds, and the bytes that it replaces.
     fn cost(&self, change: &UploadChange) -> (u64, u64) {
         match change {
             UploadChange::Part(number, part) => (
@@ -185,7 +185,7 @@ impl UploadName {
         }
     }
 
-    /// Returns the context of an operation on its parts.
+    /// The context of an operation on its parts.
     pub(crate) fn listing(&self) -> OperationContext<'_> {
         OperationContext::new("list parts of", &self.bucket, &self.key)
     }
@@ -242,13 +242,13 @@ impl Uploads {
         }
     }
 
-    /// Returns what the nodes of a cluster share.
+    /// State that the nodes of a cluster share.
     pub(crate) fn cluster(&self) -> Option<&ClusterUploads> {
         self.cluster.as_ref()
     }
 
-    /// Uploads stored in `folder`, including those of earlier servers. These count even above the limits: new uploads
-    /// and parts are then rejected until enough have ended. Blocks.
+    /// Uploads stored in `folder`, including uploads of earlier servers. These count even above the
+    /// limits: new uploads and parts are then rejected until enough have ended. Blocks.
     pub(crate) fn persistent(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
         let (journal, uploads) = Journal::open(folder, &engine)?;
         let open: BTreeMap<_, _> = uploads.into_iter().collect();
@@ -353,7 +353,7 @@ impl Uploads {
         }
     }
 
-    /// Returns the algorithm announced at the start of an upload.
+    /// The algorithm announced at the start of an upload.
     pub(crate) fn algorithm(&self, name: &UploadName) -> Option<Algorithm> {
         self.open.lock().get(name)?.algorithm
     }
@@ -492,7 +492,7 @@ impl Uploads {
         .await
     }
 
-    /// Returns the first upload of a bucket from `from` on, in the order of keys and ids.
+    /// The first upload of a bucket from `from` on, in the order of keys and ids.
     pub(crate) fn first(&self, bucket: &str, from: Bound<(&str, &str)>) -> Option<ListedUpload> {
         let from = from.map(|(key, id)| UploadName {
             bucket: bucket.to_owned(),

@@ -22,7 +22,7 @@ const CONTENT_MD5: &str = "content-md5";
 /// The expected value of a digest.
 enum ExpectedDigest {
     Md5(Vec<u8>),
-    /// That of the payload header.
+    /// In the payload header.
     Payload,
     Header(Algorithm, Vec<u8>),
     Trailer(Algorithm),
@@ -154,7 +154,7 @@ impl Checks {
         Ok(self)
     }
 
-    /// Returns the object's checksum if a header announces it.
+    /// The object's checksum if a header announces it.
     pub(crate) fn known(&self) -> Option<Checksum> {
         self.0.iter().find_map(|check| match &check.expected {
             ExpectedDigest::Header(algorithm, digest) => Some(Checksum {

@@ -1,7 +1,7 @@
 //! Characters that XML 1.0 cannot represent.
 
-/// Returns whether XML 1.0 represents the character unchanged: no control character but tab and line feed, and no
-/// noncharacter. XML parsers convert a carriage return to a line feed.
+/// Whether XML 1.0 represents the character unchanged: no control character but tab and line feed,
+/// and no noncharacter. XML parsers convert a carriage return to a line feed.
 pub(crate) fn fits(character: char) -> bool {
     match character {
         '\t' | '\n' => true,
@@ -10,7 +10,7 @@ pub(crate) fn fits(character: char) -> bool {
     }
 }
 
-/// Returns whether all characters of a UTF-8 document are representable.
+/// Whether all characters of a UTF-8 document are representable.
 pub(crate) fn is_document(bytes: &[u8]) -> bool {
     // A byte below a space is always a character of its own, and all noncharacters begin with 0xEF 0xBF.
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n');

@@ -46,7 +46,8 @@ const SPECIAL_SETTINGS: [&str; 3] = [
     "aws_sse_customer_key_base64",
 ];
 
-/// Returns the origin that reads `bucket` over the socket, if that is possible, and else from `endpoint`. Connects with the first read.
+/// The origin that reads `bucket` over the socket, if that is possible, and else from `endpoint`.
+/// Connects with the first read.
 pub(super) fn origin(remote: &Remote, bucket: &str, endpoint: Arc<dyn Origin>) -> Arc<dyn Origin> {
     let reads = LocalReads(Arc::new(LocalBucket {
         remote: remote.clone(),

@@ -45,7 +45,8 @@ impl Remote {
         }
     }
 
-    /// Returns the name of the bucket that this user's own server may have, if `url` is a bucket of an endpoint that it may be.
+    /// The name of the bucket that this user's own server may have, if `url` is a bucket of an
+    /// endpoint that it may be.
     pub(super) fn local_bucket<'u>(&self, url: &'u OriginUrl) -> Option<&'u str> {
         match url {
             OriginUrl::S3 { bucket, prefix } if !self.no_local && prefix.is_root() => {
@@ -57,7 +58,7 @@ impl Remote {
         }
     }
 
-    /// Returns the S3 endpoint: the given one, or that of the environment.
+    /// The S3 endpoint: the given one, otherwise the environment's.
     pub(crate) fn endpoint(&self) -> Option<url::Url> {
         let ambient = || ambient_endpoint().map(|(_, url)| url);
         self.endpoint.clone().or_else(ambient)
@@ -105,7 +106,8 @@ impl Remote {
 /// Source of an endpoint in a profile of the AWS command line, for messages.
 pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
 
-/// Returns the S3 endpoint of the environment, with the variable's name, as S3 clients find it; else that of the profile.
+/// The S3 endpoint of the environment, with the variable's name, as S3 clients find it; otherwise
+/// the profile's.
 pub(crate) fn ambient_endpoint() -> Option<(&'static str, url::Url)> {
     let variable = |name: &'static str| {
         let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;

@@ -1,4 +1,4 @@
-//! The setting `at-rest-encryption`: what encrypts the objects of a bucket.
+//! The setting `at-rest-encryption`: the encryption of a bucket's objects.
 
 use std::str::FromStr;
 
@@ -48,7 +48,7 @@ impl AtRestEncryption {
     }
 }
 
-/// Returns the buckets whose disks are encrypted.
+/// The buckets whose disks are encrypted.
 pub(super) fn encrypted_disks(settings: &Settings) -> EncryptedDisks {
     let is_encrypted = |bucket: &&BucketSettings| bucket.at_rest == AtRestEncryption::Disk;
     let buckets = settings.buckets.iter().filter(is_encrypted);

@@ -114,7 +114,7 @@ impl ClusterParts {
         }))
     }
 
-    /// Returns what the engine needs of it.
+    /// Interface of the cluster for the engine.
     pub(super) fn for_engine(&self) -> Cluster {
         self.node.as_cluster()
     }
@@ -202,12 +202,12 @@ impl RunningNode {
         );
     }
 
-    /// Returns what the endpoints need for uploads that any node continues.
+    /// Uploads that any node continues, for the endpoints.
     pub(super) fn uploads(&self) -> ClusterUploads {
         self.uploads.clone()
     }
 
-    /// Returns the keys of access tokens that all nodes have.
+    /// The keys of access tokens that all nodes have.
     pub(super) fn token_keys(&self) -> GcsTokenKeys {
         self.token_keys.clone()
     }
@@ -279,7 +279,7 @@ mod tests {
         let closing = DRAIN_DEADLINE + DRAIN_GRACE + DISK_DEADLINE + CLOSE_DEADLINE;
         let ended = leave + DEFAULT_DRAIN.max(closing) + PortSettings::DEFAULT.drain;
         assert!(given > ended, "{given:?} is given, {ended:?} may be needed");
-        // What docs/operations.md and the unit state.
+        // Time that docs/operations.md and the unit state.
         assert!(closing < Duration::from_secs(15));
         assert_eq!(given, DEFAULT_DRAIN + Duration::from_secs(15));
     }

@@ -1,4 +1,4 @@
-//! Settings of a node of a cluster, and what a cluster refuses.
+//! Settings of a node of a cluster, and settings that a cluster refuses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(super) struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Takes the options of the command line, otherwise those of the file.
+    /// Takes the options of the command line, otherwise of the file.
     pub(super) fn take(args: &mut Args, file: &mut FileSettings) -> Self {
         fn either<T>(arg: &mut Option<T>, file: &mut Option<T>) -> Option<T> {
             arg.take().or(file.take())
@@ -160,7 +160,7 @@ fn etcd(text: &str) -> Result<(Vec<Url>, String), Failure> {
     Ok((endpoints?, name.to_owned()))
 }
 
-/// Refuses what one process has for itself: other nodes would not see it.
+/// Refuses settings that are local to one process: other nodes would not see them.
 fn refuse_local(access: &Access, buckets: &[BucketSettings]) -> Result<(), Failure> {
     if buckets.is_empty() {
         return Err(Failure::usage(

@@ -40,7 +40,7 @@ const BUCKET_RULES: &str = "bucket-rules";
 const ANONYMOUS: &str = "anonymous";
 /// Version of the layout.
 const FORMAT: u32 = 1;
-/// Length of generated keys, of 62 different characters: as long as those of AWS.
+/// Length of generated keys, of 62 different characters: as long as AWS's.
 const ACCESS_KEY_LENGTH: usize = 20;
 const SECRET_KEY_LENGTH: usize = 40;
 
@@ -143,7 +143,7 @@ impl Session {
         Self { folders, ..self }
     }
 
-    /// Returns the folder of a bucket; `None` if it is no folder. `dir`: the data folder.
+    /// The folder of a bucket; `None` if it is no folder. `dir`: the data folder.
     pub(crate) fn folder_of(&self, dir: &Path, bucket: &str) -> Option<PathBuf> {
         match &self.folders {
             Some(folders) => folders.get(bucket).cloned(),

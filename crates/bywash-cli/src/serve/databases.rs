@@ -120,8 +120,8 @@ pub(super) struct Databases {
 impl Databases {
     /// Opens the databases; the history only if it is enabled. Replays the logs of a killed server.
     ///
-    /// Takes no store from another server before both are prepared. The history goes first: should its store fail then, values are
-    /// still written there.
+    /// Takes no store from another server before both are prepared. The history's is taken first:
+    /// should it fail then, values are still written there.
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
@@ -234,7 +234,7 @@ impl From<Failure> for OpenError {
     }
 }
 
-/// Where a database lies: its folder with the log, and its files beside that or in a bucket.
+/// Location of a database: its folder with the log, and its files next to the log or in a bucket.
 struct Place<'a> {
     name: &'static str,
     folder: PathBuf,
@@ -286,7 +286,8 @@ impl<'a> Place<'a> {
         self.unless_damaged(engine, opened.map_err(|error| self.error(error)))
     }
 
-    /// Returns what was opened. A damaged database is noted, and the server goes on without it.
+    /// Returns the opened database. A damaged database is noted, and the server continues without
+    /// it.
     fn unless_damaged<T>(
         &self,
         engine: &Engine,
@@ -328,7 +329,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Opens the store of files beside the log.
+    /// Opens the store of files next to the log.
     fn folder_store(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
         let files = files(&self.folder);
         std::fs::create_dir_all(&files).map_err(|error| self.unusable(&error))?;

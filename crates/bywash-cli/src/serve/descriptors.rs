@@ -5,13 +5,14 @@ use bywash::MAX_OPEN_FOLDERS;
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors besides those of S3 connections and folders: logs, journals, listeners, the runtime, pooled
-/// connections to origins, connections for admin and metrics.
+/// Descriptors in addition to S3 connections and folders: logs, journals, listeners, the runtime,
+/// pooled connections to origins, connections for admin and metrics.
 const MAX_OTHER_DESCRIPTORS: u64 = 256 + (MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;
 /// Descriptors of one connection: its socket, a file, and a connection to an origin or a second file.
 const MAX_CONNECTION_DESCRIPTORS: u64 = 3;
 
-/// Raises the soft limit of descriptors to the hard limit. Returns the limit in force, `None` if there is none.
+/// Raises the soft limit of descriptors to the hard limit. Returns the limit in force, `None`
+/// without a limit.
 ///
 /// Systems start programs with a low soft limit because `select` fails with descriptors above 1023. This program does
 /// not use it.
@@ -30,8 +31,9 @@ pub(super) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Returns how many connections fit the limit of descriptors beside `disk_files`, between one and `wanted`. If the limit is below twice
-/// the other descriptors, half of it is for connections: such a server has few folders.
+/// Returns how many connections fit the limit of descriptors in addition to `disk_files`, between
+/// one and `wanted`. If the limit is below twice the other descriptors, half of it is for
+/// connections: such a server has few folders.
 pub(super) fn connections(limit: Option<u64>, wanted: usize, disk_files: u64) -> usize {
     let Some(limit) = limit else {
         return wanted;

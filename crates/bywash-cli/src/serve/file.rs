@@ -125,7 +125,7 @@ impl FileBucket {
     }
 }
 
-/// A key besides the server's own, which is unrestricted.
+/// A key in addition to the server's own, which is unrestricted.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct FileKey {
@@ -181,7 +181,7 @@ impl FileSettings {
             .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
     }
 
-    /// Returns the name of the first secret written out in the file.
+    /// The name of the first secret written out in the file.
     fn secret(&self) -> Option<String> {
         let own = self
             .secret_key

@@ -69,7 +69,8 @@ impl GcsListener {
         }
     }
 
-    /// Opens the folders of the endpoint. What it returns serves until a stop; without the endpoint, it waits for it.
+    /// Opens the folders of the endpoint. The result serves until a stop; without the endpoint, it
+    /// waits for it.
     pub(super) async fn open(
         self,
         engine: &Engine,
@@ -121,8 +122,8 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
     }
 }
 
-/// Returns the settings of the endpoint: those of the S3 endpoint, as far as they apply. `node`: in a cluster, which has its accounts in the
-/// settings alone.
+/// The settings of the endpoint: the settings of the S3 endpoint, as far as they apply. `node`: in
+/// a cluster, which has its accounts in the settings alone.
 pub(super) fn gcs_config(
     s3: &S3Config,
     settings: &Settings,

@@ -1,4 +1,5 @@
-//! Service accounts of the settings file. Those of a cluster are there, as its nodes share no folder.
+//! Service accounts of the settings file. A cluster has its accounts there, as its nodes share no
+//! folder.
 
 use std::path::Path;
 
@@ -16,16 +17,16 @@ pub(super) struct FileAccount {
     name: String,
     /// PKCS#1 in base64.
     public_key: String,
-    /// URL in the key file of its clients, of which their tokens name a part.
+    /// URL in the key file of its clients; their tokens name a part of it.
     endpoint: String,
     buckets: Option<Vec<String>>,
     #[serde(default)]
     read_only: bool,
 }
 
-/// Returns the lines of an account's table in a settings file.
+/// The lines of an account's table in a settings file.
 pub(crate) fn settings_table(account: &GcsAccount) -> Vec<String> {
-    // Strings and arrays of JSON are those of TOML too.
+    // Strings and arrays of JSON are valid in TOML too.
     let mut lines = vec![
         "[[gcs-account]]".to_owned(),
         format!("name = {}", json!(account.name)),

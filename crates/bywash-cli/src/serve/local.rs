@@ -98,7 +98,7 @@ impl LocalListeners {
 #[derive(Debug)]
 struct ServerBuckets {
     engine: Engine,
-    /// Whether buckets are those of the settings alone: all nodes of a cluster have the same.
+    /// Whether buckets are of the settings alone: all nodes of a cluster have the same.
     fixed: bool,
     served: Vec<BucketSettings>,
     session: Session,

@@ -13,7 +13,8 @@ use tokio::runtime::Handle;
 
 use crate::endpoint;
 
-/// Max age of what is shown: all open pages together read the journal, and the records of a cluster, once in this time.
+/// Max age of the shown uploads: all open pages together read the journal, and the records of a
+/// cluster, once in this time.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Age at which an upload of an S3 client counts as stuck. Parts of 5 GiB over a slow line take hours.
@@ -21,8 +22,8 @@ const ABANDONED: TimeDelta = TimeDelta::days(1);
 /// Note of a copy without a process.
 const LEFT: &str = "no process; see bywash uploads";
 
-/// Lists the uploads of S3 clients, which the server can abort, and those of `bywash cp`, which other processes record in the data
-/// folder `dir`.
+/// Lists the uploads of S3 clients, which the server can abort, and the uploads of `bywash cp`,
+/// which other processes record in the data folder `dir`.
 pub(super) fn open_uploads(
     dir: &Path,
     engine: Engine,
@@ -121,7 +122,7 @@ fn of_cluster(open: bywash_gateway::ClusterUpload) -> OpenUpload {
     }
 }
 
-/// What was read last.
+/// Result of the last read.
 struct Cached<R, T> {
     read: R,
     last: Mutex<Option<(Instant, T)>>,
@@ -135,7 +136,8 @@ impl<R: Fn() -> T, T: Clone> Cached<R, T> {
         }
     }
 
-    /// Returns it, after reading anew if the last read is [`READ_EVERY`] ago. Concurrent calls wait for that read. Blocks.
+    /// Returns it, after reading again if the last read is [`READ_EVERY`] ago. Concurrent calls
+    /// wait for that read. Blocks.
     fn at(&self, now: Instant) -> T {
         let mut last = self.last.lock();
         match &*last {
@@ -151,7 +153,7 @@ impl<R: Fn() -> T, T: Clone> Cached<R, T> {
     }
 }
 
-/// Returns the copies with readable files.
+/// The copies with readable files.
 fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     let copies = endpoint::journal(dir).list().unwrap_or_else(|error| {
         tracing::warn!(%error, "the open copies cannot be listed");
@@ -160,7 +162,7 @@ fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     copies.into_iter().filter_map(copy).collect()
 }
 
-/// Returns a copy, if its file is readable.
+/// A copy, if its file is readable.
 fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     let content = listed.content.ok()?;
     Some(OpenUpload {

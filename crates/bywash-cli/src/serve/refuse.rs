@@ -37,7 +37,8 @@ pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Rejects a folder of fetched files that overlaps the data folder or that of the disk tier: a fetch could replace keys.
+/// Rejects a folder of fetched files that overlaps the data folder or the folder of the disk tier:
+/// a fetch could replace keys.
 pub(super) fn refuse_fetches_to_own_files(settings: &Settings) -> Result<(), Failure> {
     let Some(fetched) = &settings.fetch_folder else {
         return Ok(());
@@ -62,7 +63,7 @@ pub(super) fn refuse_fetches_to_own_files(settings: &Settings) -> Result<(), Fai
     Ok(())
 }
 
-/// Resolves the links in a path of which only the beginning may exist.
+/// Resolves the links in a path whose end may not exist.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;
     absolute.ancestors().find_map(|folder| {

@@ -91,17 +91,18 @@ impl SeriesBucket {
         made.map_err(|error| Failure::failed(format!("--series-bucket {self}: {error}")))
     }
 
-    /// Returns the store of the database `name`.
+    /// The store of the database `name`.
     pub(super) fn store(&self, bucket: Bucket, name: &str) -> Arc<dyn ObjectStore> {
         Arc::new(PrefixStore::new(bucket, self.folder(name)))
     }
 
-    /// Returns the folder of the database `name` in the bucket.
+    /// The folder of the database `name` in the bucket.
     pub(super) fn folder(&self, name: &str) -> Path {
         self.prefix.clone().join(name)
     }
 
-    /// Returns the settings of the bucket as if the database `name` were all of it; `root` is the folder of buckets.
+    /// The settings of the bucket as if the database `name` were all of it; `root` is the folder of
+    /// buckets.
     pub(super) fn settings_of(
         &self,
         name: &str,

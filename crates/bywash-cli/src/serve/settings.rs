@@ -58,7 +58,7 @@ pub(super) struct Settings {
     pub(super) write_cache: WriteCache,
     /// ETags of objects written to folders and memory.
     pub(super) etag: ETagStyle,
-    /// What encrypts the objects of folders and memory.
+    /// Encryption of the objects of folders and memory.
     pub(super) at_rest: AtRestEncryption,
     pub(super) s3_addr: SocketAddr,
     /// Address of the endpoint of Google's storage API; `None`: it is off.
@@ -96,7 +96,7 @@ pub(super) struct Settings {
     pub(super) made_buckets: Vec<String>,
 }
 
-/// Where processes of this user are served, beside the socket in the data folder.
+/// Place where processes of this user are served, in addition to the socket in the data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LocalPlace {
     /// They are not served.
@@ -143,7 +143,7 @@ pub(super) struct BucketSettings {
     pub(super) stale_if_error: Option<Duration>,
     /// Whether all writes are rejected.
     pub(super) read_only: bool,
-    /// What unsigned requests may do.
+    /// Access of unsigned requests.
     pub(super) public: Option<PublicAccess>,
     pub(super) at_rest: AtRestEncryption,
     /// `None`: from the environment.
@@ -262,7 +262,7 @@ impl Settings {
         self.buckets.iter().filter_map(public).collect()
     }
 
-    /// Returns the folders of the buckets that are folders; `None` if all are folders in the data folder.
+    /// The folders of the buckets that are folders; `None` if all are folders in the data folder.
     pub(super) fn folders(&self) -> Option<BTreeMap<String, PathBuf>> {
         let folder = |bucket: &BucketSettings| match &bucket.url {
             OriginUrl::File(folder) => {
@@ -450,7 +450,7 @@ fn disk(
     }))
 }
 
-/// The networks of the options, otherwise those of the file.
+/// The networks of the options, otherwise of the file.
 fn networks(args: Vec<String>, file: Vec<String>) -> Result<Vec<Network>, Failure> {
     let texts = if args.is_empty() { file } else { args };
     let parsed = texts.iter().map(|text| text.parse());
@@ -458,7 +458,7 @@ fn networks(args: Vec<String>, file: Vec<String>) -> Result<Vec<Network>, Failur
     parsed.map_err(|error: NetworkError| Failure::usage(format!("--trusted-proxy: {error}")))
 }
 
-/// The domains of the options, otherwise those of the file.
+/// The domains of the options, otherwise of the file.
 fn domains(args: Vec<String>, file: Vec<String>) -> Result<Vec<String>, Failure> {
     let domains = if args.is_empty() { file } else { args };
     match domains.iter().find(|domain| !is_domain(domain)) {
@@ -471,8 +471,8 @@ fn domains(args: Vec<String>, file: Vec<String>) -> Result<Vec<String>, Failure>
 
 type AccessOptions = (Option<String>, Option<String>, bool);
 
-/// The access of the options, if one of them is given, otherwise that of the file: exclusive options override as a group, so a key in
-/// the file does not undo `--anonymous`.
+/// The access of the options, if any is given, otherwise of the file: exclusive options override as
+/// a group, so a key in the file does not undo `--anonymous`.
 fn access_of(args: AccessOptions, file: AccessOptions) -> Result<Access, Failure> {
     let (key, secret, anonymous) = args;
     if key.is_some() || secret.is_some() || anonymous {
@@ -557,7 +557,7 @@ fn keys(
 
 type TransportOptions = (Option<PathBuf>, Option<PathBuf>, bool);
 
-/// The transport of the options, if one of them is given, otherwise that of the file.
+/// The transport of the options, if any is given, otherwise of the file.
 fn transport_of(args: TransportOptions, file: TransportOptions) -> Result<Transport, Failure> {
     let given = args.0.is_some() || args.1.is_some() || args.2;
     let (cert, key, insecure_http) = if given { args } else { file };
@@ -643,7 +643,7 @@ pub(super) fn file_bucket(bucket: FileBucket) -> Result<BucketSettings, Failure>
     Ok(settings)
 }
 
-/// The buckets of the file, overridden by those of the command line.
+/// The buckets of the file, overridden by the command line's.
 fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettings>, Failure> {
     let mut from_file = BTreeMap::new();
     for bucket in file {

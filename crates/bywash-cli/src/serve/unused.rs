@@ -23,7 +23,7 @@ pub(super) fn idle_exit(text: Option<String>) -> Result<Option<Duration>, Failur
     }
 }
 
-/// What clients have done until now, and whether one is there.
+/// Requests of clients until now, and whether any client is connected or served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     requests: u64,

@@ -30,7 +30,7 @@ impl FromStr for ByteRange {
 }
 
 impl ByteRange {
-    /// Returns the range in an object of `size` bytes; `None` if it is empty.
+    /// The range in an object of `size` bytes; `None` if it is empty.
     pub(crate) fn of(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::Between(start, end) => start..end.saturating_add(1).min(size),

@@ -15,8 +15,8 @@ use crate::transfer::Pair;
 use crate::transfer::copy::Copier;
 use crate::url::Url;
 
-/// Min age of an object that is moved between places: a rewrite then has another date, for dates of HTTP have seconds, and servers that
-/// look again after a second have seen it.
+/// Min age of an object that is moved between places: a rewrite then has another date, for dates of
+/// HTTP have seconds, and servers that check again after a second have seen it.
 const MIN_AGE: Duration = Duration::from_millis(2200);
 
 /// How the destination of a move may be its source.
@@ -110,13 +110,14 @@ impl Copier {
     }
 }
 
-/// Returns the time until an object is [`MIN_AGE`] old; at most that, also by a clock that is behind.
+/// The time until an object is [`MIN_AGE`] old; at most that, also by a clock that is behind.
 fn time_to_age(modified: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
     let age = now.signed_duration_since(modified).to_std();
     MIN_AGE.saturating_sub(age.unwrap_or_default())
 }
 
-/// Returns whether two responses may be about one object. Its ETags by two protocols differ, and stores without dates report the epoch.
+/// Whether two responses may be about one object. Its ETags by two protocols differ, and stores
+/// without dates report the epoch.
 fn may_be_one(here: &ObjectMeta, there: &ObjectMeta) -> bool {
     let dates = [here, there].map(|meta| meta.last_modified.timestamp());
     here.size == there.size && (dates[0] == dates[1] || dates.iter().any(|date| *date <= 0))

@@ -1,9 +1,10 @@
 //! Resumable download of a large object into a file.
 //!
-//! A file `.NAME.bywash-part` beside the destination has each part at its offset. A state file in the data folder has
-//! a header with the object's version and the part file's identity, then a line with the SHA-256 of each part
-//! written. A later process rereads the parts and keeps those that match. It never uses a part file that the state
-//! does not identify, because any other program may have created it. The working process locks both files.
+//! A file `.NAME.bywash-part` next to the destination has each part at its offset. A state file in
+//! the data folder has a header with the object's version and the part file's identity, then a line
+//! with the SHA-256 of each part written. A later process rereads the parts and keeps the matching
+//! ones. It never uses a part file that the state does not identify, because any other program may
+//! have created it. The working process locks both files.
 
 mod state;
 

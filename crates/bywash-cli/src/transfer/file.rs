@@ -82,7 +82,7 @@ impl FileTarget {
         }
     }
 
-    /// Returns the name of the resolved path in its folder.
+    /// The name of the resolved path in its folder.
     pub(crate) fn name(&self) -> &OsStr {
         self.resolved.file_name().unwrap_or_default()
     }
@@ -108,7 +108,7 @@ fn default_permissions() -> Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// Sets a file's modification time to that of its source.
+/// Sets a file's modification time to its source's.
 pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Result<()> {
     match modified {
         Some(modified) => file.set_times(FileTimes::new().set_modified(modified)),

@@ -1,4 +1,5 @@
-//! Names that the listing of a tree left out: what is there is not known, so it counts as there.
+//! Names that the listing of a tree left out: the contents there are unknown, so they count as
+//! present.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -22,7 +23,8 @@ pub(crate) enum Why {
 
 /// Names left out by one listing, relative to its root. Clones share them.
 ///
-/// All listings collect here what they leave out: those of folders now, and those of stores if they report it.
+/// All listings collect here the names that they leave out: listings of folders now, and of stores
+/// if they report it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeftOut {
     /// Names that the verb is about. Others are left out without a word.
@@ -56,7 +58,8 @@ impl LeftOut {
         }
     }
 
-    /// Adds a name that cannot be compared with those at a destination; `like`: what it looks like.
+    /// Adds a name that cannot be compared with names at a destination; `like`: a text that
+    /// resembles it.
     pub(crate) fn add_unnamed(&self, like: &str, shown: impl Display, reason: impl Display) {
         if self.filter.may_take(like) {
             self.note(None, Why::Unreadable, &shown, &reason);
@@ -78,24 +81,24 @@ impl LeftOut {
         }
     }
 
-    /// Returns whether a name is left out, or is below one that is.
+    /// Whether a name is left out, or is below one that is.
     pub(crate) fn covers(&self, name: &str) -> bool {
         let names = &self.names.lock().names;
         let mut above = name.match_indices('/').map(|(at, _)| &name[..at]);
         !names.is_empty() && (names.contains(name) || above.any(|folder| names.contains(folder)))
     }
 
-    /// Returns whether names were left out that [`Self::covers`] does not know.
+    /// Whether names were left out that [`Self::covers`] does not know.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.names.lock().incomplete
     }
 
-    /// Returns the number of names.
+    /// Number of names.
     pub(crate) fn count(&self) -> u64 {
         self.names.lock().count
     }
 
-    /// Returns the first names, and the number of others.
+    /// The first names, and the number of others.
     pub(crate) fn shown(&self) -> String {
         let all = self.names.lock();
         let first: Vec<_> = (all.names.iter().map(|name| plain(name)))

@@ -195,7 +195,7 @@ impl<T> Markers<T> {
         self.waiting.push((name, item));
     }
 
-    /// Returns the items that still wait at the end of the listing: no markers.
+    /// The items that still wait at the end of the listing: no markers.
     pub(crate) fn end(self) -> impl Iterator<Item = T> {
         self.waiting.into_iter().map(|(_, item)| item)
     }

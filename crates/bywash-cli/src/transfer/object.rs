@@ -96,7 +96,7 @@ impl Object {
         Ok(Some((object, bytes)))
     }
 
-    /// Returns the version, to find it again.
+    /// The version, to find it again.
     pub(crate) fn version(&self) -> Version {
         Version::Object(ObjectVersion::from(&self.meta))
     }

@@ -27,7 +27,7 @@ impl Part {
         self.len
     }
 
-    /// Returns its pieces.
+    /// Its pieces.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
     }
@@ -98,7 +98,7 @@ pub(crate) fn ahead(part_bytes: u64) -> usize {
     (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
 }
 
-/// Returns the smallest part size that S3's limit of parts allows, in whole MiB.
+/// The smallest part size that S3's limit of parts allows, in whole MiB.
 pub(crate) fn part_bytes(bytes: u64) -> u64 {
     bytes
         .div_ceil(PARTS_MAX)

@@ -1,4 +1,5 @@
-//! Places of trees. Copies between places inside each other would read what they write, or delete what they read, so they are refused.
+//! Places of trees. Copies between places inside each other would read their own output, or delete
+//! their own input, so they are refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path as FsPath, PathBuf};
@@ -11,7 +12,7 @@ use crate::serve::data_dir::Session;
 use crate::transfer::confinement::resolved;
 use crate::url::Url;
 
-/// How the place of a source is related to that of a destination.
+/// How the place of a source is related to the place of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     Apart,
@@ -22,7 +23,8 @@ enum Relation {
     Around,
 }
 
-/// What is known of the server of the data folder: it may have a bucket by two protocols, in a folder that is reached as such too.
+/// Places of the server of the data folder: it may have a bucket by two protocols, in a folder that
+/// is reached as such too.
 #[derive(Debug)]
 pub(crate) struct Places {
     served: Option<Served>,
@@ -46,7 +48,8 @@ enum Place {
 }
 
 impl Places {
-    /// Reads what the server of the data folder recorded. `s3` and `gcs`: the endpoints that addresses lead to.
+    /// Reads the record of the data folder's server. `s3` and `gcs`: the endpoints that addresses
+    /// lead to.
     pub(crate) fn new(data_dir: &FsPath, s3: Option<&str>, gcs: Option<&str>) -> Self {
         let served = Session::read(data_dir).ok().map(|session| {
             let same = |here: Option<&str>, there: Option<&str>| {
@@ -112,7 +115,7 @@ impl Places {
         Err(Failure::usage(why))
     }
 
-    /// Returns whether two names are one file or object, also by links and other spellings.
+    /// Whether two names are one file or object, also by links and other spellings.
     pub(crate) fn are_one(&self, source: &Url, destination: &Url) -> bool {
         self.relation(source, destination) == Relation::Same
     }
@@ -129,7 +132,7 @@ impl Relation {
     }
 }
 
-/// Returns whether two URLs are of one server, whose machine may be named or have an address.
+/// Whether two URLs are of one server, whose machine may be named or have an address.
 fn same_endpoint(a: &str, b: &str) -> bool {
     let parsed = |text: &str| {
         let text = match text.contains("://") {
@@ -146,8 +149,8 @@ fn same_endpoint(a: &str, b: &str) -> bool {
     parsed(a).is_some_and(|a| Some(a) == parsed(b))
 }
 
-/// Returns whether a path is another one or below it: by its names, or because a folder above it is the same, as with a bind mount or
-/// in a file system that ignores case.
+/// Whether a path is another one or below it: by its names, or because a folder above it is the
+/// same, as with a bind mount or in a file system that ignores case.
 fn is_within(path: &FsPath, above: &FsPath) -> bool {
     let node = |path: &FsPath| {
         path.metadata()
@@ -162,7 +165,7 @@ fn is_within(path: &FsPath, above: &FsPath) -> bool {
     path.starts_with(above) || same_node()
 }
 
-/// Returns the path behind all links, without `..` in the part that does not exist yet.
+/// The path behind all links, without `..` in the part that does not exist yet.
 fn real(path: &FsPath) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in resolved(path).components() {

@@ -99,7 +99,7 @@ pub(crate) struct Planned {
     source: usize,
     pub(crate) name: String,
     bytes: u64,
-    /// Version of an object. That of a file is determined when it is read.
+    /// Version of an object. The version of a file is determined when it is read.
     version: Option<ObjectVersion>,
 }
 

@@ -243,7 +243,7 @@ fn rename_to(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
 /// Bytes of a name that file systems allow.
 const NAME_BYTES: usize = 255;
 
-/// Returns the name that a file has while it is set aside.
+/// The name that a file has while it is set aside.
 fn aside_name(name: &OsStr) -> OsString {
     if ASIDE.len() + name.len() > NAME_BYTES {
         return hashed_aside_name(name);
@@ -258,13 +258,13 @@ fn hashed_aside_name(name: &OsStr) -> OsString {
     format!("{ASIDE_HASHED}{}", hex(&hash[..16])).into()
 }
 
-/// Returns whether a name is that of a file set aside.
+/// Whether a name is the name of a file set aside.
 pub(crate) fn is_aside(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(ASIDE.as_bytes()) || name.starts_with(ASIDE_HASHED.as_bytes())
 }
 
-/// Returns the own name of a file set aside; `None` if only its hash is known.
+/// The own name of a file set aside; `None` if only its hash is known.
 pub(crate) fn own_name(aside: &OsStr) -> Option<&OsStr> {
     let own = aside.as_bytes().strip_prefix(ASIDE.as_bytes())?;
     (!own.is_empty()).then(|| OsStr::from_bytes(own))

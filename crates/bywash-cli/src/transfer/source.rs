@@ -1,4 +1,4 @@
-//! Reads a file, an object or standard input as a stream of parts, some of them ahead.
+//! Reads a file, an object or standard input as a stream of parts, some parts ahead.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -326,7 +326,7 @@ impl Source {
     }
 }
 
-/// Returns the failure of a copy whose bytes do not have the object's digest.
+/// The failure of a copy whose bytes do not have the object's digest.
 pub(crate) fn wrong_digest(name: &str, expected: &ContentDigest, got: &ContentDigest) -> Failure {
     Failure::failed(format!(
         "cannot read {name}: the bytes have {got}, and {expected} is expected; try again, or compare the object with its source"

@@ -41,7 +41,7 @@ impl From<(String, ObjectMeta)> for Item {
     }
 }
 
-/// What a walk does with a file that an interrupted move set aside.
+/// Action of a walk on a file that an interrupted move set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asides {
     /// Gives it its name again.
@@ -55,8 +55,9 @@ pub(crate) enum Asides {
 ///
 /// Memory does not grow with the number of items, except by the names of one folder of files.
 ///
-/// Links to files count as their targets; links to folders are not followed. Omits files of unfinished downloads and
-/// of folder stores. What is no file or cannot be read is added to `left_out`.
+/// Links to files count as their targets; links to folders are not followed. Omits files of
+/// unfinished downloads and of folder stores. Names that are no files or cannot be read are added
+/// to `left_out`.
 pub(crate) fn items(
     root: &Url,
     endpoint: &Endpoint,
@@ -117,7 +118,7 @@ pub(crate) fn objects_noting(
     (items.boxed(), omissions)
 }
 
-/// Returns the name of a key relative to its prefix.
+/// The name of a key relative to its prefix.
 pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
     match key.prefix_match(prefix) {
         Some(parts) => Path::from_iter(parts).to_string(),

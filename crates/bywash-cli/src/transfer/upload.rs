@@ -53,7 +53,8 @@ pub(crate) async fn new_object(
     }
 }
 
-/// Uploads the rest of a source and completes the upload. `file`: what the source must still be, if it was opened again.
+/// Uploads the rest of a source and completes the upload. `file`: required identity of the source,
+/// if it was opened again.
 pub(crate) async fn rest(
     source: &mut Source,
     upload: &mut Upload,

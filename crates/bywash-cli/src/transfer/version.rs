@@ -1,4 +1,4 @@
-//! Versions of files and objects: what was read or listed, and whether a place still has it.
+//! Versions of files and objects: as read or listed, and whether a place still has it.
 
 use std::io;
 use std::path::Path as FsPath;
@@ -30,7 +30,7 @@ impl FileVersion {
         Ok(Self { file, link })
     }
 
-    /// Returns the identity of what has the name: the link, or else the file.
+    /// Identity of the entry that has the name: the link, or else the file.
     pub(crate) fn named(&self) -> &FileIdentity {
         self.link.as_ref().unwrap_or(&self.file)
     }
@@ -82,12 +82,14 @@ impl ObjectVersion {
         self.modified
     }
 
-    /// Returns whether it can be distinguished from other versions: by an ETag or a date. Stores without dates report the epoch.
+    /// Whether it can be distinguished from other versions: by an ETag or a date. Stores without
+    /// dates report the epoch.
     pub(crate) fn is_known(&self) -> bool {
         self.e_tag.is_some() || self.modified.timestamp() > 0
     }
 
-    /// Returns whether two responses are about one version. Times are compared to the second, which all responses have.
+    /// Whether two responses are about one version. Times are compared to the second, which all
+    /// responses have.
     pub(crate) fn is(&self, now: &Self) -> bool {
         let same_e_tag = match (&self.e_tag, &now.e_tag) {
             (Some(then), Some(now)) => bare(then) == bare(now),
@@ -100,7 +102,8 @@ impl ObjectVersion {
         same_e_tag && same_name && same_time && self.bytes == now.bytes
     }
 
-    /// Returns the ETag without quotes; `None` if there is none, or only a weak one, which conditions do not match.
+    /// The ETag without quotes; `None` without one, or with only a weak one, which conditions do
+    /// not match.
     pub(crate) fn strong_e_tag(&self) -> Option<&str> {
         let e_tag = self.e_tag.as_deref()?;
         (!e_tag.starts_with("W/")).then(|| bare(e_tag))

@@ -32,7 +32,7 @@ pub(crate) async fn make(args: Args) -> Result<(), Failure> {
     change(&args, ("make", "made"), folder, Method::PUT, body).await
 }
 
-/// Returns the body of a request that creates a bucket in `region`.
+/// The body of a request that creates a bucket in `region`.
 fn create_body(region: &str) -> String {
     #[derive(Serialize)]
     struct CreateBucketConfiguration<'a> {

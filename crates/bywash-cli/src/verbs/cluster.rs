@@ -50,7 +50,7 @@ enum Verb {
     },
 }
 
-/// What `/stats` has of a cluster.
+/// The part of `/stats` about a cluster.
 #[derive(Debug, Deserialize)]
 struct NodeStats {
     cluster: Option<ClusterStatus>,

@@ -51,7 +51,7 @@ fn lines(socket: &std::path::Path, stats: &LocalStats) -> Vec<String> {
     };
     vec![
         format!("{}: memory is {memory}", socket.display()),
-        // This connection is none of interest.
+        // This connection is of no interest.
         format!("  clients   {}", stats.clients.saturating_sub(1)),
         format!(
             "  leases    {}, {}, the oldest for {} s",

@@ -116,7 +116,8 @@ fn is_folder(path: &FsPath) -> bool {
     path.is_dir() && !path.is_symlink()
 }
 
-/// Returns what to delete, and a failure for each location with objects that cannot be deleted.
+/// Returns the objects and files to delete, and a failure for each location with objects that
+/// cannot be deleted.
 async fn find(args: &Args, endpoint: &Endpoint) -> Result<(Plan<Deletion>, Vec<Failure>), Failure> {
     let (mut plan, mut left) = (Plan::new(), Vec::new());
     for (index, location) in args.locations.iter().enumerate() {
@@ -228,7 +229,7 @@ fn root_of(address: &Address) -> String {
     }
 }
 
-/// Returns the failure to delete objects whose keys cannot be named here.
+/// The failure to delete objects whose keys cannot be named here.
 fn unnamed(location: &Url, filter: &Filter, mut omitted: Omitted) -> Option<Failure> {
     let all = omitted.named.len();
     let root = match location {

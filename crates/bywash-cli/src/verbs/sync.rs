@@ -1,4 +1,4 @@
-//! `bywash sync`: copies to a destination what it lacks or has differently.
+//! `bywash sync`: copies files and objects that a destination lacks or has differently.
 
 mod plan;
 
@@ -116,7 +116,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     incomplete
 }
 
-/// Reports names at the destination that are kept because the listing of the source left out what they may be copies of.
+/// Reports names at the destination that are kept because they may be copies of names that the
+/// listing of the source left out.
 fn report_kept(
     args: &Args,
     kept: transfer::plan::Plan<String>,

@@ -100,7 +100,7 @@ fn slow_evictions_are_counted_by_the_settings_of_the_server() {
         let rounds = ["--slow-eviction-rounds", "1000000"];
         let args = ["--memory", "32MiB", "--slow-eviction", time];
         let server = Server::start(&data, &[&args[..], &rounds].concat());
-        // Backwards, so that no block is read ahead: what readahead evicts is no pass.
+        // Backwards, so that no block is read ahead: evictions by readahead are no pass.
         for block in (0..40).rev() {
             let range = format!("{}-{}", block << 20, (block << 20) + 9);
             server.run(&["cat", "--range", &range, "s3://data/a"]);

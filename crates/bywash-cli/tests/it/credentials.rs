@@ -33,7 +33,7 @@ impl Home {
         Self { store, folder }
     }
 
-    /// Returns a command that runs the program in this home folder with these variables.
+    /// A command that runs the program in this home folder with these variables.
     fn verb(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = bywash(args);
         command
@@ -125,7 +125,7 @@ async fn azure_connection_string_suffices() {
         command
             .current_dir(&home)
             .env("AZURE_STORAGE_CONNECTION_STRING", string);
-        // Credentials of another account, which must not be mixed with those of the string.
+        // Credentials of another account, which must not be mixed with the string's.
         command
             .env("AZURE_STORAGE_ACCOUNT_NAME", "another")
             .env("AZURE_STORAGE_SAS_KEY", "sig=another");

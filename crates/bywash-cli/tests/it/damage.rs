@@ -1,4 +1,4 @@
-//! Damaged files of the server's own: what depends on them is not served, and all else is.
+//! Damaged files of the server's own: features that depend on them are not served, and all else is.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ fn write(path: &Path, content: &[u8]) {
     std::fs::write(path, content).unwrap();
 }
 
-/// Each file, with what is damaged as the server names it, relative to the home of the test.
+/// Each file, with the damaged file as the server names it, relative to the home of the test.
 const DAMAGED: [(&str, &str); 6] = [
     (
         "data/bucket-rules/first.json",

@@ -84,7 +84,7 @@ impl DigestFixture {
         block_in_place(|| command.output().unwrap())
     }
 
-    /// Returns the files in the folder, without the data folder.
+    /// The files in the folder, without the data folder.
     fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -48,7 +48,7 @@ impl DownloadFixture {
         folder.join(name)
     }
 
-    /// Returns a command that downloads to `to` through the relay.
+    /// A command that downloads to `to` through the relay.
     fn cp(&self, to: &Path) -> Command {
         self.server.client(&[
             "cp",
@@ -85,7 +85,7 @@ impl DownloadFixture {
         )
     }
 
-    /// Returns the state file of the download to `to`, if there is one. It contains the path.
+    /// The state file of the download to `to`, if there is one. It contains the path.
     fn state(&self, to: &Path) -> Option<PathBuf> {
         let states = std::fs::read_dir(self.server.data.join("downloads")).ok()?;
         let paths = states.map(|entry| entry.unwrap().path());
@@ -96,7 +96,7 @@ impl DownloadFixture {
         paths.filter(of).last()
     }
 
-    /// Returns the number of parts recorded in the state of the download.
+    /// Number of parts recorded in the state of the download.
     fn recorded_parts(&self, to: &Path) -> usize {
         let state = self.state(to).and_then(|state| std::fs::read(state).ok());
         let lines = state
@@ -107,7 +107,7 @@ impl DownloadFixture {
         lines.saturating_sub(1)
     }
 
-    /// Returns the names in the folder of downloads.
+    /// The names in the folder of downloads.
     fn downloads(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home.path().join("down")).unwrap();
         let mut names: Vec<_> = entries

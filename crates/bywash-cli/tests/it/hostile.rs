@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 const UNSAFE: [char; 7] = [
     '\u{1b}', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200b}',
 ];
-/// A key with those of them that keys can contain.
+/// A key with the unsafe characters that keys can contain.
 const KEY: &str = "evil\u{9b}2J\u{202e}txt.exe\u{2066}\u{200b}";
 
 /// A store that lists these objects with these sizes, and returns three bytes for each.
@@ -285,7 +285,7 @@ impl ChecksumStoreFixture {
         )
     }
 
-    /// Returns the only state file, and its lines.
+    /// The only state file, and its lines.
     fn state(&self) -> Option<(PathBuf, Vec<String>)> {
         let states = std::fs::read_dir(self.home.path().join("bywash-data/downloads")).ok()?;
         let path = states.last()?.unwrap().path();
@@ -320,7 +320,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text.collect()
 }
 
-/// Plants a part file of zeros with a matching state beside it, in the format of earlier versions.
+/// Plants a part file of zeros with a matching state next to it, in the format of earlier versions.
 fn plant(fixture: &ChecksumStoreFixture, e_tag: &str) {
     let bytes = fixture.content.len();
     let zeros = vec![0; PART];

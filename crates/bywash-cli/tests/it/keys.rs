@@ -1,4 +1,5 @@
-//! `bywash keys` and `bywash env --gcs`: service accounts of a server that runs, and what their clients need.
+//! `bywash keys` and `bywash env --gcs`: service accounts of a running server, and the needs of
+//! their clients.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -18,7 +18,7 @@ type Settings<'a> = &'a [(&'a str, &'a str)];
 /// Result of a verb: exit code, standard output and standard error.
 type Printed = (Option<i32>, Vec<u8>, String);
 
-/// Returns the output of a verb with masked times and names, which differ from run to run.
+/// The output of a verb with masked times and names, which differ from run to run.
 fn printed(output: Output) -> Printed {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let words = stderr.split(' ').map(|word| {

@@ -65,7 +65,7 @@ enum Moment {
 
 /// Collects names and lengths of all files below a folder.
 fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
-    // Folders and files are created and removed meanwhile.
+    // Folders and files are created and removed concurrently.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => files(&entry.path(), found),

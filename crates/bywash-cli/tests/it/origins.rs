@@ -19,7 +19,7 @@ async fn web(options: WebServerOptions) -> (Arc<Web>, Origin) {
     (web, server)
 }
 
-/// Returns the ranges of the logged GETs of this path.
+/// The ranges of the logged GETs of this path.
 fn ranges(log: &[LoggedRequest], path: &str) -> Vec<String> {
     let gets = log
         .iter()
@@ -243,7 +243,7 @@ async fn requests_rejected_before_sending_are_not_counted() {
     assert!(origin_requests("shut") > 0);
 }
 
-/// Returns a command that runs the program with this umask.
+/// A command that runs the program with this umask.
 fn with_umask(mask: &str, args: &[&str]) -> Command {
     let own = bywash(args);
     let mut shell = Command::new("sh");
@@ -272,7 +272,7 @@ async fn large_and_small_downloads_get_the_same_permissions() {
             assert_eq!(got, mode, "{name} with umask {mask}: {got:o}");
         }
     }
-    // A replaced file keeps its permissions, whatever the umask.
+    // A replaced file keeps its permissions under any umask.
     for name in ["small", "large"] {
         let to = home.path().join(format!("{name}-022"));
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o751)).unwrap();

@@ -1,4 +1,4 @@
-//! `bywash rm`: deletes what it names, and nothing else.
+//! `bywash rm`: deletes the named objects and files, and nothing else.
 
 use std::sync::Arc;
 

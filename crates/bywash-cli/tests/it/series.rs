@@ -278,7 +278,7 @@ fn server_elsewhere_reads_values_in_a_bucket_and_rows_of_a_killed_one_come_back_
     first.signal(Signal::TERM);
     assert!(first.wait().success());
 
-    // What is in the bucket is read without a server, and only read.
+    // Values in the bucket are read without a server, and only read.
     let place = format!("{url}/all");
     let at = ["--at", &*place];
     assert_eq!(values(series(&query, &at, true).0), [1.0, 2.0, 3.0]);

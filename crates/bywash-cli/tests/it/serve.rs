@@ -112,7 +112,7 @@ fn makes_credentials_once_prints_them_once_and_keeps_them_private() {
     server.run(&["ls", "s3://first"]);
 }
 
-/// Sends requests, some of which fail, and an unsigned one without a client library.
+/// Sends requests, with some that fail, and an unsigned one without a client library.
 fn requests(server: &Server) {
     for _ in 0..3 {
         server.run(&["ls", "s3://first"]);
@@ -500,7 +500,7 @@ fn idle_connection_beyond_the_set_limit_gives_way_to_a_new_one() {
         let open = connections.iter_mut().map(is_served);
         assert_eq!(open.collect::<Vec<_>>(), [limit == 3, true, true]);
         drop(server);
-        // Those of the admin and metrics addresses are counted too.
+        // Connections to the admin and metrics addresses are counted too.
         let counted = format!("connections={}", limit + 128 + 16);
         let log = std::fs::read_to_string(&log).unwrap();
         let line = log.lines().find(|line| line.contains("max memory"));

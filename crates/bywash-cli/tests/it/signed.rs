@@ -58,7 +58,7 @@ impl Home {
         assert!(done.status.success(), "{}", stderr(&done));
     }
 
-    /// Returns exit code and message of a copy that fails.
+    /// Exit code and message of a copy that fails.
     fn fails(&self, args: &[&str]) -> (i32, String) {
         let done = self.cp(args).output().unwrap();
         (done.status.code().unwrap(), stderr(&done))
@@ -227,7 +227,8 @@ fn presigned_parts_are_written_by_cp_and_continued_by_another_run() {
     }
 }
 
-/// Copies to signed parts, and kills the copy once the journal has recorded parts; a copy that is done before that is none.
+/// Copies to signed parts, and kills the copy once the journal has recorded parts. Panics if the
+/// copy is done before.
 fn kill_once_recorded(home: &Home, file: &str) {
     let mut cp = home.cp(&[&home.source, "--parts", file]);
     let mut child = cp.stderr(Stdio::null()).spawn().unwrap();
@@ -260,7 +261,8 @@ fn kill_once_recorded(home: &Home, file: &str) {
     );
 }
 
-/// Killed midway; then the same command again, and on another upload `bywash uploads resume`, with addresses signed anew.
+/// Killed midway; then the same command again, and on another upload `bywash uploads resume`, with
+/// addresses signed again.
 #[test]
 fn killed_copy_to_presigned_parts_is_continued() {
     let (_home, data) = data_dir(&["first"]);
@@ -427,7 +429,7 @@ async fn googles_signed_start_is_written_by_cp_and_resumed_from_the_journal() {
     home.copied(&[&home.source, &url]);
     let stored = |key: &str| gcs.objects().get("data", key).unwrap().bytes;
     assert!(stored("dir/object") == home.content);
-    // Refused midway for good: the command names what resumes it.
+    // Refused midway for good: the message names the command that resumes it.
     let other = url.replace("dir/object", "other");
     store.script("bytes 16777216-", ServerFault::ForgetUpload);
     let (exit, message) = home.fails(&[&home.source, &other]);

@@ -16,7 +16,7 @@ fn files(names: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Returns the changes that a run made or planned, as `copy NAME` and `delete NAME`.
+/// The changes that a run made or planned, as `copy NAME` and `delete NAME`.
 fn actions(lines: &[u8]) -> Vec<String> {
     let lines = json_lines(lines);
     let mut actions: Vec<_> = lines
@@ -162,7 +162,8 @@ fn nothing_is_deleted_when_a_listing_or_a_copy_fails() {
     assert_eq!(tree(&to), tree(&here));
 }
 
-/// What is at `dir/hidden` of the source, how it comes there, and whether the verb fails for it.
+/// The kind of entry at `dir/hidden` of the source, how it is made, and whether the verb fails for
+/// it.
 type Hidden = (&'static str, fn(&Path), bool);
 
 const HIDDEN: [Hidden; 7] = [

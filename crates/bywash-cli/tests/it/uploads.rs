@@ -66,7 +66,7 @@ impl UploadFixture {
         (output, lines)
     }
 
-    /// Returns the files of the journal.
+    /// The files of the journal.
     fn journal(&self) -> Vec<PathBuf> {
         files(&self.path("data/uploads"), ".upload")
     }
@@ -75,7 +75,7 @@ impl UploadFixture {
         self.journal().first().map_or(0, |path| length(path))
     }
 
-    /// Returns the bytes of the object that the folder store has.
+    /// The bytes of the object that the folder store has.
     fn staged_bytes(&self) -> u64 {
         let uploads = files(&self.path("origin/.bywash/uploads"), "");
         uploads.first().map_or(0, |path| length(&path.join("data")))
@@ -126,7 +126,7 @@ impl UploadFixture {
     }
 }
 
-/// Returns a condition: the journal has grown by `records` since it was first observed.
+/// A condition: the journal has grown by `records` since it was first observed.
 fn grown(records: u64) -> impl Fn(&UploadFixture) -> bool {
     let first = std::cell::Cell::new(0);
     move |fixture| {

@@ -52,7 +52,7 @@ impl VerbFixture {
         json_lines(&self.run(&[args, &["--json"]].concat()).stdout)
     }
 
-    /// Returns the keys below a prefix.
+    /// The keys below a prefix.
     fn keys(&self, prefix: &str) -> Vec<String> {
         let found = self.lines(&["ls", "-r", &self.url(prefix)]);
         let name = |line: &Value| line["name"].as_str().unwrap().to_owned();

@@ -75,7 +75,7 @@ pub(super) struct Outcome {
     /// Fields left out because they are strings.
     pub(super) strings: u64,
     pub(super) refused: u64,
-    /// The first of them.
+    /// The first refusals.
     pub(super) refusals: Vec<RefusedLine>,
 }
 

@@ -197,7 +197,7 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
     }
 }
 
-/// Returns the end of the string that starts here: its first quote that is not escaped.
+/// The end of the string that starts here: its first quote that is not escaped.
 fn string_end(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -267,7 +267,7 @@ fn escape_into(name: &mut String, text: &str, ends: &[u8]) {
     }
 }
 
-/// Returns the beginning of a line for a message, on one line.
+/// The beginning of a line for a message, on one line.
 fn shown(text: &str) -> String {
     let mut beginning: String = text.chars().take(40).collect();
     if beginning.len() < text.len() {

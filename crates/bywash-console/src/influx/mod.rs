@@ -191,7 +191,8 @@ pub enum InsertError {
     Precision,
     /// Some lines are invalid; the others are stored.
     Refused(RefusedLines),
-    /// Error of the database. Lines before it may be stored; writing all of them again changes nothing.
+    /// Error of the database. Lines before it may be stored; writing all lines again changes
+    /// nothing.
     Database(SeriesError),
 }
 
@@ -319,7 +320,7 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Request(status, text) => (status, text),
-            // Lines before the error may be stored; sending all of them again changes nothing.
+            // Lines before the error may be stored; sending all lines again changes nothing.
             Self::Database(error @ SeriesError::NameTooLong { .. }) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, error.to_string().into())
             }

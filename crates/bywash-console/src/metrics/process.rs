@@ -21,7 +21,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads `/proc`; `None` where there is none.
+    /// Reads `/proc`; `None` where it does not exist.
     pub(super) fn read() -> Option<Self> {
         let text = |name: &str| fs::read_to_string(format!("/proc/{name}")).ok();
         let open_files = fs::read_dir("/proc/self/fd").ok()?.count() as u64;

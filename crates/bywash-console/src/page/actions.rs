@@ -60,7 +60,7 @@ fn bucket_page(bucket: &str) -> String {
     format!("/?bucket={}", encoded(bucket))
 }
 
-/// Returns the page after a button: what was done, or why not.
+/// The page after a button: the outcome, or the reason of a refusal.
 fn respond(done: Result<Markup, Refusal>, back: &str) -> Response {
     match done {
         Ok(done) => html(outcome(&done, back)),

@@ -1,6 +1,7 @@
 //! Charts: lines over time, as SVG.
 //!
-//! Colours are those of light mode; the style sheet replaces each in dark mode. Screen readers get a description and a table.
+//! Colours are for light mode; the style sheet replaces each in dark mode. Screen readers get a
+//! description and a table.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,7 @@ impl Chart {
         self.lines.iter().all(|line| line.points.is_empty())
     }
 
-    /// Returns the range of values, which includes 0.
+    /// The range of values, which includes 0.
     fn bounds(&self) -> (f64, f64) {
         let values = self
             .lines
@@ -75,7 +76,7 @@ impl Chart {
         }
     }
 
-    /// Returns a description of the lines.
+    /// A description of the lines.
     pub(super) fn words(&self) -> String {
         let lines = self.lines.iter().filter_map(|line| {
             let values = line.points.iter().map(|(_, value)| *value);
@@ -91,13 +92,13 @@ impl Chart {
         words.join("; ")
     }
 
-    /// Returns the time of the last start within the span, as people read it.
+    /// The time of the last start within the span, as people read it.
     pub(super) fn last_start(&self) -> Option<String> {
         let last = self.starts.last()?;
         Some(time_label(local(*last), self.span))
     }
 
-    /// Returns the newest points of all lines by time, at most `max` of each line.
+    /// The newest points of all lines by time, at most `max` of each line.
     fn rows(&self, max: usize) -> BTreeMap<i64, Vec<Option<f64>>> {
         let mut rows: BTreeMap<i64, Vec<Option<f64>>> = BTreeMap::new();
         for (index, line) in self.lines.iter().enumerate() {
@@ -109,13 +110,13 @@ impl Chart {
         rows
     }
 
-    /// Returns the newest points of all lines side by side, the newest first.
+    /// The newest points of all lines side by side, the newest first.
     pub(super) fn newest(&self, max: usize) -> Vec<(DateTime<Local>, Vec<Option<f64>>)> {
         let rows = self.rows(max).into_iter().rev().take(max);
         rows.map(|(at, values)| (local(at), values)).collect()
     }
 
-    /// Returns the names of the lines, with tabs between them.
+    /// The names of the lines, with tabs between them.
     pub(super) fn labels(&self) -> String {
         let labels = self.lines.iter().map(|line| line.label.replace('\t', " "));
         labels.collect::<Vec<_>>().join("\t")
@@ -227,7 +228,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis with about four round values.
+    /// An axis with about four round values.
     fn of_values(low: f64, high: f64, unit: Unit) -> Self {
         let step = unit.round_step((high - low) / 4.0);
         let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
@@ -239,7 +240,7 @@ impl Axis {
         }
     }
 
-    /// Returns an axis with about six times, round ones of the local clock.
+    /// An axis with about six times, round ones of the local clock.
     fn of_times((first, last): (i64, i64)) -> Self {
         const STEPS: [i64; 16] = [
             1,

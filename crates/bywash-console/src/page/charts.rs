@@ -205,7 +205,7 @@ pub(super) async fn bucket_charts(
     ])
 }
 
-/// Returns the points of a metric of the whole server.
+/// The points of a metric of the whole server.
 fn own(points: &BTreeMap<(String, String), Points>, metric: &str) -> Points {
     points
         .get(&(OWN.to_owned(), metric.to_owned()))
@@ -213,7 +213,7 @@ fn own(points: &BTreeMap<(String, String), Points>, metric: &str) -> Points {
         .unwrap_or_default()
 }
 
-/// Returns the chart of points missing in the others, if any are.
+/// The chart of points missing in the others, if any are.
 fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
     let any = dropped.iter().any(|(_, count)| *count > 0.0);
     let line = Line {
@@ -300,7 +300,7 @@ pub(super) async fn series_charts(
     Ok(charts)
 }
 
-/// Returns the median distance of points in nanoseconds: rare points are drawn as a line.
+/// The median distance of points in nanoseconds: rare points are drawn as a line.
 fn usual_gap(points: &[(i64, f64)]) -> i64 {
     let mut gaps: Vec<_> = points
         .windows(2)

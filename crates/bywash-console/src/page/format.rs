@@ -26,7 +26,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Returns the upper end of an axis when all values are 0.
+    /// The upper end of an axis when all values are 0.
     pub(super) fn min_axis(self) -> f64 {
         match self {
             Self::Bytes | Self::ByteRate => 1024.0,
@@ -35,7 +35,7 @@ impl Unit {
         }
     }
 
-    /// Returns a value with its unit, with at most three digits before the point.
+    /// A value with its unit, with at most three digits before the point.
     pub(super) fn text(self, value: f64) -> String {
         match self {
             Self::Count => count(value),
@@ -47,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// Returns a step of at least `min` that is a round number of the unit.
+    /// A step of at least `min` that is a round number of the unit.
     pub(super) fn round_step(self, min: f64) -> f64 {
         let min = min.clamp(1e-9, 1e300);
         if matches!(self, Self::Bytes | Self::ByteRate) {
@@ -96,7 +96,7 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     format!("{}{}", short(value), units[unit])
 }
 
-/// Returns a count: `950`, `1.2 k`, `3 M`.
+/// A count: `950`, `1.2 k`, `3 M`.
 pub(super) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", " k", " M", " G", " T"])
 }
@@ -125,7 +125,7 @@ pub(super) fn latency(value: Duration) -> String {
     seconds(value.as_secs_f64())
 }
 
-/// Returns a duration in its two largest units.
+/// A duration in its two largest units.
 pub(crate) fn lasted(time: Duration) -> String {
     let seconds = time.as_secs();
     let parts = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
@@ -142,7 +142,7 @@ pub(crate) fn lasted(time: Duration) -> String {
     text
 }
 
-/// Returns a time on the axis of a chart that spans `(first, last)` nanoseconds.
+/// A time on the axis of a chart that spans `(first, last)` nanoseconds.
 pub(super) fn time_label(at: DateTime<Local>, (first, last): (i64, i64)) -> String {
     let seconds = last.saturating_sub(first) / 1_000_000_000;
     let form = match seconds {

@@ -42,7 +42,7 @@ pub(super) struct Signals {
     pub(super) damaged: Vec<DamagedFile>,
 }
 
-/// Returns the reasons for which the server is degraded; none if it is healthy.
+/// The reasons for which the server is degraded; none if it is healthy.
 pub(super) fn reasons(signals: &Signals) -> Vec<String> {
     let failing: Vec<String> = signals
         .origins

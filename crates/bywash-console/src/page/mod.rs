@@ -1,4 +1,4 @@
-//! `GET /`: the page that shows what the server does, and its actions.
+//! `GET /`: the page that shows the activity of the server, and its actions.
 
 pub(crate) mod actions;
 mod chart;
@@ -80,7 +80,7 @@ pub struct ListedUploads {
 /// The result of an abort; the error is a sentence.
 pub type Aborting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Lists the open uploads, and aborts those of S3 clients.
+/// Lists the open uploads, and aborts uploads of S3 clients.
 #[derive(Clone)]
 pub struct OpenUploads {
     list: Arc<dyn Fn(usize) -> ListedUploads + Send + Sync>,
@@ -120,7 +120,7 @@ impl fmt::Debug for OpenUploads {
 /// Bytes of an open upload in memory, and as JSON: keys are rarely longer than 200 bytes, and stand in it twice.
 const UPLOAD_BYTES: u64 = 1 << 10;
 const UPLOAD_TEXT_BYTES: u64 = 1 << 10;
-/// Bytes of a page and of its content besides the counters of buckets.
+/// Bytes of a page and of its content without the counters of buckets.
 const PAGE_BYTES: u64 = 256 << 10;
 /// Bytes of a bucket's counters while a page is made.
 const PAGE_BUCKET_BYTES: u64 = 1 << 10;
@@ -164,7 +164,7 @@ pub(crate) async fn uploads(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Returns the login form; `next` is its target.
+/// The login form; `next` is its target.
 pub(crate) fn login(next: &str, wrong: Option<&str>) -> Response {
     html(render::login(next, wrong))
 }

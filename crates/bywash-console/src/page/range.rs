@@ -6,7 +6,7 @@ use super::format::encoded;
 use crate::limits::MAX_RANGE_S;
 
 const NANOS: i64 = 1_000_000_000;
-/// Formats of a local time in an address: those of a browser's `datetime-local` input.
+/// Formats of a local time in an address, as in a browser's `datetime-local` input.
 const FORMATS: [&str; 2] = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
 
 /// A span that ends now.
@@ -52,14 +52,15 @@ impl Range {
     /// Points of a line: about every other pixel of a chart.
     const POINTS: i64 = 240;
 
-    /// Returns the preset of this name, or the default.
+    /// The preset of this name, or the default.
     pub(super) fn named(name: Option<&str>) -> Self {
         let mut presets = Preset::ALL.into_iter();
         let named = presets.find(|preset| Some(preset.name) == name);
         Self::Last(named.unwrap_or(Preset::DEFAULT))
     }
 
-    /// Returns the range of an address: `from` and `to` if one of them is given, else the preset of this name, or the default.
+    /// Returns the range of an address: `from` and `to` if either is given, else the preset of this
+    /// name, or the default.
     ///
     /// # Errors
     /// If `from` or `to` is invalid; the message is a sentence for people.
@@ -82,7 +83,7 @@ impl Range {
         Ok(Self::Between(from, to))
     }
 
-    /// Returns the part of an address that selects this range.
+    /// The part of an address that selects this range.
     pub(super) fn query(self) -> String {
         match self {
             Self::Last(preset) => format!("range={}", preset.name),
@@ -93,7 +94,7 @@ impl Range {
         }
     }
 
-    /// Returns the range in words, to stand after "Charts of".
+    /// The range in words, to stand after "Charts of".
     pub(super) fn words(self) -> String {
         match self {
             Self::Last(preset) => format!("the last {}", preset.label),
@@ -104,8 +105,8 @@ impl Range {
         }
     }
 
-    /// Returns the first and last nanosecond. The first is one at which a step begins, so that a page fetched again draws the same
-    /// points.
+    /// The first and last nanosecond. The first is one at which a step begins, so that a page
+    /// fetched again draws the same points.
     pub(super) fn span(self, now: i64, every: i64) -> (i64, i64) {
         let step = self.step(every);
         let (first, last) = match self {
@@ -115,7 +116,7 @@ impl Range {
         (first.div_euclid(step).saturating_mul(step), last)
     }
 
-    /// Returns the nanoseconds between points, a multiple of those between records.
+    /// The nanoseconds between points, a multiple of those between records.
     pub(super) fn step(self, every: i64) -> i64 {
         let length = match self {
             Self::Last(preset) => preset.seconds * NANOS,
@@ -139,7 +140,7 @@ fn time(name: &str, text: Option<&str>) -> Result<i64, String> {
     time.timestamp_nanos_opt().ok_or_else(wrong)
 }
 
-/// Returns a time as `datetime-local` inputs and [`time`] read it, in whole seconds.
+/// A time as `datetime-local` inputs and [`time`] read it, in whole seconds.
 pub(super) fn input(nanos: i64) -> String {
     local(nanos).format(FORMATS[1]).to_string()
 }

@@ -55,7 +55,7 @@ pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
     )
 }
 
-/// Renders the page after a button: what was done, and the way back.
+/// Renders the page after a button: the outcome, and the way back.
 pub(super) fn outcome(done: &Markup, back: &str) -> Markup {
     document(
         "Bywash",
@@ -102,7 +102,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
     )
 }
 
-/// Returns the server's offset from UTC.
+/// The server's offset from UTC.
 fn zone() -> String {
     Local::now().format("%:z").to_string()
 }

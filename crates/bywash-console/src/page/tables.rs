@@ -15,7 +15,7 @@ fn share(part: u64, all: u64) -> String {
     }
 }
 
-/// Returns the median and the 99th percentile.
+/// The median and the 99th percentile.
 fn p50_p99(latencies: &Latencies) -> String {
     let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));
     match (p50, p99) {

@@ -155,7 +155,7 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
     })
 }
 
-/// Returns the counts of a bucket, or of all, in the last minute.
+/// The counts of a bucket, or of all, in the last minute.
 fn grown(minute: &Minute, counted: &CounterSnapshot, bucket: Option<&str>) -> BucketStats {
     let Some(name) = bucket else {
         return minute.total;
@@ -246,8 +246,8 @@ fn signals(
     }
 }
 
-/// Returns what was read of series; without it, and with the reason, if their store is down or memory is full. The page is
-/// needed most then.
+/// Returns the result of a read of series; without it, and with the reason, if their store is down
+/// or memory is full. The page is needed most then.
 async fn unless_down<T: Default>(
     reading: impl Future<Output = Result<T, SeriesError>>,
 ) -> Result<(T, Option<String>), SeriesError> {
@@ -268,20 +268,20 @@ async fn unless_down<T: Default>(
 }
 
 impl View {
-    /// Returns the names of the buckets to show, in order.
+    /// The names of the buckets to show, in order.
     pub(super) fn shown_buckets(&self) -> impl Iterator<Item = &str> {
         let names = self.stats.buckets.keys().map(String::as_str);
         names.filter(|name| self.bucket.as_deref().is_none_or(|only| only == *name))
     }
 }
 
-/// Returns the ratio of blocks found in memory; `None` before the first read.
+/// The ratio of blocks found in memory; `None` before the first read.
 pub(super) fn hit_ratio(counters: &BucketStats) -> Option<f64> {
     let wanted = counters.hits + counters.misses;
     (wanted > 0).then(|| counters.hits as f64 / wanted as f64)
 }
 
-/// Returns the bytes read that the origin did not send.
+/// The bytes read that the origin did not send.
 pub(super) fn saved(counters: &BucketStats) -> u64 {
     counters.bytes.saturating_sub(counters.origin_bytes)
 }

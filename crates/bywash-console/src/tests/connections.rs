@@ -1,4 +1,5 @@
-//! The admin address and clients that hold on to it: too many of them, heads that do not end, responses that are not read.
+//! The admin address and clients that hold on to it: too many clients, heads that do not end,
+//! responses that are not read.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +19,7 @@ async fn connect(address: SocketAddr, sent: &[u8]) -> TcpStream {
     stream
 }
 
-/// Waits until the server has closed the connection, and returns what it sent before.
+/// Waits until the server has closed the connection, and returns the bytes that it sent before.
 async fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut response = Vec::new();
     // A reset also counts as the end.
@@ -82,7 +83,7 @@ async fn scraper_past_the_limit_of_the_metrics_address_takes_the_place_of_the_lo
     for stream in &mut open {
         served.push(scrape(stream).await == Some(200));
     }
-    // A slow machine may close more than one, always those that are idle longest.
+    // A slow machine may close more than one, always the connections that are idle longest.
     let closed = served.iter().take_while(|served| !**served).count();
     assert!((1..MAX_METRICS_CONNECTIONS).contains(&closed), "{served:?}");
     assert!(served[closed..].iter().all(|served| *served), "{served:?}");

@@ -8,7 +8,7 @@ use crate::labelled::{Counted, OTHER_BUCKETS};
 use crate::limits::{MAX_LABELLED_BUCKETS, MAX_REPORT_PAUSE};
 use crate::report::{LIVE_TEXTS, Report};
 
-/// An engine with this many buckets, and a request to the last of them by name.
+/// An engine with this many buckets, and a request to the last bucket by name.
 async fn engine_of_buckets(count: usize) -> Engine {
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     let store = Arc::new(MemoryStore::new());

@@ -5,8 +5,8 @@ use futures::{FutureExt, StreamExt};
 use super::*;
 use crate::record::RequestIds;
 
-/// Any bytes as a framed body, whole and in pieces: decoding does not depend on the pieces, and what is decoded, framed as
-/// one chunk, decodes to the same. The first byte is the length of a piece.
+/// Any bytes as a framed body, whole and in pieces: decoding does not depend on the pieces, and the
+/// decoded bytes, framed as one chunk, decode to the same. The first byte is the length of a piece.
 pub(crate) fn body(bytes: &[u8]) {
     let Some((piece, rest)) = bytes.split_first() else {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn body(bytes: &[u8]) {
     assert_eq!(run(&framed, piece), Some(decoded), "framed anew");
 }
 
-/// Returns the output; `None` if the body is rejected.
+/// The output; `None` if the body is rejected.
 fn run(raw: &[u8], piece: usize) -> Option<Vec<u8>> {
     let context = Arc::new(RequestContext::new(RequestIds::new().next(), None));
     let pieces: Vec<_> = raw

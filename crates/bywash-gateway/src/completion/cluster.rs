@@ -1,7 +1,8 @@
 //! Completion of an upload of a cluster, at any node.
 //!
-//! The parts are those that the origin lists. Before the completion is sent, its list is recorded for all nodes; over S3, where the ETag
-//! of the object proves its list, it is sent also while the records are not available. The origin decides between completions at once.
+//! The parts are as listed by the origin. Before the completion is sent, its list is recorded for
+//! all nodes; over S3, where the ETag of the object proves its list, it is sent also while the
+//! records are not available. The origin decides between completions at once.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +87,7 @@ impl ClusterJob {
     /// Finds the parts that the request names at the origin, or the object that they became.
     ///
     /// # Errors
-    /// If the origin does not have them, and those of the origin.
+    /// If the origin does not have them, and errors of the origin.
     pub(crate) async fn find(
         mut self,
         uploads: &Uploads,
@@ -112,7 +113,8 @@ impl ClusterJob {
         }
     }
 
-    /// Requests the stored parts of those that are named. `None` if the origin does not know the upload.
+    /// Requests the stored parts among the named ones. `None` if the origin does not know the
+    /// upload.
     async fn stored_parts(
         &self,
         doing: OperationContext<'_>,
@@ -146,7 +148,7 @@ impl ClusterJob {
                     continue;
                 };
                 let named = part.e_tag.as_ref().map(|e_tag| e_tag.value());
-                // A store that keeps a part beside its replacement lists both.
+                // A store that keeps a part next to its replacement lists both.
                 if named == Some(bare(&listed.e_tag)) || !found.contains_key(&after) {
                     let mut stored = part_of(listed, self.sealed.upload.initiated);
                     stored.checksum = named_checksum(part);
@@ -223,7 +225,7 @@ impl ClusterJob {
             Err(error) => return Err(from_store(doing, &error)),
         };
         let name = self.sealed.shared_name();
-        // After the object: the attempt that became it is in what is read now.
+        // After the object, so that this read includes the attempt that became it.
         let recorded = self.cluster.shared.state(name).await;
         let object = Candidate {
             mark: upload_mark(&found.attributes),
@@ -340,7 +342,8 @@ fn is_refused_after_success(error: &StoreError) -> bool {
     invalid_part || condition
 }
 
-/// Returns the checksum that a completion names for a part. The node that took the part has compared it with the bytes.
+/// The checksum that a completion names for a part. The node that took the part has compared it
+/// with the bytes.
 fn named_checksum(part: &CompletedPart) -> Option<Checksum> {
     let named = [
         (Algorithm::Crc32, &part.checksum_crc32),

@@ -1,7 +1,7 @@
 //! An unfinished head of a request: its bytes and their charge.
 //!
-//! What a socket has of a request comes in one read: the head, and bytes of the body after it. A head that ends in the
-//! bytes that were read needs no charge, as it is parsed next.
+//! One read returns the bytes that a socket has of a request: the head, and bytes of the body after
+//! it. A head that ends in the bytes that were read needs no charge, as it is parsed next.
 
 use bywash::ByteCharge;
 
@@ -45,7 +45,7 @@ impl Head {
     }
 }
 
-/// Returns whether `read` ends in the middle of a line, after bytes that did or did not.
+/// Whether `read` ends in the middle of a line, after bytes that did or did not.
 fn is_in_line(read: &[u8], was: Option<bool>) -> Option<bool> {
     // A carriage return belongs to the end of its line.
     match read.iter().rev().find(|byte| **byte != b'\r') {
@@ -71,7 +71,7 @@ fn ends_in(read: &[u8], mut in_line: Option<bool>) -> bool {
     false
 }
 
-/// Returns the length of the head of a response, with the empty line after it.
+/// The length of the head of a response, with the empty line after it.
 pub(super) fn head_length(response: &[u8]) -> usize {
     let end = response.windows(4).position(|window| window == b"\r\n\r\n");
     end.map_or(response.len(), |end| end + 4)

@@ -1,4 +1,5 @@
-//! Elements of error documents beside code and message: the object of the error, as clients read it.
+//! Elements of error documents other than code and message: the object of the error, as clients
+//! read it.
 //!
 //! Source: "Error responses", Amazon S3 API reference, and the documents that S3 sends. They travel as the source of an
 //! [`S3Error`], which `s3s` does not write.
@@ -13,7 +14,7 @@ use s3s::{S3Error, S3ErrorCode};
 pub(crate) struct Elements(Vec<(&'static str, String)>);
 
 impl Elements {
-    /// Returns those of an error.
+    /// Elements of an error.
     pub(crate) fn of(error: &S3Error) -> Option<&Self> {
         error.source()?.downcast_ref()
     }
@@ -55,7 +56,7 @@ impl std::error::Error for Elements {}
 
 /// Adds elements to an error.
 pub(crate) trait WithElements: Sized {
-    /// Adds them after those that it has.
+    /// Adds elements after its own.
     #[must_use]
     fn with<'v, V: Into<Cow<'v, str>>>(
         self,
@@ -77,7 +78,7 @@ impl WithElements for S3Error {
     }
 }
 
-/// Returns an error about the value of a header or parameter.
+/// An error about the value of a header or parameter.
 pub(crate) fn invalid_argument(name: &str, value: &str, message: impl Into<String>) -> S3Error {
     super::fault(S3ErrorCode::InvalidArgument, message)
         .with([("ArgumentName", name), ("ArgumentValue", value)])

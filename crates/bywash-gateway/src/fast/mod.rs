@@ -1,8 +1,9 @@
 //! The fast path: reads of one block in memory, or of metadata that is known, by requests in the common form.
 //!
-//! It decides by itself and without waiting, and only where its response is the one that `s3s` and [`crate::ops`] would
-//! give. Everything else, wrong signatures and all other errors included, goes their way as if it had not been here:
-//! nothing is counted or changed before a response is certain.
+//! It decides by itself and without waiting, and only where its response is the one that `s3s` and
+//! [`crate::ops`] would give. Everything else, wrong signatures and all other errors included, is
+//! served by them as if it had not been here: nothing is counted or changed before a response is
+//! certain.
 
 mod request;
 mod signature;
@@ -100,7 +101,7 @@ impl FastPath {
         self.reads.read(request, arrival, (version, head), names)
     }
 
-    /// Returns the key that signed the request, if its signature is right and valid now.
+    /// The key that signed the request, if its signature is right and valid now.
     fn signatory<B>(&self, request: &Request<B>, wanted: &FastRequest<'_>) -> Option<Signatory> {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -118,7 +119,7 @@ impl FastPath {
     }
 }
 
-/// Returns the headers of a version, as the operations make them.
+/// The headers of a version, as the operations make them.
 fn headers(object: &ResidentObject, with_checksum: bool) -> HeaderMap {
     let (meta, attributes) = (object.meta(), object.attributes());
     let (version, tags) = (object.version(), object.tags());

@@ -70,12 +70,12 @@ impl<'a> FastRequest<'a> {
     }
 }
 
-/// Returns the text of a header of visible ASCII.
+/// The text of a header of visible ASCII.
 pub(super) fn text(value: Option<&HeaderValue>) -> Option<&str> {
     value?.to_str().ok()
 }
 
-/// The headers of a request, of those that are known.
+/// The known headers of a request.
 #[derive(Debug, Default)]
 pub(super) struct KnownHeaders<'a> {
     host: Option<&'a HeaderValue>,
@@ -141,7 +141,7 @@ impl<'a> KnownHeaders<'a> {
         Some(known)
     }
 
-    /// Any headers, none of them in a field.
+    /// Any headers, none in a field.
     #[cfg(test)]
     pub(super) fn with_all(headers: &'a HeaderMap) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl<'a> KnownQuery<'a> {
         Some(known)
     }
 
-    /// Returns the parameters that a signature covers, in its order.
+    /// The parameters that a signature covers, in its order.
     pub(super) fn signed(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
         [
             ("X-Amz-Algorithm", self.algorithm),
@@ -218,7 +218,7 @@ impl<'a> KnownQuery<'a> {
     }
 }
 
-/// Returns bucket and key of a path. The key is stored under its own name.
+/// Bucket and key of a path. The key is stored under its own name.
 fn target(path: &str) -> Option<(&str, Cow<'_, str>)> {
     if !is_canonical(path, true) {
         return None;

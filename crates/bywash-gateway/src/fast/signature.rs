@@ -10,7 +10,7 @@ use crate::limits::{MAX_CLOCK_SKEW_S, MAX_FAST_SIGNED_HEADERS, MAX_PRESIGNED_S};
 use crate::signature::keys::{CredentialScope, Signatory, SigningKeys};
 use crate::signature::{ALGORITHM, EMPTY_SHA256, SERVICE, TERMINATOR, UNSIGNED};
 
-/// A signature as a request states it, and what it covers.
+/// A signature as a request states it, and the parts that it covers.
 #[derive(Debug)]
 pub(super) struct ClaimedSignature<'a> {
     named: CredentialScope<'a>,
@@ -32,7 +32,8 @@ struct SignedHeaders<'a> {
 }
 
 impl<'a> ClaimedSignature<'a> {
-    /// Returns `None` without a signature, with two, with one of another form, and if it does not cover what it must.
+    /// Returns `None` without a signature, with two, with one of another form, and if it does not
+    /// cover all required parts.
     pub(super) fn parse(headers: &KnownHeaders<'a>, query: KnownQuery<'a>) -> Option<Self> {
         match (headers.authorization, query.signature) {
             (Some(_), None) => Self::of_header(headers, query),
@@ -115,7 +116,8 @@ impl<'a> ClaimedSignature<'a> {
 }
 
 impl<'a> SignedHeaders<'a> {
-    /// Returns the headers with `names`, which must be sent, in order and in a form that is signed as it is.
+    /// The headers with `names`, which must be sent, in order and in a form that is signed as it
+    /// is.
     fn read(headers: &KnownHeaders<'a>, names: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut fields = [("", ""); MAX_FAST_SIGNED_HEADERS];
         let mut count = 0_usize;
@@ -145,7 +147,7 @@ fn is_plain(value: &str) -> bool {
     trimmed.len() == value.len() && !value.contains("  ") && !value.contains('\t')
 }
 
-/// Returns access key, day and region of `KEY/DAY/REGION/s3/aws4_request`.
+/// Access key, day and region of `KEY/DAY/REGION/s3/aws4_request`.
 fn scope<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<CredentialScope<'a>> {
     let [access_key, day, region] = [parts.next()?, parts.next()?, parts.next()?];
     // Of any name, in characters that are not encoded.
@@ -178,7 +180,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Returns the seconds since 1970 of `YYYYMMDDTHHMMSSZ`.
+/// The seconds since 1970 of `YYYYMMDDTHHMMSSZ`.
 fn seconds(date: &str) -> Option<i64> {
     let bytes: &[u8; 16] = date.as_bytes().try_into().ok()?;
     if bytes[8] != b'T' || bytes[15] != b'Z' {
@@ -196,7 +198,7 @@ fn seconds(date: &str) -> Option<i64> {
     Some(time.and_utc().timestamp())
 }
 
-/// Returns the digest of the canonical request.
+/// The digest of the canonical request.
 fn canonical_digest(claimed: &ClaimedSignature<'_>, method: &str, path: &str) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut put = |parts: &[&str]| {
@@ -237,7 +239,7 @@ pub(super) fn trust(keys: &SigningKeys, request: &FastRequest<'_>) -> Option<Sig
     Some(found.key.signatory().clone())
 }
 
-/// Returns the key that signed the request; `None` if the signature is wrong.
+/// The key that signed the request; `None` if the signature is wrong.
 pub(super) fn verify(
     keys: &SigningKeys,
     request: &FastRequest<'_>,

@@ -1,4 +1,4 @@
-//! Which requests are served: all of an anonymous server, and those without a token for what is public.
+//! Admission of requests: all to an anonymous server, and requests without a token for public data.
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -10,11 +10,11 @@ use super::route::{Operation, Route};
 use super::xml::XmlOperation;
 use crate::public_access::{UnsignedAccess, is_object_public, is_public};
 
-/// What a request that is served may see.
+/// Data that a served request may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     All,
-    /// What is public. `by_object`: versions with a public ACL.
+    /// Public data. `by_object`: versions with a public ACL.
     Public {
         by_object: bool,
     },
@@ -30,7 +30,7 @@ impl Admission {
     }
 }
 
-/// Returns the name in S3 of what an operation without a token asks for.
+/// Name in S3 of an operation that is requested without a token.
 fn name_of(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::GetObject
@@ -42,7 +42,7 @@ fn name_of(operation: Operation) -> Option<&'static str> {
     }
 }
 
-/// Checks that a request may do what it asks for.
+/// Checks that a request may execute its operation.
 pub(crate) async fn admit(
     endpoint: &Endpoint,
     parts: &Parts,

@@ -40,8 +40,8 @@ struct Outer<'a> {
     copying: &'a Mutex<()>,
 }
 
-/// Returns the max bytes of the responses to this many calls, and of those that are served at a time: a document, and the response
-/// before it is measured.
+/// Max bytes of the responses to this many calls, and of the calls that are served at a time: a
+/// document, and the response before it is measured.
 fn max_bytes(calls: usize) -> u64 {
     let in_progress = calls.min(CALLS_AT_ONCE) * 2 * MAX_JSON_BYTES;
     (calls * MAX_BATCH_RESPONSE_BYTES + in_progress) as u64

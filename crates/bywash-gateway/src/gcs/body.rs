@@ -50,7 +50,8 @@ fn longer(what: &str, max: usize) -> GcsError {
     GcsError::invalid(format!("{what} is longer than {max} bytes."))
 }
 
-/// The bytes of an object, with digests that are computed as they pass and compared with those of the client.
+/// The bytes of an object, with digests that are computed as they pass and compared with the
+/// client's.
 pub(crate) struct CheckedBody {
     pub(crate) body: PartBody,
     passed: Arc<OnceLock<PassedDigests>>,
@@ -111,12 +112,12 @@ impl CheckedBody {
         })
     }
 
-    /// Returns the place of the digests, which is filled at the end of the body.
+    /// The place of the digests, which is filled at the end of the body.
     pub(crate) fn passed(&self) -> Arc<OnceLock<PassedDigests>> {
         Arc::clone(&self.passed)
     }
 
-    /// Returns the attributes that are known at the end of the body. `md5`: whether the MD5 is kept.
+    /// The attributes that are known at the end of the body. `md5`: whether the MD5 is kept.
     pub(crate) fn late(&self, md5: bool) -> Box<dyn FnOnce() -> Attributes + Send> {
         let passed = Arc::clone(&self.passed);
         Box::new(move || match passed.get() {
@@ -134,7 +135,7 @@ pub(crate) fn md5_digits(text: &str) -> GcsResult<String> {
     Ok(hex(&digest.ok_or_else(invalid)?))
 }
 
-/// Returns the attributes of digests. `md5`: whether the MD5 is kept.
+/// The attributes of digests. `md5`: whether the MD5 is kept.
 pub(crate) fn kept(passed: &PassedDigests, md5: bool) -> Attributes {
     let mut late = Attributes::new();
     if let Some(checksum) = &passed.checksum {

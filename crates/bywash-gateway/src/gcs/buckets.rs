@@ -188,7 +188,7 @@ pub(crate) async fn get(
     describe(endpoint, &request.route.bucket, &url).await
 }
 
-/// Describes where a bucket's objects are: without folders beside their names.
+/// Describes where a bucket's objects are: without folders other than their names.
 pub(crate) fn layout(endpoint: &Endpoint, request: &GcsRequest) -> GcsResult<Response<Body>> {
     let name = &request.route.bucket;
     endpoint.bucket(name)?;

@@ -94,7 +94,7 @@ impl Source {
     }
 }
 
-/// What a request asks for.
+/// Parameters of a request.
 struct ComposeRequest {
     sources: Vec<Source>,
     given: GivenMetadata,
@@ -195,7 +195,7 @@ struct Composing<'a> {
 }
 
 impl Composing<'_> {
-    /// Composes the current versions of the sources. `guard`: if the object is one of them.
+    /// Composes the current versions of the sources. `guard`: if the object is a source too.
     async fn attempt(&self, guard: Guard) -> GcsResult<Attempt<Composed>> {
         let (bucket, doing) = (&self.bucket, self.doing);
         let mut versions = Vec::with_capacity(self.sources.len());
@@ -275,8 +275,8 @@ impl Composing<'_> {
         })
     }
 
-    /// Deletes the versions of which the object was composed. It exists by now, so that a failure is no error of the request, which
-    /// its client would repeat: the source stays.
+    /// Deletes the versions that the object was composed of. It exists by now, so that a failure is
+    /// no error of the request, which its client would repeat: the source stays.
     async fn delete(&self, mut sources: Vec<SourceVersion>) {
         sources.retain(|source| source.meta.location != self.path);
         // A source may be named several times.
@@ -292,7 +292,7 @@ impl Composing<'_> {
     }
 }
 
-/// Returns the CRC32C of all bytes, if that of each source is kept with it.
+/// CRC32C of all bytes, if the CRC32C of each source is kept with it.
 fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
     let is_known = |version: &SourceVersion| {
         let kept = version.crc32c.as_ref();
@@ -312,7 +312,7 @@ fn combined(versions: &[SourceVersion]) -> Option<Checksum> {
     combine(&filled, ChecksumKind::FullObject)
 }
 
-/// Returns the bytes of the versions, one after the other; each is opened when the one before it has ended.
+/// The bytes of the versions, one after the other; each is opened when the one before it has ended.
 fn joined(bucket: &Bucket, versions: Vec<SourceVersion>, memory: &CopyReads) -> PartBody {
     let (bucket, memory) = (bucket.clone(), memory.clone());
     let reads = stream::iter(versions).then(move |version| {

@@ -1,4 +1,4 @@
-//! Conditions of a write on the generation of what it replaces: they become the origin's own.
+//! Conditions of a write on the generation of the replaced object: they become the origin's own.
 
 use bywash::{Bucket, EngineError};
 use object_store::path::Path;
@@ -20,7 +20,7 @@ pub(crate) struct WriteCondition {
     bound: bool,
 }
 
-/// Finds the current version of an object, and its numbers: 0 if there is none.
+/// Finds the current version of an object, and its numbers: 0 without a version.
 pub(crate) async fn current(
     bucket: &Bucket,
     path: &Path,
@@ -106,7 +106,7 @@ pub(crate) fn bound_error(doing: OperationContext<'_>, error: &StoreError) -> Gc
     from_store(doing, error).into()
 }
 
-/// Refuses what deletes an object only if it is still a version, at an origin that cannot.
+/// Refuses requests that delete an object only if it is still a version, at an origin that cannot.
 pub(crate) fn refuse_unbound_deletes(
     bucket: &Bucket,
     doing: OperationContext<'_>,

@@ -83,7 +83,7 @@ pub(crate) async fn rewrite(
     }))
 }
 
-/// Copies the current version of the source; once more if it is replaced meanwhile.
+/// Copies the current version of the source; once more if it is replaced during the copy.
 pub(crate) async fn run(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
@@ -236,13 +236,13 @@ impl Copying<'_> {
         }))
     }
 
-    /// Returns the attributes of the copy, and whether the MD5 of its bytes is among them.
+    /// The attributes of the copy, and whether the MD5 of its bytes is among them.
     fn attributes(&self, read: &GetResult) -> (Attributes, bool) {
         let is_reserved =
             |attribute: &Attribute| matches!(attribute, Attribute::Metadata(name) if is_ours(name));
         let mut attributes = self.given.attributes.clone();
         if !self.given.is_given {
-            // Digests are computed anew; ACL, tags and parts of the source are not those of the copy.
+            // Digests are computed again; ACL, tags and parts of the source are not the copy's.
             let own = read
                 .attributes
                 .iter()

@@ -46,7 +46,8 @@ use crate::resident::Serving;
 use crate::shared_state::SharedState;
 use crate::uploads::{ClusterUploads, Uploads};
 
-/// In a response the name of the session that was started, as of Google's, and else that of the request.
+/// In a response the name of the session that was started, as of Google's, and else the id of the
+/// request.
 pub(crate) const UPLOAD_ID: HeaderName = HeaderName::from_static("x-guploader-uploadid");
 
 /// Parameters that let their reader repeat or continue a request; they are in no log.
@@ -83,7 +84,7 @@ pub(crate) struct Endpoint {
     fast: FastPath,
 }
 
-/// A request and what serving it needs.
+/// A request, and the context for serving it.
 pub(crate) struct GcsRequest {
     pub(crate) parts: Parts,
     pub(crate) query: Query,
@@ -96,7 +97,7 @@ pub(crate) struct GcsRequest {
 }
 
 impl GcsRequest {
-    /// Returns the operation and its object, for messages.
+    /// The operation and its object, for messages.
     pub(crate) fn doing(&self, operation: &'static str) -> OperationContext<'_> {
         OperationContext::new(operation, &self.route.bucket, &self.route.object)
     }
@@ -163,12 +164,13 @@ impl Endpoint {
         Ok((bucket, path))
     }
 
-    /// Returns whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.
+    /// Whether responses to inserts have the MD5 of the object: `gcloud` compares no other digest.
     pub(crate) fn computes_md5(&self) -> bool {
         self.etag == ETagStyle::Md5
     }
 
-    /// Returns whether the MD5 of what is written to a bucket becomes its ETag; other origins have ETags of their own.
+    /// Whether the MD5 of an object written to a bucket becomes its ETag; other origins have ETags
+    /// of their own.
     pub(crate) fn wants_md5(&self, bucket: &Bucket) -> bool {
         self.computes_md5() && bucket.takes_late_attributes()
     }
@@ -186,7 +188,7 @@ impl Endpoint {
         })
     }
 
-    /// Returns the URL of this endpoint, as a client addressed it.
+    /// The URL of this endpoint, as a client addressed it.
     pub(crate) fn url(&self, parts: &Parts) -> String {
         let host = text(&parts.headers, HOST.as_str()).unwrap_or_default();
         match self.tls {
@@ -390,7 +392,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the part of a document that the client wants.
+/// The part of a document that the client wants.
 fn selected(body: Body, fields: Option<&Fields>) -> Body {
     let document = fields.and_then(|fields| Some((fields, body.bytes()?)));
     let document = document.filter(|(_, document)| !document.is_empty());
@@ -410,7 +412,7 @@ fn refuse_customer_keys(request: &GcsRequest) -> GcsResult<()> {
     }
 }
 
-/// Returns a request's target without the parameters that let their reader repeat it.
+/// A request's target without the parameters that let their reader repeat it.
 fn without_secrets(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else {
         return uri.clone();

@@ -11,14 +11,14 @@ pub(crate) type GcsResult<T> = Result<T, GcsError>;
 
 const JSON: &str = "application/json; charset=UTF-8";
 
-/// The reason of an error about what is not served.
+/// Reason in errors about unsupported requests.
 const NOT_IMPLEMENTED: &str = "notImplemented";
 
 /// Google's words of failed conditions and of absent buckets, by which clients know them.
 const CONDITION_NOT_MET: &str = "At least one of the pre-conditions you specified did not hold.";
 const NO_BUCKET: &str = "The specified bucket does not exist.";
 
-/// Where Google finds conditions, also those of parameters.
+/// Location of conditions in Google's errors, also of conditions in parameters.
 const IF_MATCH: (&str, &str) = ("header", "If-Match");
 
 /// An error response.
@@ -182,7 +182,7 @@ impl GcsError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    /// A request that may change something and comes from a page in a browser.
+    /// A request that may change something and was made by a page in a browser.
     pub(crate) fn other_site() -> Self {
         let message = "A page of another site made this request in a browser (Origin, Sec-Fetch-Site). Pages may not write to an \
                        anonymous server; use a program.";
@@ -193,7 +193,7 @@ impl GcsError {
         self.status
     }
 
-    /// Returns the code of the XML API.
+    /// The code of the XML API.
     pub(crate) fn code(&self) -> &str {
         match self.code.as_deref() {
             // Names of Amazon's that Google has others for.
@@ -266,7 +266,7 @@ impl GcsError {
     }
 }
 
-/// Returns the response to a request whose head has no memory.
+/// The response to a request whose head has no memory.
 pub(crate) fn no_room() -> Vec<u8> {
     let error = GcsError::unavailable(NO_ROOM);
     let headers = format!("{CONTENT_TYPE}: {JSON}\r\n");
@@ -297,7 +297,7 @@ impl From<S3Error> for GcsError {
     }
 }
 
-/// Returns the status and the reason that Google has for an error of the shared modules.
+/// The status and the reason that Google has for an error of the shared modules.
 fn class(error: &S3Error) -> (StatusCode, &'static str) {
     let own = error.status_code().or_else(|| error.code().status_code());
     let own = own.unwrap_or(StatusCode::BAD_REQUEST);
@@ -314,7 +314,7 @@ fn class(error: &S3Error) -> (StatusCode, &'static str) {
     (status, reason_of(status))
 }
 
-/// Returns the reason that Google states with a status, where it states only one.
+/// The reason that Google states with a status, where it states only one.
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_MODIFIED => "notModified",
@@ -364,7 +364,7 @@ mod tests {
             (Code::RequestTimeout, 408, "uploadBrokenConnection"),
             (Code::InvalidRange, 416, "requestedRangeNotSatisfiable"),
         ] {
-            // That of the XML API is Amazon's but for these.
+            // The code of the XML API is Amazon's but for these.
             let xml = match code {
                 Code::SlowDown => "ServiceUnavailable",
                 Code::KeyTooLongError => "KeyTooLong",

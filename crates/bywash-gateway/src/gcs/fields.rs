@@ -15,7 +15,7 @@ pub(crate) struct Fields(Vec<Field>);
 struct Field {
     /// `*` stands for all.
     name: String,
-    /// What is selected of its value; `None`: all.
+    /// Selection within its value; `None`: all.
     below: Option<Fields>,
 }
 
@@ -71,7 +71,7 @@ impl Fields {
         })
     }
 
-    /// Returns the selected part of a document; `None` if it is no JSON.
+    /// The selected part of a document; `None` if it is no JSON.
     pub(crate) fn select(&self, document: &[u8]) -> Option<Vec<u8>> {
         let mut walk = Walk {
             document,
@@ -190,7 +190,7 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// Copies what any of the selections has of a value.
+    /// Copies the parts of a value that any of the selections has.
     fn value(&mut self, selections: &[&Fields]) -> Option<()> {
         match self.peek()? {
             b'{' => self.object(selections),
@@ -239,7 +239,7 @@ impl Walk<'_> {
                 let below: Option<Vec<&Fields>> =
                     fields.iter().map(|field| field.below.as_ref()).collect();
                 match below {
-                    // One of them wants all of it.
+                    // One selection wants the whole value.
                     None => self.copy()?,
                     Some(below) => self.value(&below)?,
                 }

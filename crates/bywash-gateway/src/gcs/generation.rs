@@ -1,4 +1,5 @@
-//! Generations: numbers of versions, computed of what the origin knows of a version, so every node and restart computes the same.
+//! Generations: numbers of versions, computed from the origin's data about a version, so every node
+//! and restart computes the same.
 //!
 //! The upper bits are the time of the version: in folders and memory to about a millisecond, elsewhere to the second, because
 //! the listings of stores have other fractions of it than their responses. The lower 20 bits are a digest of its ETag. So
@@ -33,7 +34,7 @@ impl VersionNumbers {
     }
 }
 
-/// Returns the generation of a version.
+/// The generation of a version.
 pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     let time = match bucket.takes_late_attributes() {
         true => meta.last_modified.timestamp_nanos_opt(),
@@ -54,7 +55,8 @@ pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
     generation.max(1)
 }
 
-/// Returns the generation of a version with a time that its upper bits cannot have, before 1970 or far ahead: of all of its digest.
+/// The generation of a version with a time that its upper bits cannot have, before 1970 or far
+/// ahead: of all of its digest.
 fn of_odd_time(meta: &ObjectMeta) -> i64 {
     let e_tag = bare(meta.e_tag.as_deref().unwrap_or_default());
     let digest = Sha256::digest(format!("{} {e_tag}", meta.last_modified.timestamp()));
@@ -64,7 +66,8 @@ fn of_odd_time(meta: &ObjectMeta) -> i64 {
     i64::try_from(digest >> 1).unwrap_or(i64::MAX)
 }
 
-/// Returns the version that a request names. Google takes 0 for the current one; its Go client sends it where none is given.
+/// The version that a request names. Google takes 0 for the current one; its Go client sends it
+/// where none is given.
 fn named(generation: Option<i64>) -> Option<i64> {
     generation.filter(|generation| *generation != 0)
 }
@@ -130,8 +133,9 @@ impl Conditions {
         self.named.or(self.matching).is_some()
     }
 
-    /// Refuses conditions on metadata alone for a write at an origin whose ETags are those of the bytes: it would not notice a change
-    /// of metadata in between. With a generation they are compared with it, of which the time is a part.
+    /// Refuses conditions on metadata alone for a write at an origin whose ETags depend on the
+    /// bytes alone: it would not notice a change of metadata in between. With a generation they are
+    /// compared with it, and the time is a part of it.
     pub(crate) fn refuse_unbound(&self, bucket: &Bucket) -> GcsResult<()> {
         let of_metadata = self.meta_matching.or(self.meta_not_matching);
         match of_metadata {

@@ -1,7 +1,8 @@
 //! Patterns of object names (`matchGlob`): `*` and `?` match within a `/`, `**` across it, `[a-c]` and `[!a]` one character,
 //! `{a,b}` one of several texts; `\` takes the next character as it is.
 //!
-//! A pattern is a small automaton: the time of a match is the length of the name times that of the pattern.
+//! A pattern is a small automaton: the time of a match is the length of the name times the length
+//! of the pattern.
 
 use super::error::{GcsError, GcsResult};
 use crate::limits::MAX_GLOB_BYTES;
@@ -9,7 +10,7 @@ use crate::limits::MAX_GLOB_BYTES;
 /// One step of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// One character in one of these ranges, or in none of them.
+    /// One character in one of these ranges, or outside all ranges.
     One {
         ranges: Vec<(char, char)>,
         negated: bool,
@@ -114,7 +115,7 @@ impl Glob {
         }
     }
 
-    /// Returns the text that each name which matches begins with.
+    /// The text that each name which matches begins with.
     pub(crate) fn literal(&self) -> &str {
         &self.literal
     }
@@ -231,7 +232,7 @@ impl Places {
         self.is_marked.fill(false);
     }
 
-    /// Adds a place, and those that are reached from it without a character.
+    /// Adds a place, and the places that are reached from it without a character.
     fn add(&mut self, steps: &[Step], place: usize) {
         let mut left = vec![place];
         while let Some(place) = left.pop() {

@@ -30,10 +30,11 @@ use crate::meta::text;
 const PIECE_BYTES: usize = crate::limits::MAX_UNSENT_BYTES;
 /// Memory of one decompression: window and tables, the buffer, and two pieces that wait to be sent.
 pub(crate) const GUNZIP_BYTES: u64 = 64 * 1024 + 3 * PIECE_BYTES as u64;
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Whether an object is decompressed for a client: it is stored as gzip, and neither of them forbids it.
+/// Whether an object is decompressed for a client: it is stored as gzip, and neither the object nor
+/// the client forbids it.
 pub(crate) fn is_due(attributes: &Attributes, headers: &HeaderMap) -> bool {
     let kept = |attribute| {
         attributes
@@ -210,7 +211,8 @@ pub(crate) async fn open_request(request: &mut GcsRequest) -> GcsResult<()> {
     let charge = match request.route.operation {
         // Part of the charge of the batch.
         Operation::Batch => None,
-        // With that of the document inside: a request that holds memory waits for no more of this kind.
+        // Together with the charge of the document inside: a request that holds memory waits for no
+        // more of this kind.
         _ => {
             let bytes = GUNZIP_BYTES + MAX_JSON_BYTES as u64;
             let charge = documents.charge(bytes, doing).await?;

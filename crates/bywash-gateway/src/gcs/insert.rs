@@ -45,7 +45,7 @@ pub(crate) struct StatedHashes {
 }
 
 impl StatedHashes {
-    /// Returns those that the headers of a request state.
+    /// Hashes that the headers of a request state.
     pub(crate) fn of(request: &GcsRequest) -> Self {
         let mut stated = Self::default();
         for (algorithm, value) in stated_hashes(request) {
@@ -170,7 +170,7 @@ pub(crate) async fn store(
     let conditions = Conditions::of(&request.query)?;
     let condition = WriteCondition::find(&bucket, &path, &conditions, doing).await?;
     let computes_md5 = match request.route.operation {
-        // Its responses have those that are kept.
+        // Responses of the XML API have the digests that are kept.
         Operation::Xml(_) => endpoint.wants_md5(&bucket),
         _ => endpoint.computes_md5(),
     };

@@ -67,7 +67,8 @@ fn position(query: &Query) -> GcsResult<ListPosition> {
     }
 }
 
-/// Refuses what lists other objects. `versions` is none of it: of each object there is one version, which is listed.
+/// Refuses parameters that list other objects. `versions` is accepted: each object has one version,
+/// which is listed.
 fn refuse_flags(query: &Query) -> GcsResult<()> {
     // `includeFoldersAsPrefixes` adds the folders of buckets with a hierarchical namespace, and managed folders: there are none.
     let is_given = |name: &&str| match *name {
@@ -95,7 +96,7 @@ fn pattern(query: &Query) -> GcsResult<Option<Glob>> {
     Glob::parse(pattern).map(Some)
 }
 
-/// Returns the longer one of two prefixes; `None` if no name has both.
+/// The longer one of two prefixes; `None` if no name has both.
 fn narrowed<'a>(prefix: &'a str, other: &'a str) -> Option<&'a str> {
     let (longer, shorter) = match prefix.len() > other.len() {
         true => (prefix, other),
@@ -227,7 +228,7 @@ fn position_of(entry: &ListEntry) -> ListPosition {
     }
 }
 
-/// What describes the entries of a page.
+/// Context for the description of a page's entries.
 struct Describing<'a> {
     bucket: &'a Bucket,
     url: String,
@@ -295,7 +296,7 @@ impl Describing<'_> {
         }
     }
 
-    /// Describes an object by what the listing has.
+    /// Describes an object from its listing entry.
     fn listed(&self, listed: &ListedObject) -> Described {
         let item = ObjectResource::listed(self.bucket, &listed.key, &listed.meta, &self.url);
         described(item, 0)
@@ -328,7 +329,8 @@ impl Describing<'_> {
     }
 }
 
-/// Whether a read failed for a reason of this object, and not of its store: no permission, or a damaged file beside it.
+/// Whether a read failed for a reason of this object, and not of its store: no permission, or a
+/// damaged file next to it.
 fn is_of_one_object(error: &GcsError) -> bool {
     [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR].contains(&error.status())
 }

@@ -62,7 +62,7 @@ impl GivenMetadata {
         Self::of(document.unwrap_or_default())
     }
 
-    /// Returns the names of the metadata that are to be kept.
+    /// The names of the metadata that are to be kept.
     pub(crate) fn names(&self) -> Vec<String> {
         let found = user_metadata_of(&self.attributes);
         found.map(|(name, _)| name.to_owned()).collect()

@@ -1,7 +1,7 @@
 //! The endpoint of Google's storage: buckets of a [`bywash::Engine`] by the JSON API of Google's storage, and by its XML API.
 //!
-//! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 endpoint, and no file of that endpoint imports
-//! it; what both use lies beside them.
+//! [`serve_gcs`] runs it on a listener until shutdown. It imports no file of the S3 endpoint, and
+//! no file of that endpoint imports it; shared code is next to them.
 
 mod access;
 mod admit;

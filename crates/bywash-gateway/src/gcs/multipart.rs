@@ -19,8 +19,8 @@ pub(crate) struct BatchCall {
 }
 
 impl BatchCall {
-    /// Returns what it asks for, or what is wrong with it. Parsed when it is served: parsed headers are many times as long as
-    /// their text.
+    /// Parses the request line and headers; the error describes a fault. Parsed when it is served:
+    /// parsed headers are many times as long as their text.
     pub(crate) fn head(&self) -> Result<CallHead, String> {
         CallHead::parse(&self.head)
     }
@@ -34,7 +34,7 @@ pub(crate) struct CallHead {
     pub(crate) headers: HeaderMap,
 }
 
-/// Returns the boundary of a Content-Type, if it is `kind`.
+/// The boundary of a Content-Type, if it is `kind`.
 pub(crate) fn boundary(content_type: &str, kind: &str) -> Option<String> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(kind) {
@@ -49,13 +49,13 @@ pub(crate) fn boundary(content_type: &str, kind: &str) -> Option<String> {
     value.filter(|value| !value.is_empty() && value.len() <= 70)
 }
 
-/// Returns the end of the line that begins at `from`, behind its line end.
+/// The end of the line that begins at `from`, behind its line end.
 fn line_end(text: &[u8], from: usize) -> usize {
     let end = text[from..].iter().position(|byte| *byte == b'\n');
     end.map_or(text.len(), |length| from + length + 1)
 }
 
-/// Returns the contents of the parts of a body, of which there may be `max`; `None` if there are more.
+/// Contents of the parts of a body; `None` if there are more than `max` parts.
 ///
 /// # Errors
 /// Without a last boundary.
@@ -68,7 +68,8 @@ fn parts(body: &Bytes, boundary: &str, max: usize) -> GcsResult<Option<Vec<Bytes
         let line = body[at..end].trim_ascii_end();
         let rest = line.strip_prefix(delimiter.as_bytes());
         if let Some(rest) = rest.filter(|rest| rest.is_empty() || *rest == b"--") {
-            // What precedes the first boundary is ignored. The line end before a boundary belongs to it.
+            // Text before the first boundary is ignored. The line end before a boundary belongs to
+            // it.
             if let Some(begin) = begin {
                 let part = &body[begin..at];
                 let part = part.strip_suffix(b"\n").unwrap_or(part);
@@ -90,7 +91,7 @@ fn parts(body: &Bytes, boundary: &str, max: usize) -> GcsResult<Option<Vec<Bytes
     ))
 }
 
-/// Splits the lines of a head from what follows its empty line. A text without one is a head.
+/// Splits a text after the empty line that ends its head. A text without one is a head.
 fn split(text: &Bytes) -> (Bytes, Bytes) {
     let mut at = 0;
     while at < text.len() {
@@ -103,7 +104,7 @@ fn split(text: &Bytes) -> (Bytes, Bytes) {
     (text.clone(), Bytes::new())
 }
 
-/// Parses lines of headers. A line that is none is left out.
+/// Parses lines of headers. A line that is not a header is left out.
 fn header_lines(lines: &[u8]) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let header = |line: &[u8]| {
         let at = line.iter().position(|byte| *byte == b':')?;
@@ -164,7 +165,7 @@ pub(crate) fn calls(body: &Bytes, boundary: &str) -> GcsResult<Vec<BatchCall>> {
     Ok(parts.into_iter().map(call).collect())
 }
 
-/// Adds a response to the body of a batch's. Its id is that of the call, marked as a response.
+/// Adds a response to the body of a batch's. Its id is the call's, marked as a response.
 pub(crate) fn write_part(
     written: &mut Vec<u8>,
     boundary: &str,
@@ -211,7 +212,7 @@ pub(crate) fn fuzz(body: &[u8]) {
     let Ok(calls) = calls(&body, "b") else {
         return;
     };
-    // What is written of the calls is read as as many.
+    // The calls that are written are read as the same number of calls.
     let mut written = Vec::new();
     for call in &calls {
         let head = call.head();

@@ -1,5 +1,6 @@
-//! Changes of an object's metadata: patch, which merges, and update, which replaces, if the object is still the version that was
-//! read. Folders and memory keep the bytes; elsewhere the object is written anew, a longer one over S3 by a copy that the store makes.
+//! Changes of an object's metadata: patch, which merges, and update, which replaces, if the object
+//! is still the version that was read. Folders and memory keep the bytes; elsewhere the object is
+//! written again, a longer one over S3 by a copy that the store makes.
 
 use bywash::origin::AttributeRewrite;
 use bywash::{Bucket, ReadInfo};
@@ -27,7 +28,7 @@ use crate::meta::{
 };
 use crate::tags::Tags;
 
-/// Changes the properties that the document has, and removes those that are null.
+/// Changes the properties that the document has, and removes properties that are null.
 pub(crate) async fn patch(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
@@ -35,7 +36,7 @@ pub(crate) async fn patch(
     change(endpoint, request, false).await
 }
 
-/// Replaces all metadata by that of the document.
+/// Replaces all metadata by the document's.
 pub(crate) async fn update(
     endpoint: &Endpoint,
     request: &mut GcsRequest,
@@ -97,7 +98,7 @@ struct Changing<'a> {
 }
 
 impl Changing<'_> {
-    /// Changes the current version. Returns `None` if it was replaced meanwhile.
+    /// Changes the current version. Returns `None` if it was concurrently replaced.
     async fn attempt(&self) -> GcsResult<Option<PutResult>> {
         let Self { bucket, path, .. } = self;
         let found = head(bucket, path, self.doing).await?;
@@ -141,7 +142,8 @@ impl Changing<'_> {
         Ok(attributes)
     }
 
-    /// Adds the checksum that the store states of a version to the metadata of a copy that it makes, of which it states none.
+    /// Adds the checksum that the store states of a version to the metadata of a copy that it
+    /// makes: it states none for the copy.
     async fn keep_stated_checksum(&self, rewrite: &mut AttributeRewrite) {
         let Self { bucket, path, .. } = self;
         let is_kept = kept_checksum(&rewrite.attributes).is_some();
@@ -172,7 +174,8 @@ fn remove(attributes: &mut Attributes, removed: &Attribute) {
 }
 
 impl GivenMetadata {
-    /// Applies a change to the attributes of an object. `replaces`: whether what the document does not have is removed.
+    /// Applies a change to the attributes of an object. `replaces`: whether properties that the
+    /// document lacks are removed.
     fn apply(&self, attributes: &mut Attributes, replaces: bool) -> GcsResult<()> {
         if replaces {
             for (_, attribute) in CONTENT {

@@ -4,7 +4,7 @@ use http::Uri;
 
 use super::error::{GcsError, GcsResult};
 
-/// Parameters that would change what a request does, and are not served.
+/// Parameters that would change the effect of a request, and are not served.
 const NOT_SERVED: [&str; 3] = ["kmsKeyName", "destinationKmsKeyName", "contentEncoding"];
 
 /// Decoded parameters, in their order.
@@ -17,7 +17,7 @@ impl Query {
         Self(form_urlencoded::parse(query).into_owned().collect())
     }
 
-    /// Returns the value of a parameter that is not empty.
+    /// The value of a parameter that is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(found, _)| found == name);
         found
@@ -48,7 +48,7 @@ impl Query {
         parsed.transpose()
     }
 
-    /// Returns whether a parameter is true; Google's Python client writes `True`.
+    /// Whether a parameter is true; Google's Python client writes `True`.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let value = self.get(name);
         value.is_some_and(|value| value.eq_ignore_ascii_case("true"))

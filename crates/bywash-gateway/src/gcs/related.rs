@@ -19,7 +19,7 @@ use super::error::{GcsError, GcsResult};
 use crate::body::{BodyError, RequestContext};
 use crate::limits::MAX_JSON_BYTES;
 
-/// What comes before the bytes of the object.
+/// Document and headers before the bytes of the object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RelatedHead {
     /// The document of metadata.
@@ -35,7 +35,7 @@ pub(crate) struct RelatedHead {
 /// Ends of lines that a body may use.
 const LINE_ENDS: [&str; 2] = ["\r\n", "\n"];
 
-/// What is buffered of a first part before it is parsed again, at least.
+/// Min bytes of a first part to buffer before it is parsed again.
 const MIN_PARSED_BYTES: usize = 4 << 10;
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -45,7 +45,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-/// Returns the value of a header of a part.
+/// The value of a header of a part.
 fn header(head: &[u8], name: &str) -> Option<String> {
     let head = String::from_utf8_lossy(head);
     let value = head.lines().find_map(|line| {
@@ -58,7 +58,8 @@ fn header(head: &[u8], name: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
-/// Returns the head of a part that begins at `from`, and the offset of its content; `None` if it is not complete.
+/// The head of a part that begins at `from`, and the offset of its content; `None` if it is not
+/// complete.
 fn part_head<'a>(text: &'a [u8], from: usize, line_end: &str) -> Option<(&'a [u8], usize)> {
     let rest = text.get(from..)?;
     // A part without headers begins with the empty line.
@@ -70,9 +71,9 @@ fn part_head<'a>(text: &'a [u8], from: usize, line_end: &str) -> Option<(&'a [u8
     Some((&rest[..end], from + end + empty_line.len()))
 }
 
-/// Returns the offset of what follows the line of the first boundary, and how that line ends.
+/// The offset after the line of the first boundary, and how that line ends.
 fn first_boundary(text: &[u8], boundary: &str) -> Option<(usize, &'static str)> {
-    // What precedes the first boundary is ignored.
+    // Text before the first boundary is ignored.
     let found = LINE_ENDS.iter().filter_map(|&line_end| {
         let delimiter = format!("--{boundary}{line_end}");
         if text.starts_with(delimiter.as_bytes()) {
@@ -120,7 +121,8 @@ impl RelatedHead {
     }
 }
 
-/// Reads what comes before the bytes of the object. The caller has charged [`MAX_JSON_BYTES`].
+/// Reads the document and headers before the bytes of the object. The caller has charged
+/// [`MAX_JSON_BYTES`].
 pub(crate) async fn open(
     body: BodyStream,
     boundary: &str,
@@ -151,7 +153,7 @@ pub(crate) async fn open(
                     "The body ended before the bytes of the object; check the boundary of its Content-Type.",
                 ));
             }
-            // Each parse begins anew: one a piece would take the square of the length of the part.
+            // Each parse starts over: one a piece would take the square of the length of the part.
             let next = read.len() + MIN_PARSED_BYTES.max(read.len() / 2);
             min_parsed = next.min(MAX_JSON_BYTES + 1);
         }
@@ -200,7 +202,7 @@ impl Stream for RelatedBytes {
                 return Poll::Ready(Some(Ok(bytes)));
             }
             match ready!(this.body.poll_next_unpin(cx)) {
-                // What follows the last boundary is ignored.
+                // Bytes after the last boundary are ignored.
                 Some(Ok(_)) if this.is_over => {}
                 Some(Ok(piece)) => this.held.extend_from_slice(&piece),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),

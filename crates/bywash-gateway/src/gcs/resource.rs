@@ -44,7 +44,8 @@ fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// An object's resource. Where metadata are a request for each object, those of a listing have only what it has.
+/// An object's resource. Where metadata are a request for each object, the resource of a listed
+/// object has only the fields of its listing.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectResource {
@@ -87,7 +88,8 @@ struct ReadProperties {
 }
 
 impl ObjectResource {
-    /// Describes an object as its listing knows it. `url`: that of this endpoint, as the client addressed it.
+    /// Describes an object from its listing entry. `url`: URL of this endpoint, as the client
+    /// addressed it.
     pub(crate) fn listed(bucket: &Bucket, key: &str, meta: &ObjectMeta, url: &str) -> Self {
         let generation = generation(bucket, meta);
         let place = format!("storage/v1/b/{}/o/{}", encoded(bucket.name()), encoded(key));
@@ -103,14 +105,14 @@ impl ObjectResource {
             time_created: time(meta.last_modified),
             updated: time(meta.last_modified),
             self_link: format!("{url}/{place}"),
-            // rclone reads by it what it has found in a listing.
+            // rclone reads a listed object by this URL.
             media_link: format!("{url}/download/{place}?generation={generation}&alt=media"),
             md5_hash: md5(meta),
             of_read: None,
         }
     }
 
-    /// Returns the bytes of its addresses, which have its name in them.
+    /// The bytes of its addresses, which have its name in them.
     pub(crate) fn link_bytes(&self) -> u64 {
         (self.self_link.len() + self.media_link.len()) as u64
     }
@@ -124,8 +126,9 @@ impl ObjectResource {
         self
     }
 
-    /// Writes names of metadata as the request that set them did, where the origin keeps them in small letters, as S3 does. Google's Java client
-    /// orders the parts of an object by what the responses to their writes have.
+    /// Writes names of metadata as the request that set them did, where the origin keeps them in
+    /// small letters, as S3 does. Google's Java client orders the parts of an object by the
+    /// metadata in the responses to their writes.
     pub(crate) fn with_names(mut self, given: &[String]) -> Self {
         let Some(read) = &mut self.of_read else {
             return self;
@@ -140,7 +143,8 @@ impl ObjectResource {
         self
     }
 
-    /// Describes an object with all its properties. `url`: that of this endpoint, as the client addressed it.
+    /// Describes an object with all its properties. `url`: URL of this endpoint, as the client
+    /// addressed it.
     pub(crate) fn read(bucket: &Bucket, key: &str, found: &GetResult, url: &str) -> Self {
         let attributes = &found.attributes;
         let text = |attribute: Attribute| {
@@ -168,13 +172,14 @@ impl ObjectResource {
     }
 }
 
-/// Returns the MD5 of an object's bytes in base64, if it is kept with the object. An ETag of another store is no digest.
+/// The MD5 of an object's bytes in base64, if it is kept with the object. An ETag of another store
+/// is no digest.
 fn md5(meta: &ObjectMeta) -> Option<String> {
     let digits = kept_client_etag(meta.e_tag.as_deref()?)?;
     from_hex(digits).map(|digest| BASE64_STANDARD.encode(digest))
 }
 
-/// Returns the CRC32C of an object's bytes in base64, if it is kept with the object.
+/// The CRC32C of an object's bytes in base64, if it is kept with the object.
 fn crc32c(attributes: &Attributes) -> Option<String> {
     kept_checksum(attributes)
         .filter(|checksum| checksum.algorithm == Algorithm::Crc32c && !checksum.value.contains('-'))
@@ -226,7 +231,7 @@ const CONTENT: [(HeaderName, Attribute); 4] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
-/// Returns the headers of a response with an object's bytes; see [`version_headers`].
+/// The headers of a response with an object's bytes; see [`version_headers`].
 pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> HeaderMap {
     let mut headers = version_headers(bucket, &found.meta, &found.attributes, whole);
     if let Some(info) = found.extensions.get::<ReadInfo>() {
@@ -235,7 +240,8 @@ pub(crate) fn media_headers(bucket: &Bucket, found: &GetResult, whole: bool) -> 
     headers
 }
 
-/// Returns the headers of the bytes of a version. `whole`: whether they are all of them, so that digests apply.
+/// Headers of the bytes of a version. `whole`: whether they are all its bytes, so that digests
+/// apply.
 pub(crate) fn version_headers(
     bucket: &Bucket,
     meta: &ObjectMeta,
@@ -303,7 +309,7 @@ pub(crate) fn document(value: &impl Serialize) -> GcsResult<Response<Body>> {
     Ok(json(text))
 }
 
-/// Returns a response with a JSON document that is written already.
+/// A response with a JSON document that is written already.
 pub(crate) fn json(text: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     let json = HeaderValue::from_static("application/json; charset=UTF-8");

@@ -8,8 +8,9 @@ use super::error::{GcsError, GcsResult};
 use super::query::Query;
 use super::xml::{self, XmlOperation};
 
-/// What paths of the JSON API are or begin with, before a slash. All others are of the XML API, those of buckets with the names
-/// `storage`, `upload`, `download` and `batch` among them.
+/// Paths of the JSON API: a path is one of these, or begins with one before a slash. All others are
+/// of the XML API, also paths of buckets with the names `storage`, `upload`, `download` and
+/// `batch`.
 const OF_JSON: [&str; 5] = [
     "storage/v1",
     "upload/storage/v1",
@@ -18,7 +19,7 @@ const OF_JSON: [&str; 5] = [
     "batch/storage/v1",
 ];
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     ListBuckets,
@@ -46,7 +47,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns its name in metrics and in the access log: that of Google's documentation.
+    /// Its name in metrics and in the access log, from Google's documentation.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ListBuckets => "storage.buckets.list",
@@ -142,7 +143,7 @@ impl Route {
         })
     }
 
-    /// Finds the route of a path after `storage/v1/b`; `None` if there is none.
+    /// Finds the route of a path after `storage/v1/b`; `None` without a route.
     fn plain(method: &Method, rest: &str, query: &Query) -> Option<GcsResult<Self>> {
         let is = |wanted: Method| *method == wanted;
         if rest.is_empty() || rest == "/" {
@@ -220,7 +221,7 @@ pub(super) fn is_of_json(path: &str) -> bool {
     })
 }
 
-/// Returns the method of a request. Clients whose transport has no PATCH state it in a header.
+/// The method of a request. Clients whose transport has no PATCH state it in a header.
 fn method_of(parts: &Parts) -> &Method {
     match parts.headers.get("x-http-method-override") {
         Some(method) if parts.method == Method::POST && method == "PATCH" => &Method::PATCH,

@@ -23,11 +23,11 @@ use crate::uploads::ClusterUploads;
 pub struct GcsConfig {
     /// Accepts all requests. Otherwise each needs a token of a service account, or a signature.
     pub anonymous: bool,
-    /// Keys that may sign requests, as those of the S3 endpoint.
+    /// Keys that may sign requests, as at the S3 endpoint.
     pub credentials: Vec<Credential>,
     /// Folder of [service accounts](GcsAccount), created if missing; `None`: only the listed ones.
     pub accounts: Option<PathBuf>,
-    /// Service accounts that are not in the folder, as those of a cluster, which all of its nodes have.
+    /// Service accounts that are not in the folder, as in a cluster, where all nodes have them.
     pub listed_accounts: Vec<GcsAccount>,
     /// Keys of access tokens, in a cluster the same at all nodes. `None`: the key in the folder of accounts, or one of this process.
     pub token_keys: Option<GcsTokenKeys>,
@@ -41,14 +41,16 @@ pub struct GcsConfig {
     pub access_log: Option<AccessLog>,
     /// Serves TLS with this certificate; see [`load_tls`](crate::load_tls).
     pub tls: Option<Arc<ServerConfig>>,
-    /// Folder of open uploads in parts, that of [`S3Config::uploads`](crate::S3Config::uploads). Without one they are lost when the
-    /// server ends.
+    /// Folder of open uploads in parts, the same as
+    /// [`S3Config::uploads`](crate::S3Config::uploads). Without one they are lost when the server
+    /// ends.
     pub uploads: Option<PathBuf>,
-    /// In a cluster: what its nodes share of uploads in parts, that of [`S3Config::cluster_uploads`](crate::S3Config::cluster_uploads).
+    /// In a cluster: the state of uploads in parts that its nodes share, the same as
+    /// [`S3Config::cluster_uploads`](crate::S3Config::cluster_uploads).
     pub cluster_uploads: Option<ClusterUploads>,
     /// Folder of resumable sessions, created if missing. No other server may use it.
     pub sessions: PathBuf,
-    /// What it shares with the other endpoints of its engine.
+    /// State shared with the other endpoints of its engine.
     pub shared: SharedState,
 }
 

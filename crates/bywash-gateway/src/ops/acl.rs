@@ -77,7 +77,7 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// Holders of a key have full control; others may read what is public.
+/// Holders of a key have full control; others may read if `public`.
 fn grants(public: bool) -> Vec<Grant> {
     let owner = owner();
     let own = Grant {

@@ -115,7 +115,7 @@ fn requested_names(headers: &HeaderMap) -> S3Result<Vec<String>> {
     }
 }
 
-/// Returns the parts after the number `marker`, at most `max`.
+/// The parts after the number `marker`, at most `max`.
 fn page_of_parts(parts: &ObjectParts, max: i32, marker: i32) -> GetObjectAttributesParts {
     let after = parts
         .0

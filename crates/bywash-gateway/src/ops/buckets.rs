@@ -86,7 +86,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// Rejects settings of a new bucket that would be ignored, and those that are none.
+/// Rejects settings of a new bucket that would be ignored, and malformed ones.
 fn check_settings(headers: &HeaderMap) -> S3Result<()> {
     const LOCK: &str = "x-amz-bucket-object-lock-enabled";
     const OWNERSHIP: &str = "x-amz-object-ownership";

@@ -52,7 +52,7 @@ fn requested_kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
     }
 }
 
-/// Returns the type, that of the algorithm if none is named. Rejects a pair that S3 does not have.
+/// Returns the type, by default the algorithm's. Rejects a pair that S3 does not have.
 fn kind_of(algorithm: Algorithm, named: Option<ChecksumKind>) -> S3Result<ChecksumKind> {
     match named {
         Some(kind) if !algorithm.supports(kind) => invalid(format!(

@@ -51,7 +51,7 @@ struct Source {
     path: Path,
     meta: ObjectMeta,
     attributes: Attributes,
-    /// Number of tags that its origin states to keep beside it.
+    /// Number of tags that its origin states to keep next to it.
     tags: u32,
 }
 
@@ -123,12 +123,12 @@ impl Source {
             .await
     }
 
-    /// Returns the ETag that clients compute of its bytes, if it is kept.
+    /// The ETag that clients compute of its bytes, if it is kept.
     fn client_e_tag(&self) -> Option<&str> {
         self.meta.e_tag.as_deref().and_then(kept_client_etag)
     }
 
-    /// Returns the digests to compute of a copy to `bucket`. Those that are known are in its attributes.
+    /// Digests to compute of a copy to `bucket`. Known digests are in its attributes.
     fn digests(
         &self,
         gateway: &Gateway,
@@ -170,11 +170,11 @@ fn source_always_replaced(doing: OperationContext<'_>) -> S3Error {
 /// Attributes of a copy.
 struct CopiedAttributes {
     attributes: Attributes,
-    /// Tags that go with the write, unless they are those of the source.
+    /// Tags to send with the write, unless they are the source's.
     tags: TagSet,
-    /// Whether its tags are those of the source.
+    /// Whether its tags are the source's.
     keeps_tags: bool,
-    /// Whether attributes and tags are those of the source.
+    /// Whether attributes and tags are the source's.
     same: bool,
 }
 
@@ -364,7 +364,8 @@ impl Copying<'_> {
             .await
     }
 
-    /// Changes only the attributes, where the store can. `None` if the bytes have to be written anew.
+    /// Changes only the attributes, where the store can. `None` if the bytes have to be written
+    /// again.
     async fn in_place(
         &self,
         source: &Source,
@@ -448,7 +449,7 @@ impl Copying<'_> {
     }
 }
 
-/// Returns the attributes of a copy that are known when its bytes have passed.
+/// The attributes of a copy that are known when its bytes have passed.
 pub(crate) fn late(passed: PassedDigests) -> Attributes {
     let mut attributes = Attributes::new();
     if let Some(md5) = passed.md5 {

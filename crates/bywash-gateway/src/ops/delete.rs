@@ -21,7 +21,7 @@ use crate::routes::Query;
 use crate::values::size;
 use crate::xml;
 
-/// Bytes of an error's message besides its key: the key again, and text.
+/// Bytes of an error's message in addition to its key: the key again, and text.
 const ERROR_BYTES: u64 = 4 * 512;
 
 /// A key to delete.

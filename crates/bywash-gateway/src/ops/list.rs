@@ -43,7 +43,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the encoding for a response, as it was requested.
+    /// The encoding for a response, as it was requested.
     pub(super) fn requested(query: &Query<'_>) -> Option<EncodingType> {
         query
             .first("encoding-type")
@@ -116,7 +116,7 @@ async fn page(
     page.map_err(|error| from_store(doing, &error))
 }
 
-/// Returns the response with a page, which states what is left out of it.
+/// Response with a page, and a header about the entries that are left out of it.
 fn response<T>(output: T, left_out: Option<(HeaderName, HeaderValue)>) -> S3Response<T> {
     let mut response = S3Response::new(output);
     response.headers.extend(left_out);
@@ -216,7 +216,7 @@ pub(crate) async fn v2(
     let encoding = Encoding::new(&query)?;
     let max = page_size("max-keys", query.first("max-keys"))?;
     let scope = scope_of(&query);
-    // An empty token is that of the first page.
+    // An empty token means the first page.
     let after = match query.text("continuation-token") {
         "" => ListPosition::marker(query.text("start-after"), &scope),
         token => from_token(token)?,

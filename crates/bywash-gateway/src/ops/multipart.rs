@@ -186,7 +186,7 @@ fn check_size(headers: &HeaderMap, chosen: &[(UploadedPart, &StoredPart)]) -> S3
     }
 }
 
-/// What a completion announces of the object, by its headers.
+/// Properties of the object that a completion announces in its headers.
 struct ExpectedObject<'a>(&'a HeaderMap);
 
 impl ExpectedObject<'_> {

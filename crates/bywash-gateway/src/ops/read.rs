@@ -256,7 +256,7 @@ impl PartRange {
     }
 }
 
-/// What of an object a request reads.
+/// Part of an object that a request reads.
 struct WantedBytes {
     range: Option<Range>,
     part: Option<u16>,
@@ -302,7 +302,7 @@ fn get_range(range: Range) -> GetRange {
     }
 }
 
-/// Returns the header overrides of a query (`response-content-type` and others).
+/// The header overrides of a query (`response-content-type` and others).
 fn overrides(query: Option<&str>) -> impl Iterator<Item = (HeaderName, Cow<'_, str>)> {
     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     pairs.filter_map(|(name, value)| {
@@ -319,7 +319,8 @@ fn overrides(query: Option<&str>) -> impl Iterator<Item = (HeaderName, Cow<'_, s
     })
 }
 
-/// Rejects an unsigned request with header overrides, as S3 does: else a link could make a page of a public object that is none.
+/// Rejects an unsigned request with header overrides, as S3 does: otherwise a link could make a
+/// page of a public object that is not a page.
 fn refuse_unsigned_overrides(extensions: &http::Extensions, query: Option<&str>) -> S3Result<()> {
     if extensions.get::<Unsigned>().is_none() || overrides(query).next().is_none() {
         return Ok(());

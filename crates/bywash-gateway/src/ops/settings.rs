@@ -87,7 +87,7 @@ pub(crate) async fn put_encryption(
     }
 }
 
-/// Removes the configuration: what is left is the default, which is the same.
+/// Removes the configuration: the default remains, which is the same.
 pub(crate) async fn delete_encryption(
     gateway: &Gateway,
     request: S3Request<DeleteBucketEncryptionInput>,

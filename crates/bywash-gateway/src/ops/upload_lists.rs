@@ -127,7 +127,7 @@ fn beyond(prefix: &str) -> String {
     beyond
 }
 
-/// Returns the position of the requested page.
+/// The position of the requested page.
 fn beginning(query: &Query<'_>, scope: &ListScope<'_>) -> From {
     let marker = query.text("key-marker");
     if marker < scope.prefix || marker.is_empty() {
@@ -279,7 +279,7 @@ pub(crate) async fn uploads(
     gateway.bucket(&input.bucket)?;
     let encoding = Encoding::new(&query)?;
     let doing = OperationContext::new("list uploads of", &input.bucket, "");
-    // Reads the names from the table one by one, or those of a cluster page by page.
+    // Reads the names from the table one by one, or a cluster's names page by page.
     let read = match gateway.uploads.cluster() {
         Some(_) => SHARED_PER_PAGE,
         None => 1,

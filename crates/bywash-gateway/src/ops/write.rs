@@ -92,7 +92,7 @@ impl WriteCondition {
     }
 }
 
-/// Returns the error of a write. A fault of the request's body precedes the errors it caused.
+/// The error of a write. A fault of the request's body precedes the errors it caused.
 pub(super) fn write_error(
     context: &RequestContext,
     doing: OperationContext<'_>,
@@ -101,7 +101,7 @@ pub(super) fn write_error(
     context.fault().unwrap_or_else(|| from_store(doing, error))
 }
 
-/// Returns the announced length of a body, without its framing.
+/// The announced length of a body, without its framing.
 pub(super) fn body_length(body: &StreamingBlob, headers: &HeaderMap) -> Option<u64> {
     let exact = body.remaining_length().exact().map(|length| length as u64);
     exact.or_else(|| text(headers, CONTENT_LENGTH.as_str())?.parse().ok())
@@ -175,7 +175,7 @@ pub(crate) async fn put(
     Ok(S3Response::with_headers(output, response))
 }
 
-/// Returns the digests that are known once the body was read: of a trailer, and for the ETag.
+/// The digests that are known once the body was read: of a trailer, and for the ETag.
 fn digests(
     context: Arc<RequestContext>,
     keeps_md5: bool,

@@ -1,5 +1,5 @@
-//! Tests of the fast paths against the long way, over real connections: each request is sent twice, once with a header that no fast
-//! path knows. What those of both endpoints share.
+//! Tests of the fast paths against the long way, over real connections: each request is sent twice,
+//! once with a header that no fast path knows. Shared by the tests of both endpoints.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -133,7 +133,7 @@ pub(crate) fn encode(text: &str, is_path: bool) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// Elements of errors that name the time of a request, which is signed anew each time.
+/// Elements of errors that name the time of a request, which is signed again each time.
 const OF_THE_TIME: [&str; 8] = [
     "CanonicalRequest",
     "CanonicalRequestBytes",
@@ -145,7 +145,7 @@ const OF_THE_TIME: [&str; 8] = [
     "StringToSignBytes",
 ];
 
-/// Returns an error document without the texts of [`OF_THE_TIME`].
+/// An error document without the texts of [`OF_THE_TIME`].
 fn timeless(document: &str) -> String {
     OF_THE_TIME.iter().fold(document.to_owned(), |text, name| {
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
@@ -159,7 +159,8 @@ fn timeless(document: &str) -> String {
     })
 }
 
-/// What must be equal in both responses: all but their ids, in the header of this name and in texts of errors, and dates.
+/// Parts that must be equal in both responses: all but their ids, in the header of this name and in
+/// texts of errors, and dates.
 fn comparable(response: &HttpResponse, id_header: &str) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let mut headers = response.headers.clone();
     headers.retain(|(name, _)| name != "date" && name != id_header);

@@ -1,4 +1,5 @@
-//! Response heads, built once a version: their values are shared, so a response copies and allocates none of them.
+//! Response heads, built once a version: their values are shared, so a response copies and
+//! allocates no values.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use super::slots::Slots;
 use crate::limits::{MAX_KEPT_HEAD_BYTES, MAX_KEPT_HEADS_BYTES, MAX_KEPT_HEADS_MEMORY_DIVISOR};
 use crate::meta::put_cache_outcome;
 
-/// Memory of one header besides the bytes of its texts: its entry, and what is allocated for them.
+/// Memory of one header without the bytes of its texts: its entry, and the allocations of the
+/// texts.
 const HEADER_BYTES: usize = 192;
 
 /// The headers of one version that do not depend on the request.
@@ -37,7 +39,7 @@ impl Head {
         }
     }
 
-    /// Adds the headers to a response without any of them.
+    /// Adds the headers to a response that has none of these.
     pub(super) fn put(&self, response: &mut HeaderMap) {
         for (name, value) in &self.headers {
             // A header may have several values.
@@ -45,7 +47,7 @@ impl Head {
         }
     }
 
-    /// Returns the first value of a header.
+    /// The first value of a header.
     pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
         let mut headers = self.headers.iter();
         headers.find_map(|(found, value)| (found == name).then_some(value))
@@ -80,7 +82,7 @@ impl Heads {
         }
     }
 
-    /// Returns the head of a version, with digests or without; `headers` builds it if it is not kept.
+    /// The head of a version, with digests or without; `headers` builds it if it is not kept.
     pub(super) fn get(
         &self,
         object: &ResidentObject,

@@ -1,7 +1,9 @@
-//! What the fast paths of both endpoints share: a read of one block in memory and its response, without a future.
+//! Code that the fast paths of both endpoints share: a read of one block in memory and its
+//! response, without a future.
 //!
-//! An endpoint parses its requests and checks their signature or token. It then finds the version here, compares conditions with
-//! the head of its response, and reads. Each step refuses what it does not decide, and until the last one nothing is counted.
+//! An endpoint parses its requests and checks their signature or token. It then finds the version
+//! here, compares conditions with the head of its response, and reads. Each step refuses requests
+//! that it does not decide, and until the last one nothing is counted.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
@@ -86,7 +88,7 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Returns the arrival of a request now, `None` if it has a body.
+    /// The arrival of a request now, `None` if it has a body.
     pub(crate) fn now<B: Body>(
         request: &Request<B>,
         peer: Peer,
@@ -100,7 +102,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// What counters and the access log have of a request.
+/// Names of a request in counters and in the access log.
 #[derive(Debug)]
 pub(crate) struct ReadNames<'a> {
     pub(crate) bucket: &'a str,
@@ -167,7 +169,7 @@ impl ResidentReads {
         })
     }
 
-    /// Returns the head of a version, with digests or without; `headers` builds it if it is not kept.
+    /// The head of a version, with digests or without; `headers` builds it if it is not kept.
     pub(crate) fn head(
         &self,
         version: &ResidentVersion,

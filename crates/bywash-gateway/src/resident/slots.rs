@@ -20,7 +20,7 @@ impl<T> Slots<T> {
         self.0.get(mixed.checked_rem(count)? as usize)
     }
 
-    /// Returns the value in the slot of `number`.
+    /// The value in the slot of `number`.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
         self.slot(number)?.read().clone()
     }

@@ -71,7 +71,7 @@ impl ChunkVerifier {
         self.verify("AWS4-HMAC-SHA256-PAYLOAD", &rest, &claimed)
     }
 
-    /// Returns whether the signature of the trailers is right.
+    /// Whether the signature of the trailers is right.
     pub(crate) fn end_trailers(&self, trailers: &HeaderMap) -> bool {
         let signature = trailers.get(TRAILER_SIGNATURE);
         let claimed = signature.and_then(|value| bytes_of(value.to_str().ok()?));

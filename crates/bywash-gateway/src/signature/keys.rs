@@ -60,7 +60,7 @@ impl SigningKey {
             && self.region == named.region
     }
 
-    /// Returns a signature of no text yet.
+    /// A signature of no text yet.
     pub(crate) fn mac(&self) -> Hmac<Sha256> {
         self.mac.clone()
     }
@@ -105,7 +105,7 @@ impl SigningKeys {
         }
     }
 
-    /// Returns the key of a scope; `None` if its access key is unknown.
+    /// The key of a scope; `None` if its access key is unknown.
     pub(crate) fn find(&self, named: CredentialScope<'_>) -> Option<FoundKey> {
         let number = self.hasher.hash_one(named);
         let kept = self.slots.get(number).filter(|key| key.is_of(named));

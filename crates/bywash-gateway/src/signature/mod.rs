@@ -1,7 +1,8 @@
 //! Signatures of requests: of version 4 and 2, in a header or in the query.
 //!
-//! Verified here and not by `s3s`, which knows no region but of lower-case letters, digits and hyphens, buffers each
-//! signed chunk, and does not return what was signed. The fast path verifies the common form by itself.
+//! Verified here and not by `s3s`, which knows no region but of lower-case letters, digits and
+//! hyphens, buffers each signed chunk, and does not return which parts were signed. The fast path
+//! verifies the common form by itself.
 
 pub(crate) mod chunks;
 pub(crate) mod keys;
@@ -73,7 +74,7 @@ pub(crate) fn verify(
         return Ok(None);
     };
     let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
-    // Fields divided by commas are of version 4, whatever their prefix.
+    // Fields divided by commas are of version 4, regardless of their prefix.
     if value.starts_with("AWS ") && !value.contains(',') {
         let signatory = v2::verify_header(parts, query, target, &keys.keys);
         return signatory.map(of_v2).map(Some);
@@ -98,7 +99,7 @@ fn check_skew(date: DateTime<Utc>, sent: &str) -> S3Result<()> {
     ]))
 }
 
-/// Returns a time as error documents have it.
+/// A time as error documents have it.
 fn shown(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -108,7 +109,7 @@ fn unknown_key(access_key: &str) -> S3Error {
     fault(S3ErrorCode::InvalidAccessKeyId, message).with([("AWSAccessKeyId", access_key)])
 }
 
-/// A signature that is not that of its request.
+/// A signature that does not match its request.
 struct Mismatch<'a> {
     access_key: &'a str,
     signature: &'a str,
@@ -119,7 +120,7 @@ struct Mismatch<'a> {
 }
 
 impl Mismatch<'_> {
-    /// Returns the error, with what the server would sign: clients compare it with what they signed.
+    /// The error, with the text that the server would sign: clients compare it with theirs.
     fn error(&self) -> S3Error {
         let message = "The signature does not match the request; check the secret key, and that nothing on the way changes the request.";
         let mut error = fault(S3ErrorCode::SignatureDoesNotMatch, message).with([

@@ -12,10 +12,10 @@ use crate::meta::{joined, text};
 
 const TRAILER: &str = "x-amz-trailer";
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
-/// The coding of a request's body in chunks, among those of Content-Encoding.
+/// The coding of a request's body in chunks, in Content-Encoding.
 pub(crate) const AWS_CHUNKED: &str = "aws-chunked";
 
-/// What the payload header states of a body.
+/// Value of the payload header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Payload {
     Unsigned,
@@ -117,7 +117,7 @@ impl Framing {
     }
 }
 
-/// Whether a coding of Content-Encoding is that of bodies in chunks.
+/// Whether a coding of Content-Encoding is for bodies in chunks.
 pub(crate) fn is_aws_chunked(coding: &str) -> bool {
     coding.trim().eq_ignore_ascii_case(AWS_CHUNKED)
 }
@@ -134,7 +134,7 @@ fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     })
 }
 
-/// Returns the length of a body without frames, of which both headers state it.
+/// Returns the length of a body without frames, which both headers state.
 fn plain_length(sent: Option<u64>, decoded: Option<u64>) -> S3Result<Option<u64>> {
     match (sent, decoded) {
         (Some(sent), Some(decoded)) if sent != decoded => {

@@ -24,7 +24,7 @@ use crate::limits::MAX_PRESIGNED_S;
 use crate::meta::text;
 use crate::routes::Query;
 
-/// Parameters that select what is signed, in their order.
+/// Parameters that are part of the signed text, in their order.
 const SIGNED_PARAMETERS: [&str; 35] = [
     "accelerate",
     "acl",
@@ -155,7 +155,7 @@ fn verify(keys: &Keys, access_key: &str, signature: &str, text: &[u8]) -> S3Resu
     }
 }
 
-/// Returns the text that is signed. `date`: that of the header Date, or the time of expiry.
+/// The text to sign. `date`: the header Date, or the time of expiry.
 fn string_to_sign(parts: &Parts, query: &Query<'_>, target: &Target, date: &str) -> Vec<u8> {
     let headers = &parts.headers;
     let mut text = Vec::new();

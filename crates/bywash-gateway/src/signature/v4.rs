@@ -36,7 +36,7 @@ struct ClaimedSignature<'a> {
     date: String,
     /// Names of the headers that it covers, in order.
     signed: String,
-    /// What may stand for the payload.
+    /// Values that may stand for the payload.
     payloads: Vec<&'a str>,
     signature: &'a str,
 }
@@ -174,7 +174,8 @@ fn is_overflow(error: &std::num::ParseIntError) -> bool {
     matches!(error.kind(), PosOverflow | NegOverflow)
 }
 
-/// Parses `KEY/DAY/REGION/s3/aws4_request`. A region of any name: the secret key is the same in all of them.
+/// Parses `KEY/DAY/REGION/s3/aws4_request`. A region of any name: the secret key is the same in all
+/// regions.
 fn scope_of(credential: &str) -> Result<CredentialScope<'_>, &'static str> {
     const FORM: &str = "is KEY/YYYYMMDD/REGION/s3/aws4_request";
     let mut fields = credential.rsplitn(5, '/');
@@ -195,7 +196,7 @@ fn scope_of(credential: &str) -> Result<CredentialScope<'_>, &'static str> {
     })
 }
 
-/// Returns the time of a request as it is signed: that of x-amz-date, or of Date in any form of HTTP.
+/// Time of a request as it is signed: x-amz-date, or Date in any form of HTTP.
 fn date_of(parts: &Parts) -> S3Result<String> {
     let date = match text(&parts.headers, "x-amz-date") {
         Some(date) => parse(date).ok(),
@@ -244,7 +245,7 @@ fn check_covered(parts: &Parts, signed: &str) -> S3Result<()> {
     Err(error.with([("HeadersNotSigned", names)]))
 }
 
-/// Returns names of headers as they are signed.
+/// Names of headers as they are signed.
 fn in_order(signed: &str) -> String {
     let signed = signed.to_ascii_lowercase();
     let mut names: Vec<_> = signed.split(';').collect();

@@ -17,7 +17,7 @@ use super::{ListedUpload, Part, Upload, UploadName};
 use crate::digest::Algorithm;
 use crate::errors::{OperationContext, from_store, no_such_upload, slow_down};
 
-/// What the nodes of a cluster share of multipart uploads. A cheap handle.
+/// State of multipart uploads that the nodes of a cluster share. A cheap handle.
 #[derive(Debug, Clone)]
 pub struct ClusterUploads {
     /// Seals the ids that clients get, the same at all nodes.
@@ -54,7 +54,7 @@ pub(crate) struct SealedUpload {
 }
 
 impl SealedUpload {
-    /// Returns what is recorded of it at `bucket`.
+    /// Its record at `bucket`.
     pub(crate) fn record(&self, bucket: &Bucket) -> SharedUpload {
         record(bucket, &self.name, &self.upload)
     }
@@ -119,8 +119,9 @@ impl ClusterUploads {
         })
     }
 
-    /// Records an upload that the origin has begun with the id `origin`, and returns the id for its client. Without the records it goes
-    /// on where the origin knows its uploads: it is not listed then.
+    /// Records an upload that the origin has begun with the id `origin`, and returns the id for its
+    /// client. Without the records the upload continues where the origin knows its uploads: it is
+    /// not listed then.
     pub(super) async fn begin(
         &self,
         bucket: &Bucket,
@@ -201,7 +202,7 @@ impl ClusterUploads {
             more = page.more;
             for listed in page.parts {
                 after = listed.number;
-                // A store that keeps a part beside its replacement lists both.
+                // A store that keeps a part next to its replacement lists both.
                 parts.retain(|(number, _)| *number != listed.number);
                 parts.push((listed.number, part_of(listed, sealed.upload.initiated)));
             }

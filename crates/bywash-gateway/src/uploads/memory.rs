@@ -17,11 +17,12 @@ use crate::limits::{
 const STEP: u64 = 64 << 10;
 /// Bytes charged for a part before its ETag and checksum are known: twice the usual size.
 pub(super) const PART_BYTES: u64 = 512;
-/// Bytes of a part of an origin's list, with its ETag and a checksum: those of the largest completion fit in the least memory.
+/// Bytes of a part of an origin's list, with its ETag and a checksum: the parts of the largest
+/// completion fit in the least memory.
 pub(super) const LISTED_PART_BYTES: u64 = 256;
 /// Bytes charged for an upload's id before it is known, and for its mark: more than usual.
 const ID_BYTES: u64 = 1024;
-/// Bytes of allocator and string besides the characters.
+/// Bytes of allocator and string without the characters.
 const STRING_BYTES: u64 = 16;
 
 /// Bytes of a value in a B-tree, whose nodes are two thirds full.

@@ -1,4 +1,5 @@
-//! Open uploads for the admin page, from what the endpoint has in memory: no file is read. An abort of one.
+//! Open uploads for the admin page, from the memory of the endpoint: no file is read. An abort of
+//! one.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,14 +39,14 @@ impl OpenUploads {
         let _ = self.0.set(Arc::downgrade(uploads));
     }
 
-    /// Returns the uploads that began last, at most `max`, the newest first, and the number of all.
+    /// The uploads that began last, at most `max`, the newest first, and the number of all.
     #[must_use]
     pub fn newest(&self, max: usize) -> (Vec<OpenUpload>, usize) {
         let uploads = self.0.get().and_then(Weak::upgrade);
         uploads.map_or_else(Default::default, |uploads| uploads.newest(max))
     }
 
-    /// Returns the number of uploads that began before `time`.
+    /// Number of uploads that began before `time`.
     #[must_use]
     pub fn begun_before(&self, time: DateTime<Utc>) -> usize {
         let uploads = self.0.get().and_then(Weak::upgrade);

@@ -36,18 +36,19 @@ pub(crate) struct Candidate<'a> {
 pub(crate) enum Verdict {
     /// Its result.
     Result,
-    /// Of another upload, or it cannot be known of which.
+    /// Of another upload, or of an unknown one.
     OtherObject,
     /// The result of another list of parts of the same upload.
     OtherList,
-    /// The result of the same upload, it cannot be known of which list.
+    /// The result of the same upload, from an unknown list.
     Unproven,
     /// As [`Self::Unproven`] while the records are not available.
     Unavailable,
 }
 
 impl NamedParts {
-    /// `s3`: whether the origin's protocol is S3, where the ETag of an object can be computed from those of its parts.
+    /// `s3`: whether the origin's protocol is S3, where the ETag of an object can be computed from
+    /// the ETags of its parts.
     pub(crate) fn new(requested: &[CompletedPart], s3: bool) -> Self {
         let tag = |part: &CompletedPart| {
             let e_tag = part.e_tag.as_ref().map(|e_tag| e_tag.value());
@@ -75,7 +76,7 @@ impl NamedParts {
         self.e_tag.is_some()
     }
 
-    /// Judges an object. `mark`: that of the upload.
+    /// Judges an object. `mark`: the upload's mark.
     pub(crate) fn judge(
         &self,
         mark: Option<&str>,
@@ -100,7 +101,7 @@ impl NamedParts {
         }
     }
 
-    /// Judges by the attempts alone, of which none is missing.
+    /// Judges by the attempts alone; no attempt is missing.
     fn judge_attempts(&self, attempts: &[String]) -> Verdict {
         let ours = attempts.contains(&self.digest);
         match attempts {

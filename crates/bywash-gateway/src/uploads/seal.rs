@@ -26,8 +26,8 @@ impl fmt::Debug for HmacSeal {
 }
 
 impl HmacSeal {
-    /// Seals with `key`, and opens also what `older` keys sealed, while keys change. All nodes of a cluster derive them from its keys, and
-    /// use them for nothing else.
+    /// Seals with `key`, and opens also ids sealed with `older` keys, while keys change. All nodes
+    /// of a cluster derive them from its keys, and use them for nothing else.
     #[must_use]
     pub fn new(key: [u8; 32], older: impl IntoIterator<Item = [u8; 32]>) -> Self {
         Self {

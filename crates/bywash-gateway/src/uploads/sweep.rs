@@ -1,5 +1,6 @@
-//! Removes the records of a cluster's uploads that their origin has forgotten: a rule of the store has aborted them, or a completion was not
-//! recorded. Otherwise they would stay for ever, and take the place of new ones.
+//! Removes the records of a cluster's uploads that their origin has forgotten: a rule of the store
+//! has aborted them, or a completion was not recorded. Otherwise they would stay forever, and take
+//! the place of new ones.
 //!
 //! Each node searches now and then. The removals of several do no harm: each is of a record that has not changed since it was listed.
 //! Times are wall clocks of several machines, so ages are days.
@@ -20,15 +21,16 @@ use crate::limits::MAX_CHECKED_UPLOADS;
 /// Age of a record, since the upload began or completion was last sent, from which the origin is asked for the upload: no client repeats a
 /// completion for as long.
 const CHECKED: TimeDelta = TimeDelta::days(1);
-/// Age from which a record goes that no origin can be asked about: of a store that knows only parts, once it has none, and of an id that no
-/// key of this node opens. Azure keeps parts for a week.
+/// Age from which a record is removed if no origin can be asked about it: a record of a store that
+/// knows only parts, once it has none, or of an id that no key of this node opens. Azure keeps
+/// parts for a week.
 const UNKNOWN: TimeDelta = TimeDelta::days(30);
 /// Records listed at a time.
 const PAGE: usize = 100;
-/// Failed questions to the origin of a bucket after which a search goes on with the next bucket.
+/// Failed requests to the origin of a bucket after which a search continues with the next bucket.
 const FAILURES: usize = 3;
 
-/// The record from which the next search goes on: its bucket, key and id.
+/// The record at which the next search continues: its bucket, key and id.
 type Position = UploadName;
 
 /// Searches until the endpoint ends.
@@ -174,7 +176,7 @@ struct Searched {
 }
 
 impl Searched {
-    /// Returns whether the store of this node's bucket may know the upload of a record.
+    /// Whether the store of this node's bucket may know the upload of a record.
     ///
     /// That is the store which the record names. Where it names another one, as after a change of its address, or none, as after an attempt at
     /// a node of an older version, the upload may be open at another node's store: for a month, and as long as a node has other settings.
@@ -195,7 +197,8 @@ fn name_of(record: &RecordedUpload) -> UploadName {
     }
 }
 
-/// Returns whether another node has other settings of a bucket. An upload may be that node's then, and this node's origin knows nothing of it.
+/// Whether another node has other settings of a bucket. An upload may be that node's then, and this
+/// node's origin knows nothing of it.
 fn differs(engine: &Engine, bucket: &str) -> bool {
     let members = engine.cluster_status().map(|status| status.members);
     let mut members = members.iter().flatten();

@@ -11,7 +11,7 @@ use super::{EntryReservation, Part, Upload, UploadName, UploadSlot, Uploads};
 use crate::digest::Algorithm;
 use crate::errors::{OperationContext, no_such_upload};
 
-/// An upload that takes a part, with the memory for what this node keeps of it.
+/// An upload that takes a part, with the memory for this node's entry of it.
 #[derive(Debug)]
 pub(crate) enum PartTarget {
     /// Of this node's table.
@@ -21,7 +21,7 @@ pub(crate) enum PartTarget {
 }
 
 impl PartTarget {
-    /// Returns the origin's id.
+    /// The origin's id.
     pub(crate) fn origin_id(&self) -> &str {
         match self {
             Self::Here(name, ..) => &name.id,
@@ -29,7 +29,7 @@ impl PartTarget {
         }
     }
 
-    /// Returns the checksum algorithm that was announced at the start.
+    /// The checksum algorithm that was announced at the start.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         match self {
             Self::Here(_, algorithm, _) => *algorithm,
@@ -106,7 +106,7 @@ impl Uploads {
         }
     }
 
-    /// Keeps what is known of a stored part.
+    /// Records a stored part in this node's table.
     pub(crate) async fn keep_part(
         self: &Arc<Self>,
         target: PartTarget,

@@ -13,7 +13,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Max allocations of a hit, those of the HTTP library included.
+/// Max allocations of a hit, including the HTTP library's.
 const MAX_PER_REQUEST: u64 = 8;
 const REQUESTS: u64 = 200;
 const LENGTH: usize = 4096;

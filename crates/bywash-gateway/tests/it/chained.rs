@@ -22,7 +22,7 @@ use crate::server::{BUCKETS, Server};
 
 const MIN_PART: usize = 5 << 20;
 
-/// The endpoints of an engine, and those of the engine that is the origin of its bucket `cloud`.
+/// The endpoints of an engine, and of the engine that is the origin of its bucket `cloud`.
 struct Chain {
     /// Whether the protocol between the two has tags.
     tags: bool,

@@ -34,7 +34,8 @@ pub fn checksums(body: &[u8]) -> [(&'static str, String); 5] {
 #[test]
 fn digests_match_standard_test_vectors() {
     let check = checksums(b"123456789").map(|(_, value)| value);
-    // The check values of the CRC catalogue, and those of FIPS 180, computed with sha1sum and sha256sum.
+    // The check values of the CRC catalogue, and the values of FIPS 180, computed with sha1sum and
+    // sha256sum.
     assert_eq!(
         check[0],
         BASE64_STANDARD.encode(0xcbf4_3926_u32.to_be_bytes())

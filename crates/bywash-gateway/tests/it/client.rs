@@ -146,7 +146,7 @@ async fn client_conditions_guard_writes_and_reads() {
     }
 }
 
-/// Returns the keys of listed objects.
+/// The keys of listed objects.
 fn locations(objects: &[ObjectMeta]) -> Vec<&str> {
     objects.iter().map(|meta| meta.location.as_ref()).collect()
 }

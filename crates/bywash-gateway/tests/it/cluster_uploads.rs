@@ -110,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// What the nodes with a key share.
+    /// State that the nodes with a key share.
     pub(crate) fn uploads(&self, key: [u8; 32]) -> ClusterUploads {
         let shared = Arc::<Records>::clone(&self.records);
         ClusterUploads {
@@ -207,7 +207,7 @@ async fn each_request_of_an_upload_is_served_by_another_node() {
         assert_eq!(again.tag("ETag"), reply.tag("ETag"), "{kind:?}");
         let listed = cluster.get("/cloud?uploads").await.expect(200);
         assert_eq!(listed.tags("Key"), ["other"], "{kind:?}");
-        // What was named and is not stored.
+        // A part that was named and is not stored.
         let refused = cluster.complete(&other, &[(1, "missing")]).await;
         assert!([400, 404].contains(&refused.status), "{}", refused.text());
     }

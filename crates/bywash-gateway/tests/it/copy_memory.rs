@@ -57,7 +57,8 @@ struct Endpoints {
     gate: Arc<Gate>,
 }
 
-/// Endpoints over an origin that writes objects anew for other attributes, with the objects `from-N` and `read`.
+/// Endpoints over an origin that rewrites objects for other attributes, with the objects `from-N`
+/// and `read`.
 async fn endpoints(method: &'static str, deadline: Duration) -> Endpoints {
     let memory = MemoryStore::new();
     for number in 0..CLIENTS {
@@ -251,7 +252,7 @@ async fn copies_beyond_their_limit_get_slow_down_and_the_others_end() {
     let endpoints = endpoints("get", Duration::from_secs(2)).await;
     let copies = (0..CLIENTS).map(|number| endpoints.copy(Copying::CopyObject, number));
     let mut copies: FuturesUnordered<_> = copies.map(Box::pin).collect();
-    // Those that have their memory are held back.
+    // Copies that have their memory are held back.
     for _ in AT_ONCE..CLIENTS {
         let refused = copies.next().await.unwrap();
         refused.expect_error(503, "SlowDown");

@@ -6,7 +6,7 @@ use crate::http::HttpResponse;
 use crate::server::{Server, signed};
 use crate::sign::{KEY, SECRET, Signer, borrow, presign_v2_until, sha256_hex};
 
-/// Checks status, code and elements of an error, and those that each document has.
+/// Checks status, code and elements of an error, and the elements that each document has.
 #[track_caller]
 fn expect(reply: HttpResponse, status: u16, code: &str, elements: &[(&str, &str)]) {
     let reply = reply.expect_error(status, code);
@@ -49,7 +49,7 @@ PUT /No_Bucket => 400 InvalidBucketName => BucketName: No_Bucket
 GET /memory/%FF => 400 InvalidURI => URI: /memory/%FF
 "#;
 
-/// Returns names and values of `text`, whose pairs are separated by `|`.
+/// Names and values of `text`, whose pairs are separated by `|`.
 fn pairs(text: &str) -> Vec<(&str, &str)> {
     let pairs = text.split('|').filter_map(|pair| pair.split_once(": "));
     pairs
@@ -171,7 +171,7 @@ async fn errors_of_uploads_name_the_upload_and_the_part() {
     }
 }
 
-/// Returns a signer with the right key and another secret.
+/// A signer with the right key and another secret.
 fn another() -> Signer {
     Signer {
         secret_key: "another".to_owned(),

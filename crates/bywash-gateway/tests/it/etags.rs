@@ -43,7 +43,7 @@ async fn e_tag(server: &Server, bucket: &str, key: &str) -> String {
 async fn etag_of_an_object_put_whole_is_its_md5() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
-        // Empty, one piece, and more than a chunk, which goes by a session.
+        // Empty, one piece, and more than a chunk, which is sent by a session.
         for length in [0, 5, 100_000, (17 << 20) + 3] {
             let body = pattern(length);
             let key = format!("of-{length}");
@@ -67,7 +67,7 @@ async fn file_of_another_program_has_its_identity_as_etag() {
     assert_eq!(e_tag(&server, "folder", "key").await, md5(b"data"));
     let file = server.root.path().join("folder/key");
     std::fs::write(&file, "atad").unwrap();
-    // The server learns of the change when it looks again.
+    // The server learns of the change when it next checks the file.
     let server = server.restarted(S3Config::anonymous()).await;
     let identity = e_tag(&server, "folder", "key").await;
     assert_eq!(identity.split('-').count(), 4, "{identity}");

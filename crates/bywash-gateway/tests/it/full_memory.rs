@@ -55,7 +55,8 @@ struct Sent {
 }
 
 impl Sent {
-    /// Draws the method, the length of the head, that of the body with its framing, and where the bytes are cut.
+    /// Draws the method, the length of the head, the length of the body with its framing, and where
+    /// the bytes are cut.
     fn draw(seed: u64, targets: &[(&'static str, &'static str)]) -> Self {
         let draw = |salt: u64, count: usize| (mix(seed ^ salt << 32) % count as u64) as usize;
         let (method, target) = targets[draw(1, targets.len())];

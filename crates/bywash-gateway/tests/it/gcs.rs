@@ -16,12 +16,12 @@ pub(crate) fn document(response: &crate::http::HttpResponse) -> Value {
         .unwrap_or_else(|_| panic!("no JSON: {}", response.text()))
 }
 
-/// Whether an error is plain text, as those of reads of bytes are.
+/// Whether an error is plain text, as for reads of bytes.
 pub(crate) fn is_plain(response: &crate::http::HttpResponse) -> bool {
     response.header("content-type") == Some("text/plain; charset=utf-8")
 }
 
-/// Checks an error of Google's shape, or of that of reads of bytes.
+/// Checks an error of Google's shape, or of the shape for reads of bytes.
 #[track_caller]
 pub(crate) fn refused(response: crate::http::HttpResponse, status: u16, reason: &str) {
     assert_eq!(response.status, status, "{}", response.text());
@@ -511,7 +511,7 @@ async fn listing_has_pages_prefixes_and_offsets() {
         assert!(page.get("nextPageToken").is_none());
         let page = document(&list("startOffset=b/2&endOffset=d/1").await.expect(200));
         assert_eq!(names(&page), ["b/2", "c"]);
-        // gcloud sends it with each listing; there are no folders beside the names.
+        // gcloud sends it with each listing; there are no folders other than the names.
         let folders = "delimiter=/&includeFoldersAsPrefixes=True";
         let page = document(&list(folders).await.expect(200));
         assert_eq!(page["prefixes"], json!(["b/", "d/"]));

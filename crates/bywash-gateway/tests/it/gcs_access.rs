@@ -423,7 +423,7 @@ async fn session_needs_no_token() {
     refused(response, 404, "notFound");
 }
 
-/// Returns a V4 signed URL, signed independently of the code under test.
+/// A V4 signed URL, signed independently of the code under test.
 fn signed_url(method: &str, path: &str, age_s: i64, extra: &[(&str, &str)]) -> String {
     let date = (Utc::now() - chrono::TimeDelta::seconds(age_s))
         .format("%Y%m%dT%H%M%SZ")

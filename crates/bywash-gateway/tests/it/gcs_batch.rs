@@ -9,7 +9,7 @@ use crate::http::HttpResponse;
 
 const KIND: [(&str, &str); 1] = [("Content-Type", "multipart/mixed; boundary=\"===b==\"")];
 
-/// Returns a batch of these calls: a request line, and a body.
+/// A batch of these calls: a request line, and a body.
 fn batch(calls: &[(String, &str)]) -> String {
     let mut batch = String::new();
     for (number, (line, body)) in calls.iter().enumerate() {

@@ -156,7 +156,7 @@ async fn access_token_of_a_node_opens_the_same_at_another_one() {
     refused(unknown, 401, "authError");
 }
 
-/// What a node sees of a cluster with these members.
+/// A cluster with these members, as a node sees it.
 fn status(own: &str, members: &[&str]) -> ClusterStatus {
     let member = |node: &&str| ClusterMember {
         node: (*node).to_owned(),
@@ -226,12 +226,12 @@ async fn session_of_another_node_is_named_with_its_node_and_goes_on_there() {
     ] {
         let headers = [("Content-Range", range)];
         let response = other.send(method, &session, &headers, body).await;
-        // What anyone may ask for has no address, and no node but the one asked for.
+        // Responses that anyone may request have no address, and no node but the requested one.
         let text = response.text();
         assert!(!text.contains(OTHER) && !text.contains("8423"), "{text}");
         elsewhere(response, &[HOME]);
     }
-    // While its node restarts, the upload is not begun anew.
+    // While its node restarts, the upload is not started again.
     *authority.status.lock().unwrap() = Some(status(OTHER, &[OTHER]));
     let response = put(&other, &session, "bytes */*", b"").await;
     elsewhere(response, &[HOME, "no member"]);
@@ -265,7 +265,7 @@ async fn session_of_a_node_that_left_for_good_is_over_after_two_weeks() {
     *authority.status.lock().unwrap() = Some(status(OTHER, &[]));
     elsewhere(put(&node, &of(15 * day), "bytes */*", b"").await, &[HOME]);
     *authority.status.lock().unwrap() = Some(status(OTHER, &[HOME, OTHER]));
-    // What no node has begun does not exist.
+    // A session that no node has begun does not exist.
     for unknown in [
         "x",
         &"0".repeat(64),

@@ -109,7 +109,7 @@ async fn deletion_of_a_generation_is_decided_by_the_store() {
     }
 }
 
-/// Google's generations are others for the same bytes, of which the ETag is the same.
+/// Google's generations are others for the same bytes, which have the same ETag.
 #[tokio::test]
 async fn generation_with_the_same_bytes_is_not_deleted_over_google() {
     let origin = Origin::of(Kind::Gcs);

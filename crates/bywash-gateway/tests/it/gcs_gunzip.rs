@@ -102,7 +102,8 @@ async fn other_objects_pass_as_they_are_stored() {
     );
 }
 
-/// As Google's Java client sends them: the documents of a request are compressed, the bytes of an object are what the client stores.
+/// As Google's Java client sends them: the documents of a request are compressed, the bytes of an
+/// object are as the client stores them.
 #[tokio::test]
 async fn requests_that_are_compressed_are_read() {
     let server = GcsServer::start().await;

@@ -1,4 +1,5 @@
-//! The JSON API of Google's storage: what listings leave out and what their items have.
+//! The JSON API of Google's storage: entries that listings leave out, and the contents of their
+//! items.
 
 use serde_json::{Value, json};
 
@@ -100,7 +101,7 @@ async fn items_over_s3_have_what_its_listing_has() {
     assert_eq!(page, json!({"items": [expected]}));
     let page = list(&server, "cloud", "fields=items(name,size)").await;
     assert_eq!(page["items"][0], json!({"name": "key", "size": "4"}));
-    // rclone reads what it has found by its address.
+    // rclone reads a listed object by its address.
     let link = item["mediaLink"].as_str().unwrap();
     let target = link.split_once("/download/").unwrap().1;
     let read = server.get(&format!("/download/{target}")).await.expect(200);

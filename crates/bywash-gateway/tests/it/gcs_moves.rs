@@ -202,7 +202,8 @@ async fn one_of_many_moves_of_an_object_wins() {
     }
 }
 
-/// Moves beside writes of their source: the last write is under one of both names, over each kind of store.
+/// Moves during writes of their source: the last write is under one of both names, over each kind
+/// of store.
 #[tokio::test]
 async fn source_that_is_replaced_during_a_move_is_not_lost() {
     for conditional_delete in [None, Some("etag")] {

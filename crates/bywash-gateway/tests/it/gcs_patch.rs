@@ -54,7 +54,7 @@ async fn patch_merges_metadata_and_moves_its_number() {
         let read = server.get(&format!("{object}?alt=media")).await.expect(200);
         assert!(read.body == body, "{bucket}");
         assert_eq!(read.header("x-goog-metageneration"), Some("4"));
-        // A new object begins anew.
+        // A new object starts over.
         server.put_object(bucket, "key", b"x").await;
         let anew = document(&server.get(&object).await.expect(200));
         assert_eq!(anew["metageneration"], "1");
@@ -122,7 +122,7 @@ async fn concurrent_patches_are_all_kept() {
             async move { server.send("PATCH", target, &[], body.as_bytes()).await }
         });
         for patched in futures::future::join_all(patches).await {
-            // The next one may come before the response describes what this one wrote.
+            // The next patch may be applied before the response describes the result of this one.
             let is_written = patched.text().contains("the object was written");
             assert!(patched.status == 200 || is_written, "{}", patched.text());
         }
@@ -283,7 +283,7 @@ async fn patched_copy_over_s3_keeps_the_checksum() {
                 .iter()
                 .any(|request| request.headers.contains_key("x-amz-copy-source"));
             assert!(copied, "{log:?}");
-            // A server without checksums states none of what was sent in parts.
+            // A server without checksums states none for an object that was sent in parts.
             let kept = !plain || size == 6 << 20;
             let expected = if kept {
                 &written["crc32c"]
@@ -322,7 +322,7 @@ async fn patch_of_what_is_not_kept_is_refused_by_name() {
     assert_eq!(found["metageneration"], "1");
 }
 
-/// Returns the document of a compose of these sources.
+/// The document of a compose of these sources.
 fn sources(names: &[&str]) -> Value {
     let names = names.iter().map(|name| json!({"name": name}));
     json!({"sourceObjects": names.collect::<Vec<_>>()})

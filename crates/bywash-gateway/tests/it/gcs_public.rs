@@ -1,4 +1,5 @@
-//! The JSON API of Google's storage: what requests without a token may read of a server that is not anonymous.
+//! The JSON API of Google's storage: data that requests without a token may read of a server that
+//! is not anonymous.
 
 use bywash_gateway::{GcsConfig, PublicAccess, S3Config};
 
@@ -108,7 +109,7 @@ async fn object_with_a_public_acl_is_read_without_a_token() {
             server.send(method, &target, &[], b"").await.expect(status);
         }
     }
-    // A link changes nothing of what the object is.
+    // A link does not change the type of the object.
     let page = "/folder/open?response-content-type=text/html";
     server.get(page).await.expect(400);
     for target in ["o/closed?alt=media", "o/closed", "o/absent", "o"] {

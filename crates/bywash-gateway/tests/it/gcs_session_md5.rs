@@ -1,4 +1,5 @@
-//! MD5s of objects that resumable sessions make: `gcloud` and `gsutil` compare them with those of their files.
+//! MD5s of objects that resumable sessions make: `gcloud` and `gsutil` compare them with the MD5s
+//! of their files.
 
 use bywash_gateway::{ETagStyle, GcsConfig};
 use bywash_sim::server::Server as Store;

@@ -30,7 +30,7 @@ impl<'a> Session<'a> {
         Self::of(server, &started)
     }
 
-    /// Returns the session of the response to its start.
+    /// The session of the response to its start.
     pub(crate) fn of(server: &'a GcsServer, started: &HttpResponse) -> Self {
         let location = started.header("location").unwrap();
         let begin = location.find("/upload/").unwrap();
@@ -325,7 +325,8 @@ async fn condition_of_the_start_holds_at_the_end() {
     }
 }
 
-/// Scenarios of Google's Java client: what it takes for its own fault, for lost data, or for success, by the response.
+/// Scenarios of Google's Java client: responses that it takes for its own fault, for lost data, or
+/// for success.
 #[tokio::test]
 async fn failure_scenarios_have_the_responses_that_clients_tell_apart() {
     let server = GcsServer::start().await;
@@ -355,7 +356,7 @@ async fn failure_scenarios_have_the_responses_that_clients_tell_apart() {
     for total in ["262144", "524288", "131072"] {
         finished(&session.status(total).await, CHUNK);
     }
-    // 5: begins after what the session has.
+    // 5: begins after the end of the session's bytes.
     let session = Session::start(&server, "folder", &key(5), "", b"").await;
     open(&session.put("bytes 0-262143/*", &half).await, CHUNK);
     let gap = session.put("bytes 524288-786431/*", &half).await;
@@ -376,7 +377,7 @@ async fn failure_scenarios_have_the_responses_that_clients_tell_apart() {
     finished(&rest, 2 * CHUNK);
 }
 
-/// Sends a chunk of which only `body` arrives.
+/// Sends a chunk that ends early, after `body`.
 async fn broken(
     server: &GcsServer,
     session: &Session<'_>,
@@ -412,7 +413,7 @@ async fn status_ends_the_body_of_a_connection_that_is_stuck() {
         session.target
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    // Comes when the request has its turn and reads the body.
+    // Sent when the request has its turn and reads the body.
     let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
     let mut response = [0; 25];
     socket.read_exact(&mut response).await.unwrap();

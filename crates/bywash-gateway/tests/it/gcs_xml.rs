@@ -249,7 +249,7 @@ async fn buckets_with_the_first_names_of_json_paths_are_reached() {
         assert_eq!(listed.len(), 4, "{bucket}");
         store.delete(&Path::from("key")).await.unwrap();
     }
-    // What is of the JSON API there, is so for all.
+    // Paths that are of the JSON API there are so for all.
     let of_json = keyed
         .signed("GET", "/storage/v1/b/storage/o/v10", "", &[])
         .await;
@@ -481,7 +481,7 @@ async fn hash_of_a_part_is_compared() {
         assert_eq!(stored.status, status, "{hash}: {}", stored.text());
         let (_, value) = hash.split_once('=').unwrap();
         match status {
-            // What Google's Python client reads of an error of a part.
+            // Fields that Google's Python client reads of an error of a part.
             400 => {
                 assert_eq!(stored.tag("Code").as_deref(), Some("BadDigest"));
                 assert!(stored.tag("Details").unwrap().contains(value));

@@ -298,7 +298,8 @@ async fn characters_invalid_in_xml_reach_no_response() {
     }
 }
 
-/// A gRPC client begins with HTTP/2. It takes a server that closes or sends HTTP/1.1 for one that starts, and goes on for minutes.
+/// A gRPC client begins with HTTP/2. It takes a server that closes or sends HTTP/1.1 for one that
+/// starts, and retries for minutes.
 #[tokio::test]
 async fn calls_of_grpc_are_refused_at_once_in_their_protocol() {
     let gcs = crate::gcs_server::GcsServer::start().await;
@@ -313,7 +314,7 @@ async fn calls_of_grpc_are_refused_at_once_in_their_protocol() {
         while !got.windows(11).any(|bytes| bytes == b"grpc-status") {
             assert_ne!(socket.read_buf(&mut got).await.unwrap(), 0);
         }
-        // The first frame is that of settings.
+        // The first frame has the settings.
         assert_eq!(got[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0]);
         // The client leaves, and the server closes.
         let goodbye = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";

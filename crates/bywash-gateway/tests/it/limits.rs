@@ -155,7 +155,7 @@ async fn slow_readers_above_the_memory_leave_memory_for_the_next() {
     assert!(waited < Duration::from_secs(2), "{waited:?}");
     let budget = server.engine.stats().budget;
     assert!(budget.used <= budget.limit, "{budget:?}");
-    // All of them continue and get their bytes.
+    // All slow clients continue and get their bytes.
     let mut reading = JoinSet::new();
     for mut socket in slow {
         reading.spawn(async move { read_to_close(&mut socket).await });

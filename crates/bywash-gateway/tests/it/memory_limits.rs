@@ -14,7 +14,7 @@ use crate::http::HttpResponse;
 use crate::server::Server;
 
 const MIB: usize = 1 << 20;
-/// From the lowest that is accepted to that of the start.
+/// From the lowest accepted limit to the limit of the start.
 const LIMITS: [u64; 5] = [32, 36, 40, 52, 64];
 
 struct Doors {

@@ -136,7 +136,7 @@ async fn keys_that_no_url_has_are_refused_by_name() {
             refused.text()
         );
     }
-    // Keys that a folder cannot have are those of no object.
+    // Keys that a folder cannot have belong to no object.
     let none = server.get("/folder/a%2F%2Fb", &[]).await;
     none.expect_error(404, "NoSuchKey");
 }

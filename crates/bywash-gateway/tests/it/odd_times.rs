@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::gcs_server::GcsServer;
 use crate::server::Server;
 
-/// Returns what is between two texts.
+/// The text between two texts.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
     let (_, rest) = text.split_once(before).unwrap();
     rest.split_once(after).unwrap().0
@@ -53,7 +53,7 @@ async fn files_of_any_time_have_one_time_and_distinct_generations() {
             let file = File::options().write(true).open(&placed).unwrap();
             file.set_modified(time(wanted)).unwrap();
             std::fs::rename(&placed, &path).unwrap();
-            // What the file system keeps of it.
+            // The time that the file system keeps.
             let kept = std::fs::metadata(&path).unwrap().modified().unwrap();
             let kept = DateTime::<Utc>::from(kept).timestamp();
 

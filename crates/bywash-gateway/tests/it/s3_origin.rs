@@ -1,4 +1,5 @@
-//! Tests over an S3 origin: tags, which it keeps beside its objects, and metadata, which it takes in ASCII only.
+//! Tests over an S3 origin: tags, which it keeps next to its objects, and metadata, which it
+//! accepts in ASCII only.
 
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ async fn over_hidden(status: u16, body: &'static str, counts: bool) -> (Store, S
     (store, server)
 }
 
-/// Starts an endpoint with the bucket `cloud` over a store, beside `folder` and `memory`.
+/// Starts an endpoint with the bucket `cloud` over a store, in addition to `folder` and `memory`.
 pub(crate) async fn over(protocol: Arc<dyn Protocol>) -> (Store, Server) {
     let store = Store::start(protocol).await.unwrap();
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Copies of an object onto itself beside a writer: what the writer was acknowledged stays.
+//! Copies of an object onto itself during writes: acknowledged writes stay.
 
 use std::sync::Arc;
 use std::time::Duration;

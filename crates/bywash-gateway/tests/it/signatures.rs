@@ -57,7 +57,7 @@ async fn signature_for_any_region_is_accepted_in_header_query_and_chunks() {
             let target = signer.presign("GET", "/memory/chunks", 60);
             assert_eq!(server.get(&target, &[]).await.expect(200).body, body);
         }
-        // The secret key is what counts.
+        // The secret key is decisive.
         let wrong = Signer {
             secret_key: "another".to_owned(),
             region: region.to_owned(),
@@ -150,7 +150,7 @@ async fn presigned_url_rejects_unsigned_headers() {
             ("x-amz-date", "20200101T000000Z"),
         ] {
             let reply = server.put(&target, &[(name, value)], b"").await.expect(403);
-            // Version 2 signs all of them, so the signature differs.
+            // Version 2 signs all these headers, so the signature differs.
             let code = reply.code();
             assert!(
                 code == "AccessDenied" || code == "SignatureDoesNotMatch",

@@ -79,7 +79,7 @@ async fn stalled_signed_chunks_hold_no_memory_and_delay_no_request() {
     for number in 0..UPLOADS {
         stalled.push(stall(&server, number).await);
     }
-    // All of them are read.
+    // All uploads are read.
     while server.engine.traffic().stats().in_flight < UPLOADS as u64 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -90,7 +90,8 @@ async fn stalled_signed_chunks_hold_no_memory_and_delay_no_request() {
         .await
         .expect(200);
     upload(server.address, "/folder/b").await;
-    // A chunk is passed on as it arrives: what is held are buffers of parts, less than a quarter of the chunks.
+    // A chunk is passed on as it arrives: the memory held is buffers of parts, less than a quarter
+    // of the chunks.
     let held = server.engine.budget().held(Share::Upload);
     assert!(held < (UPLOADS * MIB) as u64 / 4, "{held}");
 }

@@ -92,7 +92,7 @@ async fn stale_responses_have_a_warning_and_only_reads_of_clients_are_stale() {
     let stale_reads = engine.stats().buckets["bkt"].stale_reads;
     assert!(stale_reads >= 14, "{stale_reads}");
 
-    // What is not known, and what would carry a stale version on, fails.
+    // Requests for unknown objects, and requests that would carry a stale version on, fail.
     for (response, case) in [
         (s3.get("/bkt/other", &[]).await, "unknown key"),
         (s3.get("/bkt?list-type=2", &[]).await, "listing"),

@@ -98,7 +98,7 @@ pub(super) async fn level(local: &LocalBucket, prefix: Option<&Path>) -> Option<
     }
 }
 
-/// Returns the path of a common prefix, as listings of the endpoint have it.
+/// The path of a common prefix, as listings of the endpoint have it.
 fn path_of_prefix(prefix: &str) -> Path {
     let folder = prefix.strip_suffix('/').unwrap_or(prefix);
     let path = path_of_key(folder);

@@ -22,7 +22,7 @@ pub(super) struct ObjectHead {
 }
 
 impl ObjectHead {
-    /// Returns the metadata of the object at `path`; `None` if the endpoint may have them in another form.
+    /// The metadata of the object at `path`; `None` if the endpoint may have them in another form.
     pub(super) fn of(path: &Path, found: Metadata) -> Option<Self> {
         let mut attributes = Attributes::new();
         let mut e_tag = None;
@@ -52,7 +52,7 @@ impl ObjectHead {
     }
 }
 
-/// Returns the attribute for a header; `None` if the header is empty, or not an attribute.
+/// The attribute for a header; `None` if the header is empty, or not an attribute.
 fn attribute(name: &str, value: &str) -> Option<Attribute> {
     if let Some(name) = name.strip_prefix(METADATA) {
         return Some(Attribute::Metadata(name.to_owned().into()));
@@ -69,7 +69,8 @@ fn attribute(name: &str, value: &str) -> Option<Attribute> {
     })
 }
 
-/// Returns a listed object as the endpoint's listing has it; `None` if its key is no text of XML, or its date none at all.
+/// A listed object as the endpoint's listing has it; `None` if its key is no text of XML, or its
+/// date none at all.
 pub(super) fn listed(found: Metadata) -> Option<ObjectMeta> {
     let modified = DateTime::<Utc>::from(found.modified);
     let weak = if found.weak_etag { "W/" } else { "" };

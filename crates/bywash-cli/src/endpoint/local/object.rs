@@ -169,7 +169,7 @@ impl AsRef<[u8]> for Segment {
     }
 }
 
-/// Returns the segments of a view. The view is held until its last segment is dropped.
+/// The segments of a view. The view is held until its last segment is dropped.
 fn segments(view: View) -> impl Iterator<Item = Bytes> {
     let view = Arc::new(view);
     let count = view.segments().len();

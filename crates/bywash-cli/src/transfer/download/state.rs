@@ -21,7 +21,7 @@ const DATA: &str = ".bywash-part";
 /// Suffix of the state file.
 const STATE: &str = ".download";
 
-/// Path of the part file beside `target`.
+/// Path of the part file next to `target`.
 fn data_path(target: &FsPath) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(target.file_name()?);
@@ -192,7 +192,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Returns the missing parts.
+    /// The missing parts.
     pub(super) fn missing(&self) -> Vec<u64> {
         (0..self.version.parts())
             .filter(|part| !self.present.contains(part))
@@ -205,7 +205,7 @@ impl Staged {
         (&self.state).write_all(line(part, digest).as_bytes())
     }
 
-    /// Removes what was downloaded and its state.
+    /// Removes the downloaded bytes and their state.
     pub(super) fn discard(&self) -> io::Result<()> {
         self.check_name()?;
         std::fs::remove_file(&self.data_path)?;
@@ -349,7 +349,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Opens the download of a version, with the state beside its file.
+    /// Opens the download of a version, with the state next to its file.
     fn open(target: &FileTarget, e_tag: &str) -> io::Result<Staged> {
         Staged::open(target, version(e_tag), &target.folder, false)
     }
@@ -432,7 +432,7 @@ mod tests {
             let expected = if length < header { 3 } else { 3 - complete };
             assert!(next.missing().len() >= expected, "{length}");
             assert!(next.missing().len() <= expected + 1, "{length}");
-            // What it writes is valid again.
+            // The part that it writes is valid again.
             store_part(&next, 1);
             drop(next);
             let last = open(&target, "one").unwrap();

@@ -1,4 +1,4 @@
-//! Walk of a folder of files. What it cannot read is left out, and costs no other file.
+//! Walk of a folder of files. Unreadable entries are left out, and cost no other file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirEntry, Metadata};
@@ -29,7 +29,7 @@ pub(super) struct Walk {
 #[derive(Debug)]
 struct Level {
     folder: String,
-    /// Names still to come; those of folders end with a slash.
+    /// Names still to be visited; names of folders end with a slash.
     names: vec::IntoIter<String>,
 }
 
@@ -150,7 +150,7 @@ impl Walk {
             .add(name, Why::Unreadable, path.display(), error);
     }
 
-    /// Returns the file `name`; `None` if it is left out.
+    /// The file `name`; `None` if it is left out.
     fn file(&self, name: String) -> Option<Item> {
         let path = self.root.join(&name);
         let (why, reason) = match look(&path) {

@@ -1,4 +1,5 @@
-//! Where a copy goes: a place as users write it, or an address that someone else has signed for writing one object.
+//! Destination of a copy: a place as users write it, or an address that someone else has signed for
+//! writing one object.
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::url::Url;
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) sources: Vec<Url>,
-    /// Without what is secret.
+    /// Without secrets.
     pub(super) destination: Url,
     pub(super) signed: Option<SignedTarget>,
 }

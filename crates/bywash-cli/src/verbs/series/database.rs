@@ -175,7 +175,7 @@ impl Files {
         loop {
             let result = self.read_once(request, &read).await;
             match result {
-                // The server has merged or dropped a file meanwhile: the next manifest names others.
+                // The server has since merged or dropped a file: the next manifest names others.
                 Err(error) if is_gone(&error) && attempts < SNAPSHOTS => attempts += 1,
                 Err(error) => return Err(self.failure(error)),
                 Ok(found) => return found.ok_or_else(|| self.failure(missing())),

@@ -92,7 +92,7 @@ impl Side {
         let listed = match self {
             Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
-                // What cannot be read at the destination is neither replaced nor deleted.
+                // Names that cannot be read at the destination are neither replaced nor deleted.
                 let left_out = LeftOut::default();
                 tree::items(
                     &Url::File(folder.clone()),
@@ -329,7 +329,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Keeps what the source may have, although its listing does not: known only after the whole listing.
+    /// Keeps names that the source may have, although its listing does not: known only after the
+    /// whole listing.
     fn keep_left_out(&mut self) -> Result<(), Failure> {
         if self.left_out.count() == 0 {
             return Ok(());

@@ -93,7 +93,8 @@ async fn orphans(
 ) -> Result<(), Failure> {
     let failed = |error| Failure::store(format!("cannot sweep {name}"), &error);
     let sessions = bucket.open_sessions().await.map_err(failed)?;
-    // Read after listing the sessions: the journal then has those of copies begun meanwhile.
+    // Read after listing the sessions: the journal then includes copies that began during the
+    // listing.
     let mut known = known(args)?;
     known.extend(of_server(args).await?);
     for open in sessions {
@@ -107,7 +108,7 @@ async fn orphans(
     Ok(())
 }
 
-/// Sessions in the data folder: those of copies, and those of clients of `bywash serve`.
+/// Sessions in the data folder: of copies, and of clients of `bywash serve`.
 fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     let copies = args.journal().list().map_err(|error| journal(&error))?;
     let mut known = Vec::new();
@@ -139,8 +140,8 @@ fn resumable(args: &super::Args) -> Result<GcsSessionTokens, Failure> {
     })
 }
 
-/// Uploads of S3 clients that the running server of the data folder knows: in a cluster, those of all nodes, which are in no folder. None
-/// if no server runs.
+/// Uploads of S3 clients that the running server of the data folder knows: in a cluster, the
+/// uploads of all nodes, which are in no folder. None if no server runs.
 async fn of_server(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     let Ok(server) = AdminClient::find(&args.data_dir, None) else {
         return Ok(Vec::new());

@@ -79,7 +79,7 @@ impl Gate {
         drop(changed.wait_while(state, |state| state.held == 0).unwrap());
     }
 
-    /// Returns the bytes of responses passed since the limit was set.
+    /// The bytes of responses passed since the limit was set.
     pub(crate) fn passed(&self) -> u64 {
         self.state.0.lock().unwrap().passed
     }

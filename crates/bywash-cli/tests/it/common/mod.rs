@@ -28,7 +28,7 @@ pub(crate) fn fails(mut command: Command) -> String {
     stderr(&output)
 }
 
-/// Returns a command that runs the program without the environment's AWS, Azure and Bywash settings.
+/// A command that runs the program without the environment's AWS, Azure and Bywash settings.
 pub(crate) fn bywash(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bywash"));
     without_settings(&mut command)
@@ -63,7 +63,7 @@ pub(crate) fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// Returns the files below a folder by name, without those of Bywash itself.
+/// The files below a folder by name, without Bywash's own.
 pub(crate) fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -190,7 +190,7 @@ impl Server {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// Returns the variables that `bywash env` prints for this server, as a shell evaluates them.
+    /// The variables that `bywash env` prints for this server, as a shell evaluates them.
     pub(crate) fn env(&self) -> Vec<(String, String)> {
         let printed = bywash(&["env", "--data-dir", self.data.to_str().unwrap()])
             .output()
@@ -221,7 +221,7 @@ impl Server {
             .collect()
     }
 
-    /// Returns a command that runs a verb with this server's environment.
+    /// A command that runs a verb with this server's environment.
     pub(crate) fn client(&self, args: &[&str]) -> Command {
         let mut command = bywash(args);
         if matches!(args.first(), Some(&("cp" | "mv" | "sync"))) {

@@ -1,4 +1,4 @@
-//! Requests drawn at random: reads in the common form, most of them with something unusual or wrong.
+//! Requests drawn at random: reads in the common form, most with something unusual or wrong.
 
 use bywash_support::sign::{KEY, SECRET, Signer, date, sha256_hex};
 use chrono::Utc;
@@ -24,7 +24,7 @@ pub(super) struct Drawn {
     host: String,
     bucket: String,
     key: String,
-    /// Writes the path in an encoding other than that of signatures.
+    /// Writes the path in an encoding that signatures do not use.
     path: fn(&str) -> String,
     query: Vec<(&'static str, String)>,
     /// Name, value, and whether it is signed.
@@ -110,7 +110,7 @@ impl Drawn {
         }
     }
 
-    /// Returns the signed request, with further header lines.
+    /// The signed request, with further header lines.
     pub(super) fn bytes(&self, more: &str) -> Vec<u8> {
         let signer = self.signer();
         let plain = match self.bucket.as_str() {

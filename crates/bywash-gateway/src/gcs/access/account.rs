@@ -1,8 +1,10 @@
-//! Service accounts: what a key file of a client is made of, and what the server keeps of it, the public key.
+//! Service accounts: the fields of a client's key file, and the part that the server keeps, the
+//! public key.
 //!
-//! An account is one file of a folder, named for the account. The server reads it when a request names the account, so that new
-//! accounts are served at once, and removed ones no longer after [`MAX_ACCOUNT_AGE`]. Others are listed in the server's settings: those of
-//! a cluster: its nodes share no folder.
+//! An account is one file of a folder, named for the account. The server reads it when a request
+//! names the account, so that new accounts are served at once, and removed ones no longer after
+//! [`MAX_ACCOUNT_AGE`]. Other accounts are listed in the server's settings, as in a cluster, whose
+//! nodes share no folder.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -25,7 +27,7 @@ use crate::config::Scope;
 use crate::digest::hex;
 use crate::limits::{MAX_ACCOUNT_AGE, MAX_ACCOUNT_NAME_BYTES, MAX_KEPT_ACCOUNTS};
 
-/// What follows the name of an account in its email address, by which tokens name it.
+/// Part of an account's email address after its name. Tokens name an account by its address.
 pub(crate) const DOMAIN: &str = "@bywash.iam.gserviceaccount.com";
 /// Clients refuse a key file without a project; all buckets are of one.
 const PROJECT: &str = "bywash";
@@ -41,13 +43,13 @@ pub(crate) const TOKEN_PATH: &str = "/token";
 /// A service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GcsAccount {
-    /// Its name: what its email address begins with.
+    /// Its name: the first part of its email address.
     pub name: String,
     /// Id of its key.
     pub key_id: String,
-    /// What requests by it may do.
+    /// Rights of its requests.
     pub scope: Scope,
-    /// URL of the server in the key file, of which tokens name a part.
+    /// URL of the server in the key file; tokens name a part of it.
     pub endpoint: String,
     /// As PKCS#1.
     pub(crate) public_key: Vec<u8>,
@@ -75,12 +77,12 @@ pub enum GcsAccountError {
          and begins with a letter"
     )]
     Name(String),
-    /// The key cannot sign what the server verifies.
+    /// The key cannot make signatures that the server verifies.
     #[error(
         "the key of a service account is RSA of 2048 to 4096 bits, as PKCS#8: {0}; make one by openssl genpkey -algorithm RSA"
     )]
     Key(String),
-    /// The public key is not one of those that the server verifies.
+    /// The public key has a form that the server does not verify.
     #[error(
         "the public key of a service account is RSA of 2048 to 4096 bits, as PKCS#1 in base64; bywash keys ls --toml prints that of an \
          account"
@@ -154,7 +156,7 @@ impl GcsAccount {
         }
     }
 
-    /// Returns the public key as PKCS#1 in base64, for the settings of a server.
+    /// The public key as PKCS#1 in base64, for the settings of a server.
     #[must_use]
     pub fn public_key_text(&self) -> String {
         BASE64_STANDARD.encode(&self.public_key)
@@ -171,7 +173,7 @@ impl GcsAccount {
         format!("{}{TOKEN_PATH}", self.endpoint)
     }
 
-    /// Returns the key file for clients: the one text with the private key, `pem`.
+    /// The key file for clients: the one text with the private key, `pem`.
     #[must_use]
     pub fn key_file(&self, pem: &str) -> String {
         let endpoint = &self.endpoint;
@@ -320,9 +322,9 @@ fn read(folder: &Path, name: &str) -> io::Result<Option<GcsAccount>> {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     folder: Option<PathBuf>,
-    /// Those of the settings, by name.
+    /// Accounts of the settings, by name.
     listed: HashMap<String, Arc<GcsAccount>>,
-    /// Those read lately, with the time of it.
+    /// Accounts that were read recently, with the time of the read.
     kept: Mutex<HashMap<String, (Arc<GcsAccount>, Instant)>>,
 }
 
@@ -347,7 +349,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the account with a name, if it is one of the settings or was read lately.
+    /// The account with a name, if it is one of the settings or was read recently.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<GcsAccount>> {
         if let Some(account) = self.listed.get(name) {
             return Some(Arc::clone(account));

@@ -20,9 +20,9 @@ use crate::documents::Documents;
 use crate::errors::OperationContext;
 use crate::limits::{MAX_ACCESS_TOKEN_AGE_S, MAX_TOKEN_FORM_BYTES};
 
-/// What an exchange is called by its clients.
+/// Name of the grant in clients' requests for an exchange.
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// Token endpoints of Google: clients state one of them, whatever their key file has.
+/// Token endpoints of Google: clients state one, regardless of the URL in their key file.
 const OF_GOOGLE: [&str; 3] = [
     "https://oauth2.googleapis.com/token",
     "https://www.googleapis.com/oauth2/v4/token",

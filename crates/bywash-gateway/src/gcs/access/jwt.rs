@@ -42,7 +42,7 @@ pub(crate) enum JwtError {
     NoScope,
 }
 
-/// What a token lets its bearer do with storage.
+/// Rights to storage that a token gives its bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
     ReadWrite,
@@ -80,14 +80,14 @@ struct Claims {
 /// A parsed token, which nothing is known of until [`Self::verify`].
 #[derive(Debug)]
 pub(crate) struct Jwt<'a> {
-    /// What the signature covers.
+    /// Text that the signature covers.
     signed: &'a str,
     signature: Vec<u8>,
     key_id: String,
     claims: Claims,
 }
 
-/// What a token is for.
+/// Use of a token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose<'a> {
     /// To be exchanged for an access token. Its audience is one of these.
@@ -125,8 +125,9 @@ impl<'a> Jwt<'a> {
         &self.claims.iss
     }
 
-    /// Verifies the signature, then the claims, and returns the rights of the token: those of its scopes, or all if it states none.
-    /// `public_key`: that of the issuer, as PKCS#1. `now`: seconds since 1970.
+    /// Verifies the signature, then the claims, and returns the rights of the token: the rights of
+    /// its scopes, or all if it states no scope. `public_key`: the issuer's, as PKCS#1. `now`:
+    /// seconds since 1970.
     pub(crate) fn verify(
         &self,
         public_key: &[u8],
@@ -189,7 +190,8 @@ impl Audience {
     }
 }
 
-/// Returns the rights of a list of scopes, divided by spaces: those of the widest; `None` if none is of storage.
+/// Rights of a list of scopes, divided by spaces: the rights of the widest scope; `None` if no
+/// scope is of storage.
 fn rights_of(scopes: &str) -> Option<Rights> {
     let mut rights = None;
     for scope in scopes.split(' ') {

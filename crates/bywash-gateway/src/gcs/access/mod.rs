@@ -1,7 +1,9 @@
-//! Which requests are served: those of service accounts by tokens, those that are signed, and all of an anonymous server.
+//! Admission of requests: requests of service accounts by tokens, signed requests, and all requests
+//! to an anonymous server.
 //!
-//! * `account.rs` are service accounts, of which the server has public keys.
-//! * `jwt.rs` verifies what they sign: assertions for the exchange, and tokens that clients send as they are.
+//! * `account.rs` are service accounts; the server has their public keys.
+//! * `jwt.rs` verifies tokens that accounts sign: assertions for the exchange, and tokens that
+//!   clients send as they are.
 //! * `token.rs` signs and verifies access tokens.
 //! * `exchange.rs` gives them for assertions.
 //! * `signature.rs` verifies signatures of requests, also of signed URLs.
@@ -42,7 +44,7 @@ use crate::meta::text;
 /// The audience of tokens that clients sign for Google's storage.
 const STORAGE: &str = "https://storage.googleapis.com/";
 
-/// What access tokens of Google's begin with.
+/// Prefix of Google's access tokens.
 const OF_GOOGLE: &str = "ya29.";
 
 /// Decides which requests are served.
@@ -53,7 +55,7 @@ pub(crate) struct Access {
     keys: HashMap<String, (String, Arc<Scope>)>,
 }
 
-/// What an admitted request may do.
+/// Rights of an admitted request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     scope: Arc<Scope>,
@@ -153,14 +155,14 @@ impl Access {
         })
     }
 
-    /// Returns whether a request has a token or a signature, valid or not, or needs none.
+    /// Whether a request has a token or a signature, valid or not, or needs none.
     pub(crate) fn is_claimed(&self, parts: &Parts) -> bool {
         self.anonymous
             || parts.headers.contains_key(AUTHORIZATION)
             || !matches!(ClaimedSignature::find(parts), Ok(None))
     }
 
-    /// Finds what a request may do.
+    /// Finds the rights of a request.
     ///
     /// # Errors
     /// If it has neither a valid token nor a valid signature, unless the server is anonymous.
@@ -177,8 +179,9 @@ impl Access {
         }
     }
 
-    /// As [`Self::admit`], without waiting: any request to an anonymous server, and one with an access token of an account that was read
-    /// lately. Returns `None` where that does not decide, and for what is refused.
+    /// As [`Self::admit`], without waiting: any request to an anonymous server, and one with an
+    /// access token of an account that was read recently. Returns `None` where that does not
+    /// decide, and for refused requests.
     pub(crate) fn admit_known(&self, authorization: Option<&HeaderValue>) -> Option<KnownCaller> {
         if self.anonymous {
             return Some(KnownCaller::anyone());
@@ -285,18 +288,18 @@ fn unreadable(error: io::Error) -> GcsError {
     GcsError::unavailable("The service account cannot be read now; try again.")
 }
 
-/// Returns the bearer token of a request.
+/// The bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     token_of(text(headers, AUTHORIZATION.as_str())?)
 }
 
-/// Returns the bearer token of an Authorization header.
+/// The bearer token of an Authorization header.
 fn token_of(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a token was signed by a client, and is none that this server gave.
+/// Whether a token was signed by a client, and was not given by this server.
 fn is_jwt(token: &str) -> bool {
     token.split('.').count() == 3
 }

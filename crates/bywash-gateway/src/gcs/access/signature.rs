@@ -46,7 +46,7 @@ impl Algorithm {
         }
     }
 
-    /// What the names of parameters and headers begin with.
+    /// Prefix of the names of parameters and headers.
     fn prefix(self) -> &'static str {
         match self {
             Self::Amazon => "x-amz-",
@@ -215,7 +215,7 @@ impl ClaimedSignature {
         })
     }
 
-    /// Checks what the signature covers, and keeps the texts that may have been signed.
+    /// Checks which parts the signature covers, and keeps the texts that may have been signed.
     fn complete(mut self, parts: &Parts, pairs: &[Pair]) -> GcsResult<Self> {
         if self.payload.starts_with("STREAMING-") {
             return Err(GcsError::not_served(
@@ -259,7 +259,8 @@ impl ClaimedSignature {
             query(pairs.iter()),
             query(pairs.iter().filter(|pair| !is_added(pair))),
         ];
-        // Clients built on `object_store` sign for Google's host, whatever the address of their requests.
+        // Clients built on `object_store` sign for Google's host, regardless of the address of
+        // their requests.
         let hosts = [
             None,
             Some(HOST_OF_GOOGLE),

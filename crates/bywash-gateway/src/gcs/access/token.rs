@@ -1,6 +1,7 @@
-//! Access tokens: a name, a key and an expiry, with a MAC over them. The server keeps no table of them, so they cost no memory and
-//! survive its restart; an account that is removed has none any more, as it is looked up with each request. The nodes of a cluster have
-//! the same keys, so each takes the tokens of the others.
+//! Access tokens: a name, a key and an expiry, with a MAC over them. The server keeps no table of
+//! tokens, so they cost no memory and survive its restart; a removed account has no more tokens, as
+//! it is looked up with each request. The nodes of a cluster have the same keys, so each takes the
+//! tokens of the others.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -26,7 +27,7 @@ const KEY_BYTES: usize = 32;
 const EXPIRY_BYTES: usize = 8;
 /// Keeps the MACs of tokens apart from all others.
 const PURPOSE: &[u8] = b"bywash access token 1\n";
-/// What a token that may only read states after the account. No name of an account has a slash.
+/// Text after the account in a token that may only read. No name of an account has a slash.
 const READ_ONLY: &str = "/read-only";
 
 /// Keys that sign and verify access tokens.
@@ -43,7 +44,7 @@ impl std::fmt::Debug for GcsTokenKeys {
     }
 }
 
-/// What a verified token states.
+/// Claims of a verified token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AccessToken {
     pub(crate) account: String,
@@ -122,7 +123,7 @@ impl GcsTokenKeys {
         Ok(keys)
     }
 
-    /// Returns a token of an account, given at `now`, in seconds since 1970.
+    /// A token of an account, given at `now`, in seconds since 1970.
     pub(crate) fn token(&self, account: &GcsAccount, rights: Rights, now: i64) -> String {
         let marked = match rights {
             Rights::ReadWrite => "",
@@ -169,7 +170,7 @@ impl GcsTokenKeys {
     }
 }
 
-/// What a MAC covers.
+/// Message that a MAC covers.
 fn message(stated: &str) -> Vec<u8> {
     [PURPOSE, stated.as_bytes()].concat()
 }

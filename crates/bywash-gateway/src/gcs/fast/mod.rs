@@ -1,8 +1,9 @@
 //! The fast path of this endpoint: reads of one block in memory by requests in the common form, of an anonymous server or with an
 //! access token.
 //!
-//! As that of the S3 endpoint, it decides by itself and without waiting, and only where its response is the one that
-//! [`super::endpoint`] would give. Everything else, errors of all kinds included, goes that way as if it had not been here.
+//! As the fast path of the S3 endpoint, it decides by itself and without waiting, and only where
+//! its response is the one that [`super::endpoint`] would give. Everything else, errors of all
+//! kinds included, is served there as if it had not been here.
 
 mod request;
 

@@ -51,7 +51,7 @@ impl<'a> FastRequest<'a> {
     }
 }
 
-/// The headers of a request, of those that are known.
+/// The known headers of a request.
 #[derive(Debug, Default)]
 struct KnownHeaders<'a> {
     range: Option<&'a HeaderValue>,
@@ -133,7 +133,7 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Returns the operation of a path, bucket and key. The key is stored under its own name.
+/// The operation of a path, bucket and key. The key is stored under its own name.
 fn target(path: &str, is_media: bool) -> Option<(Operation, &str, Cow<'_, str>)> {
     let path = path.strip_prefix('/')?;
     let json = path.strip_prefix("storage/v1/b/").filter(|_| is_media);

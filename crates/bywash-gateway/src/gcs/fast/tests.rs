@@ -153,7 +153,8 @@ impl Fixture {
 #[derive(Debug, Clone)]
 struct Drawn {
     method: &'static str,
-    /// The path of the object, before the bucket, between bucket and key, and what follows.
+    /// Texts of the path of the object: before the bucket, between bucket and key, and after the
+    /// key.
     form: [&'static str; 3],
     bucket: &'static str,
     key: String,
@@ -177,7 +178,7 @@ impl Drawn {
         }
     }
 
-    /// Returns the request, with further header lines.
+    /// The request, with further header lines.
     fn bytes(&self, more: &str) -> Vec<u8> {
         let [before, between, parameter] = self.form;
         let query = self.query.iter().map(String::as_str);
@@ -202,7 +203,7 @@ impl Drawn {
     }
 }
 
-/// A source of requests: reads in the common form, most of them with something unusual or wrong.
+/// A source of requests: reads in the common form, most with something unusual or wrong.
 struct Draws<'a> {
     random: StdRng,
     fixture: &'a Fixture,

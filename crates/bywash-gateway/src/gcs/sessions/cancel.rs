@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::limits::SESSION_ID_BYTES;
 
-    /// Sessions of which one may be open, and one that is, of a bucket of this name.
+    /// Sessions with a limit of one, and an open one, of a bucket of this name.
     async fn one_open(home: &tempfile::TempDir, bucket: &str) -> (Sessions, String) {
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
         let store = Arc::new(bywash::origin::memory::MemoryStore::new());

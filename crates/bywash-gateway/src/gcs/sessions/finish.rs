@@ -29,7 +29,7 @@ struct WholeDigests {
 
 /// Why the hashes that a client stated refuse the end of its session.
 enum HashRefusal {
-    /// The session goes on: one of them is not known here.
+    /// The session continues: one of the hashes is not known here.
     Repeatable(GcsError),
     /// The bytes are others.
     Final(GcsError),
@@ -43,12 +43,12 @@ impl WholeDigests {
         }
     }
 
-    /// Returns the MD5 in base64.
+    /// The MD5 in base64.
     fn md5_hash(&self) -> Option<String> {
         self.md5.map(|md5| BASE64_STANDARD.encode(md5))
     }
 
-    /// Compares what the client stated at the end, or at the start of the session.
+    /// Compares the hashes that the client stated at the end, or at the start of the session.
     fn check(
         &self,
         stated: &StatedHashes,
@@ -81,7 +81,7 @@ impl WholeDigests {
         ))))
     }
 
-    /// Returns the digests that are kept with the object.
+    /// The digests that are kept with the object.
     fn attributes(&self, header: &Header) -> Attributes {
         let mut kept = Attributes::new();
         let checksum = Checksum {
@@ -164,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the object is that of an earlier end of this session, whose response was lost.
+    /// Whether the object was made by an earlier end of this session, whose response was lost.
     async fn is_own(
         &self,
         bucket: &Bucket,
@@ -202,7 +202,8 @@ fn is_version_of(put: &UploadResult, header: &Header, found: &GetResult) -> bool
     found.meta.size == put.length && kept.is_none_or(|kept| kept.value == header.crc32c)
 }
 
-/// Returns the resource of an object as its upload knows it: without the generation, which depends on the origin's time.
+/// The resource of an object as its upload knows it: without the generation, which depends on the
+/// origin's time.
 fn resource_of(put: Option<&UploadResult>, header: &Header, digests: &WholeDigests) -> Value {
     let mut resource = json!({
         "kind": "storage#object",

@@ -47,7 +47,7 @@ impl FinishedSessions {
         Ok(Self { ids, max })
     }
 
-    /// Adds a session. Returns those that are to be forgotten.
+    /// Adds a session. Returns the sessions to forget.
     pub(super) fn add(&mut self, id: &str) -> Vec<String> {
         self.ids.extend(to_bytes(id));
         self.beyond()

@@ -25,7 +25,7 @@ struct Home<'a> {
     node: &'a str,
 }
 
-/// Returns the name of a new session for its client. `node`: in a cluster.
+/// The name of a new session for its client. `node`: in a cluster.
 pub(super) fn name_of(id: &str, node: Option<&str>) -> String {
     match node {
         None => id.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn name_of(id: &str, node: Option<&str>) -> String {
 }
 
 impl<'a> SessionName<'a> {
-    /// Parses a name. What is none is taken for an id, which no session has.
+    /// Parses a name. A name of another form is taken for an id, which no session has.
     pub(super) fn parse(name: &'a str) -> Self {
         let home = || {
             let (id, rest) = name.split_once('.')?;
@@ -54,12 +54,12 @@ impl<'a> SessionName<'a> {
         }
     }
 
-    /// Checks that the session is at this node. A server outside a cluster has all sessions of its data folder, those that began in
-    /// one too.
+    /// Checks that the session is at this node. A server outside a cluster has all sessions of its
+    /// data folder, also sessions that began in a cluster.
     ///
     /// # Errors
-    /// If it is at another node: for as long as that may come back an error that clients repeat the request after, as they would begin
-    /// the upload anew if the session did not exist.
+    /// If it is at another node: for as long as that node may return, an error after which clients
+    /// repeat the request, as they would begin a new upload if the session did not exist.
     pub(super) fn check_home(&self, node: Option<&str>, engine: &Engine) -> Result<(), GcsError> {
         let (Some(home), Some(own)) = (&self.home, node) else {
             return Ok(());
@@ -91,7 +91,8 @@ impl<'a> SessionName<'a> {
 }
 
 impl Home<'_> {
-    /// Whether a session of that age is over at its node, unless its bytes took more than the week that it has after each of them.
+    /// Whether a session of that age is over at its node, unless its bytes took more than the week
+    /// that it has after each addition.
     fn is_over(&self) -> bool {
         let age = Utc::now().timestamp().saturating_sub(self.begun);
         u64::try_from(age).is_ok_and(|age| age > 2 * MAX_SESSION_AGE.as_secs())

@@ -1,17 +1,18 @@
 //! Resumable sessions.
 //!
 //! * `home.rs` is the node that has a session.
-//! * `record.rs` is what a session's file holds: the upload's token with all bytes that its store does not have, or the
-//!   object that it became.
-//! * `finished.rs` is the order of ends, whose records are limited in number; `tokens.rs` what another program learns.
+//! * `record.rs` is the contents of a session's file: the upload's token with all bytes that its
+//!   store does not have, or the object that it became.
+//! * `finished.rs` is the order of ends, whose records are limited in number; `tokens.rs` lists the
+//!   origins' sessions for another program.
 //! * `session_locks.rs` lets one request at a time work on a session; a newer one ends the body of an older one.
 //! * `range.rs` parses Content-Range.
 //! * `run.rs` adds the bytes of one request.
 //! * `finish.rs` completes the object.
 //! * `cancel.rs` aborts sessions, on request and after a week.
 //!
-//! A response that acknowledges bytes is sent after the file is on disk. So a session continues after a crash with what was
-//! acknowledged, over every origin whose uploads can be continued.
+//! A response that acknowledges bytes is sent after the file is on disk. So a session continues
+//! after a crash with all acknowledged bytes, over every origin whose uploads can be continued.
 
 mod cancel;
 mod finish;
@@ -63,7 +64,7 @@ use crate::meta::{encode_metadata_for, mark_upload, refuse_text_for, text};
 struct OpenSession {
     header: Header,
     upload: Upload,
-    /// Whether its file names the origin's session, or there is none.
+    /// Whether its file names the origin's session, or no such session exists.
     is_recorded: bool,
     /// Charge of the bytes that came from its file, until the origin has all before this offset.
     restored: Option<(u64, Reservation)>,
@@ -154,12 +155,12 @@ pub(crate) fn fuzz_range(headers: &http::HeaderMap) {
     }
 }
 
-/// Returns a random session id; it is a bearer capability.
+/// A random session id; it is a bearer capability.
 fn new_id() -> String {
     hex(&rand::random::<[u8; 32]>())
 }
 
-/// Returns what marks the object of a session: it does not reveal the session's name.
+/// Mark of a session's object: it does not reveal the session's name.
 fn mark_of(id: &str) -> String {
     hex(&Sha256::digest(id.as_bytes())[..16])
 }
@@ -279,7 +280,7 @@ pub(crate) async fn serve(
         body: body_of(request),
         url: endpoint.url(&request.parts),
     };
-    // A task of its own: what arrived is kept when the client leaves.
+    // A task of its own: bytes that arrived are kept when the client leaves.
     let sessions = Arc::clone(&endpoint.sessions);
     let added = tokio::spawn(async move { sessions.add(addition).await }).await;
     let state = added.map_err(|error| GcsError::unavailable(error.to_string()))??;
@@ -295,7 +296,8 @@ pub(crate) async fn serve(
     })
 }
 
-/// Returns the response about an open session: the bytes that it has. Some clients take a 308 for a redirect.
+/// The response about an open session: the bytes that it has. Some clients take a 308 for a
+/// redirect.
 fn incomplete(length: u64, without_308: bool) -> Response<Body> {
     let mut response = match without_308 {
         false => status(308),
@@ -341,7 +343,7 @@ fn status(code: u16) -> Response<Body> {
     response
 }
 
-/// Returns the CRC32C of bytes with `first`, followed by `length` bytes with `second`.
+/// The CRC32C of bytes with `first`, followed by `length` bytes with `second`.
 fn joined(first: &str, first_length: u64, second: &str, length: u64) -> String {
     let checksum = |value: &str| Checksum {
         algorithm: Algorithm::Crc32c,

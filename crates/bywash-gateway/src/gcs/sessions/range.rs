@@ -6,10 +6,10 @@ use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use super::super::error::{GcsError, GcsResult};
 use crate::meta::text;
 
-/// Bytes of which every chunk but the last is a multiple.
+/// The length of every chunk but the last is a multiple of this.
 const GRANULE_BYTES: u64 = 256 << 10;
 
-/// What a request of a session has.
+/// Bytes that a request of a session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentRange {
     /// No bytes: a question for the status, or the end of an object of this length.
@@ -185,7 +185,7 @@ mod tests {
             (chunk(0, 100, Some(200)), Some(100), false),
             (chunk(0, 100, Some(100)), Some(100), true),
             (chunk(0, 300_000, None), Some(300_000), true),
-            // The rest of a chunk of which the server kept a part.
+            // The rest of a chunk after the part that the server kept.
             (chunk(400_000, 524_288, None), Some(124_288), true),
             (chunk(0, 262_144, None), Some(262_143), false),
         ] {

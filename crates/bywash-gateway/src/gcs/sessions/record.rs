@@ -24,7 +24,7 @@ use crate::limits::SESSION_ID_BYTES;
 pub(super) const OPEN: &str = "open";
 pub(super) const DONE: &str = "done";
 
-/// What a session is for.
+/// Object of a session, and its digests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Header {
     pub(crate) bucket: String,
@@ -34,13 +34,13 @@ pub(crate) struct Header {
     pub(crate) length: Option<u64>,
     /// CRC32C of the bytes so far, in base64; empty if there are none.
     pub(crate) crc32c: String,
-    /// That of all bytes, if the start of the session stated it.
+    /// CRC32C of all bytes, if the start of the session stated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected_crc32c: Option<String>,
     /// MD5 of the bytes so far; none if it is not computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) md5: Option<ResumableMd5>,
-    /// That of all bytes in base64, if the start of the session stated it.
+    /// MD5 of all bytes in base64, if the start of the session stated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected_md5: Option<String>,
     /// Whether the MD5 becomes the ETag of the object.
@@ -285,7 +285,8 @@ impl SessionFiles {
         .await
     }
 
-    /// Returns the sessions whose files were not written for this long, the oldest first. Those that cannot be read are left out.
+    /// Sessions whose files were not written for this long, the oldest first. Unreadable files are
+    /// left out.
     pub(crate) async fn older_than(&self, age: Duration) -> Vec<String> {
         let old = self.run(move |files| {
             let mut old = Vec::new();
@@ -329,7 +330,7 @@ fn is_older(file: &Metadata, age: Duration) -> io::Result<bool> {
     Ok(written.elapsed().is_ok_and(|passed| passed > age))
 }
 
-/// Parses the file of an open session. Returns what is damaged otherwise.
+/// Parses the file of an open session. The error describes the damage.
 pub(super) fn parse(content: Vec<u8>) -> Result<(Header, UploadToken), String> {
     let line = content.iter().position(|byte| *byte == b'\n');
     let line = line.ok_or_else(|| "it has no line".to_owned())?;

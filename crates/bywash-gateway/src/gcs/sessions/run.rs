@@ -106,7 +106,7 @@ impl Sessions {
                 Ok(SessionState::Open(length))
             }
             Ok(BodyEnd::Broken(error)) => {
-                // What arrived need not be sent again.
+                // Bytes that arrived need not be sent again.
                 self.persist(request.id, session).await?;
                 Err(error)
             }
@@ -114,7 +114,7 @@ impl Sessions {
         }
     }
 
-    /// Writes what the session does not have.
+    /// Writes the bytes that the session does not have.
     async fn take(
         &self,
         session: &mut OpenSession,
@@ -143,7 +143,8 @@ impl Sessions {
         end
     }
 
-    /// Sends what its store takes of a session, and writes the rest to its file. Returns the number of its bytes.
+    /// Sends the bytes of a session that its store takes, and writes the rest to its file. Returns
+    /// the number of its bytes.
     async fn persist(&self, id: String, mut session: OpenSession) -> GcsResult<u64> {
         if let Err(error) = session.upload.settle().await {
             let Header { bucket, key, .. } = &session.header;
@@ -179,8 +180,9 @@ impl Sessions {
         Ok(length)
     }
 
-    /// Keeps what a failed request left of its session: the request may have opened the store's session, which no file
-    /// names yet. A session that its store has lost is removed. Returns the error.
+    /// Keeps the state of a session after a failed request: the request may have opened the store's
+    /// session, which no file names yet. A session that its store has lost is removed. Returns the
+    /// error.
     pub(super) async fn rescue(
         &self,
         id: &str,
@@ -208,10 +210,10 @@ async fn abandon(mut session: OpenSession) {
     }
 }
 
-/// Returns what a request adds; `None` if it only asks for the status.
+/// Returns the bytes that a request adds; `None` if it only asks for the status.
 ///
 /// # Errors
-/// If bytes between those of the session and those of the request are missing.
+/// If bytes between the end of the session and the start of the request are missing.
 fn missing(range: ContentRange, length: u64) -> GcsResult<Option<Missing>> {
     match range {
         ContentRange::Status { total } if total == Some(length) => Ok(Some(Missing {

@@ -48,7 +48,7 @@ impl SessionLocks {
             arrivals: watch::Sender::new(0),
             users: 0,
         });
-        // Under the table's lock: a user that drops meanwhile would remove the entry.
+        // Under the table's lock: a user that drops concurrently would remove the entry.
         state.users += 1;
         let mut number = 0;
         state.arrivals.send_modify(|arrivals| {

@@ -1,4 +1,4 @@
-//! What another program learns of open sessions: the origins' sessions that they use.
+//! The origins' sessions that open sessions use, for another program.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ pub struct GcsSessionTokens {
     pub damaged: Vec<(PathBuf, String)>,
 }
 
-/// Returns the origins' sessions of the open resumable sessions in a folder, which a server may use meanwhile. Changes
-/// nothing, and reads a file after the other. Blocks.
+/// Returns the origins' sessions of the open resumable sessions in a folder, which a server may be
+/// using. Changes nothing, and reads one file after the other. Blocks.
 ///
 /// # Errors
 /// If a file cannot be read.

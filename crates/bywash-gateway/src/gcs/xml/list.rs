@@ -141,7 +141,7 @@ pub(super) async fn keys(
     Ok(response)
 }
 
-/// Returns the elements that describe a version.
+/// The elements that describe a version.
 fn version(generation: i64, meta: &ObjectMeta) -> String {
     let modified = meta.last_modified;
     element("Generation", &generation.to_string())

@@ -1,7 +1,8 @@
 //! The XML API of Google's storage: `/BUCKET/OBJECT`, as clients built on `object_store` and those with HMAC keys send it.
 //!
-//! A request becomes one of the JSON API: its headers become that one's parameters, and what it returns becomes headers and XML. Only
-//! lists of keys and uploads in parts are of this API alone.
+//! A request becomes one of the JSON API: its headers become the parameters of that request, and
+//! its result becomes headers and XML. Only lists of keys and uploads in parts are of this API
+//! alone.
 //!
 //! * `route.rs` is which operation a request names.
 //! * `names.rs` translates headers to parameters, and to the names of Amazon that the shared modules read.
@@ -47,8 +48,9 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns a response with an XML document of the root `root` with `inner`. Documents of uploads in parts have the namespace of
-/// Amazon's, which Google's Python client looks for; others have Google's own.
+/// A response with an XML document of the root `root` with `inner`. Documents of uploads in parts
+/// have the namespace of Amazon's, which Google's Python client looks for; others have Google's
+/// own.
 fn document(root: &str, inner: &str) -> Response<Body> {
     let namespace = match root.contains("MultipartUpload") {
         true => "http://s3.amazonaws.com/doc/2006-03-01/",
@@ -63,12 +65,12 @@ fn document(root: &str, inner: &str) -> Response<Body> {
     response
 }
 
-/// Returns an element with a text, escaped.
+/// An element with a text, escaped.
 fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", quick_xml::escape::escape(text))
 }
 
-/// Returns the response of an error.
+/// The response of an error.
 pub(crate) fn error(error: GcsError) -> Response<Body> {
     let code = element("Code", error.code());
     let text: String = error
@@ -79,7 +81,7 @@ pub(crate) fn error(error: GcsError) -> Response<Body> {
     // Google's Python client needs both.
     let inner = code + &element("Message", &text) + &element("Details", &text);
     let mut response = error.response();
-    // A 304 has no body, and neither has the response to a HEAD request, of which HTTP takes it away.
+    // A 304 has no body, and neither has the response to a HEAD request: HTTP removes it.
     if response.status() != http::StatusCode::NOT_MODIFIED {
         let document = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error>{inner}</Error>");
         *response.body_mut() = Body::from(document);

@@ -1,4 +1,5 @@
-//! Names of the XML API: headers that are parameters of the JSON API, and those that Amazon's protocol has too.
+//! Names of the XML API: headers that are parameters of the JSON API, and headers that Amazon's
+//! protocol has too.
 
 use http::{HeaderMap, HeaderName, Method};
 
@@ -20,7 +21,7 @@ const CONDITIONS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Headers that would change what a request does, and are not served.
+/// Headers that would change the effect of a request, and are not served.
 const NOT_SERVED: [&str; 12] = [
     "x-goog-encryption-kms-key-name",
     "x-goog-copy-source-encryption-algorithm",
@@ -81,7 +82,8 @@ pub(super) fn to_parameters(request: &mut GcsRequest) {
     }
 }
 
-/// Returns the headers with the names of Amazon's protocol, which the shared modules read. A header of Amazon's own stays.
+/// The headers with the names of Amazon's protocol, which the shared modules read. A header of
+/// Amazon's own stays.
 pub(super) fn of_amazon(headers: &HeaderMap) -> HeaderMap {
     let mut named = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

@@ -60,7 +60,8 @@ pub(super) async fn get(
         if !is_current {
             headers.remove(RANGE);
         }
-        // Of a newer version these do not hold; the others do, as it is none that the client knows.
+        // For a newer version these do not hold; the others do, as the client does not know that
+        // version.
         let binds = ["if-match", "if-unmodified-since", "if-range"];
         if is_current && binds.iter().any(|name| headers.contains_key(*name)) {
             request
@@ -76,7 +77,7 @@ pub(super) async fn get(
         let value = request.query.get(parameter).map(HeaderValue::try_from);
         if let Some(value) = value {
             if request.admission != Admission::All {
-                // Else a link could make a page of an object that is none.
+                // Otherwise a link could make a page of an object that is not a page.
                 return Err(GcsError::invalid(format!(
                     "The parameter {parameter} needs a signature or a token; leave it out."
                 )));
@@ -149,8 +150,8 @@ pub(super) async fn put(
     Ok(response)
 }
 
-/// Returns the headers that state a version, without those that describe its bytes. `crc32c`: of what was written, where the origin does
-/// not keep it.
+/// Headers that state a version, without headers that describe its bytes. `crc32c`: CRC32C of the
+/// written bytes, where the origin does not keep it.
 pub(super) fn version_headers(
     bucket: &Bucket,
     found: &GetResult,
@@ -178,7 +179,7 @@ pub(super) fn version_headers(
     headers
 }
 
-/// Returns the ETag of a version as clients see it, quoted.
+/// The ETag of a version as clients see it, quoted.
 pub(super) fn quoted_e_tag(meta: &ObjectMeta) -> String {
     let stored = meta.e_tag.as_deref().unwrap_or_default();
     format!("\"{}\"", bare(client_e_tag(stored)))
@@ -236,7 +237,7 @@ pub(super) async fn start_session(
         ));
     }
     let mut given = given(&request.parts.headers)?;
-    // That of the empty body.
+    // It is the MD5 of the empty body.
     given.md5 = None;
     let mut response = sessions::begin(endpoint, request, given).await?;
     *response.status_mut() = StatusCode::CREATED;

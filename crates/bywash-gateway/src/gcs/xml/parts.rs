@@ -1,5 +1,5 @@
-//! Uploads in parts by the XML API. They are those of the S3 endpoint: begun by either protocol, kept in one place, or in a cluster
-//! continued at any node.
+//! Uploads in parts by the XML API. They are the S3 endpoint's: begun by either protocol, kept in
+//! one place, or in a cluster continued at any node.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ pub(super) async fn put(
     Ok(response)
 }
 
-/// Returns the digests of a part as headers, which Google's Python client compares.
+/// The digests of a part as headers, which Google's Python client compares.
 fn hashes(passed: Option<&PassedDigests>) -> Vec<HeaderValue> {
     let crc32c = passed.and_then(|passed| passed.checksum.as_ref());
     let crc32c = crc32c.map(|checksum| format!("crc32c={}", checksum.value));

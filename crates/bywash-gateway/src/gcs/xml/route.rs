@@ -25,7 +25,7 @@ pub(crate) enum XmlOperation {
 }
 
 impl XmlOperation {
-    /// Returns its name in metrics and in the access log.
+    /// Its name in metrics and in the access log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::List => "storage.xml.list",

@@ -18,7 +18,7 @@ fn addresses(pieces: &[Bytes]) -> Vec<(*const u8, usize)> {
     pieces.iter().map(address).collect()
 }
 
-/// Returns the pieces of an object as the engine returns them: those of a resident block are in its frame.
+/// The pieces of an object as the engine returns them: pieces of a resident block are in its frame.
 async fn engine_pieces(bucket: &Bucket, path: &Path) -> Vec<Bytes> {
     let body = bucket.get(path).await.unwrap().into_stream();
     body.map(Result::unwrap).collect().await

@@ -3,7 +3,7 @@ use chrono::TimeDelta;
 use super::*;
 use crate::uploads::tests::{name, part, same, upload};
 
-/// Returns a file of three parts and an attempt, and the ends of its records.
+/// A file of three parts and an attempt, and the ends of its records.
 fn whole_file() -> (Vec<u8>, Vec<usize>, Upload) {
     let mut expected = upload(Some(Algorithm::Crc32c));
     let mut bytes = file(&name("a/key", "id"), &expected).unwrap();

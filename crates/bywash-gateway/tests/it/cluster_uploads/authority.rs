@@ -19,12 +19,12 @@ use super::TARGET;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authority {
     pub(crate) refuses: Arc<AtomicBool>,
-    /// What an operator sees.
+    /// Status that an operator sees.
     pub(crate) status: Arc<Mutex<Option<ClusterStatus>>>,
 }
 
 impl Authority {
-    /// Returns what an engine needs of it.
+    /// Services of the authority for an engine.
     pub(crate) fn nodes(&self) -> Nodes {
         Nodes {
             versions: Arc::new(self.clone()),

@@ -1,4 +1,5 @@
-//! A completion is acknowledged only when no node returns what it replaced, also if an earlier request has sent it.
+//! A completion is acknowledged only when no node returns the replaced object, also if an earlier
+//! request has sent it.
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -19,7 +19,7 @@ struct Tables {
     completed: BTreeMap<Name, String>,
     /// How much older an upload's record is than it.
     age: BTreeMap<Name, TimeDelta>,
-    /// Number of records at each list of a bucket of them.
+    /// Number of records at each list of a bucket's records.
     lists: Vec<usize>,
 }
 

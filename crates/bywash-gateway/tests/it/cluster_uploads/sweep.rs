@@ -98,7 +98,8 @@ async fn record_stays_while_the_origin_does_not_know_its_bucket_or_fails() {
     let id = cluster.begin(TARGET).await;
     cluster.abort_at_the_origin(&id).await;
     cluster.records.make_older(&id, OLD);
-    // What the search asks for the bucket, once the origin does not know the upload; and the list of its parts.
+    // Requests of the search for the bucket, once the origin does not know the upload; and the list
+    // of its parts.
     for asked in ["list-type=2", "uploadId="] {
         for _ in 0..100 {
             cluster.store.script(asked, ServerFault::Refuse(403));
@@ -163,7 +164,7 @@ async fn search_ends_at_its_limit_and_the_next_goes_on_from_there() {
     assert_eq!(of_last, 2, "{lists:?}");
 }
 
-/// Records an upload of which no origin knows, of the store with the digest `origin`.
+/// Records an upload that no origin knows, of the store with the digest `origin`.
 async fn record_forgotten(cluster: &Cluster, bucket: &str, key: &str, origin: Option<&str>) {
     let upload = SharedUpload {
         id: HmacSeal::new([1; 32], []).seal(bucket, key, br#"{"o":"1","t":0}"#),
@@ -222,14 +223,15 @@ async fn bucket_of_which_another_node_has_other_settings_is_not_searched() {
     let authority = Authority::default();
     set_other_settings(&authority, &["cloud"]);
     let node = sweeping_two_buckets(&cluster, &authority).await;
-    // The bucket that is searched comes after the other one.
+    // The bucket that is searched sorts after the other one.
     until_removed(&node, 1).await;
     assert_eq!(cluster.records.open(), 1);
     set_other_settings(&authority, &[]);
     until_removed(&node, 2).await;
 }
 
-/// The store that a record names is the only one that knows its upload, whatever settings other nodes have and whether they are members.
+/// The store that a record names is the only one that knows its upload, regardless of the settings
+/// and the membership of other nodes.
 #[tokio::test]
 async fn record_is_judged_by_the_store_that_it_names() {
     let cluster = Cluster::s3().await;
