@@ -214,7 +214,7 @@ pub trait Origin: ObjectStore {
     }
 
     /// Returns the parts of an open upload with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound` where
-    /// [`Self::knows_uploads`].
+    /// [`Capabilities::knows_uploads`].
     async fn uploaded_parts(
         &self,
         _path: &Path,

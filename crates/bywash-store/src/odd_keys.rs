@@ -2,7 +2,7 @@
 //! write them (`report//part`, `folder/`), and one such key makes a whole page of object_store's listings fail.
 //!
 //! Such a key gets a path: its plain folders, then one segment with the rest in percent encoding. Listings have the path, and
-//! [`key_of`] returns the key. Which origins can read by such a path is [`Capabilities::reads_odd_keys`]; none writes by it.
+//! [`key_of`] returns the key. Which origins can read by such a path is [`crate::Capabilities::reads_odd_keys`]; none writes by it.
 
 use std::borrow::Cow;
 

@@ -134,7 +134,7 @@ pub struct CompleteRequest {
     pub tail: Option<Chunk>,
     /// Attributes that were not known when the session was opened; see [`Capabilities::takes_late_attributes`].
     ///
-    /// [`Capabilities::takes_late_attributes`]: crate::Origin::takes_late_attributes
+    /// [`Capabilities::takes_late_attributes`]: crate::Capabilities::takes_late_attributes
     pub attributes: Attributes,
 }
 

@@ -118,7 +118,7 @@ impl Root {
         Ok((self.open_folder(parent)?, name))
     }
 
-    /// As [`Self::parent`], and creates missing folders durably.
+    /// Opens the folder of a path, and creates missing folders durably.
     pub fn make_parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.make_folder(parent)?, name))
