@@ -180,7 +180,7 @@ unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Error> {
 /// Returns a client of the caller.
 ///
 /// # Safety
-/// `client` is null or comes from [`bywash_open`] and was not closed.
+/// `client` is null or was returned by [`bywash_open`] and was not closed.
 unsafe fn client<'a>(client: *const BywashClient) -> Result<&'a Client, Error> {
     // SAFETY: the caller's promise.
     let client = unsafe { client.as_ref() };
@@ -400,7 +400,7 @@ pub unsafe extern "C" fn bywash_segments(
 }
 
 /// # Safety
-/// `object` is null or comes from [`bywash_get_ranges`] and was not released.
+/// `object` is null or was returned by [`bywash_get_ranges`] and was not released.
 unsafe fn view<'a>(object: *const BywashObject, range: usize) -> Option<&'a View> {
     // SAFETY: the caller's promise.
     let object = unsafe { object.as_ref() }?;

@@ -1,5 +1,5 @@
-//! Sums the bytes of an object in the memory of this user's server: `cargo run --example sum -- BUCKET KEY [SECONDS]`. Holds the object
-//! for so many seconds afterwards.
+//! Sums the bytes of an object in the memory of this user's server: `cargo run --example sum --
+//! BUCKET KEY [SECONDS]`. Holds the object for `SECONDS` afterwards.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Times copies of a warm object out of the server's memory beside copies of as many bytes out of this process's own, on one thread:
-//! `cargo run --release --example warm_read -- BUCKET KEY ROUNDS`. Prints the ratio of each round.
+//! Times copies of a warm object out of the server's memory, and copies of as many bytes out of
+//! this process's own, on one thread: `cargo run --release --example warm_read -- BUCKET KEY
+//! ROUNDS`. Prints the ratio of each round.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

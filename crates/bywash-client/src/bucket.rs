@@ -81,7 +81,7 @@ pub struct PutOptions {
 /// Condition of a write, checked when the object becomes visible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WriteCondition {
-    /// Replaces what is there.
+    /// Replaces any existing object.
     #[default]
     None,
     /// Fails with [`crate::ErrorCode::AlreadyExists`] if there is an object.
@@ -122,7 +122,7 @@ impl Bucket {
     /// Reads an object whole.
     ///
     /// # Errors
-    /// [`crate::ErrorCode::NotFound`]; otherwise by what the caller can do.
+    /// [`crate::ErrorCode::NotFound`]; otherwise a code by the action that the caller can take.
     pub fn get(&self, key: &str) -> Result<Object> {
         self.get_with(key, ByteRange::Whole(()), &GetOptions::default())
     }
@@ -200,7 +200,7 @@ impl Bucket {
     /// Returns one page of a listing.
     ///
     /// # Errors
-    /// By what the caller can do.
+    /// A code by the action that the caller can take.
     pub fn list_page(&self, options: ListOptions<'_>) -> Result<ListPage> {
         self.client
             .again_if_broken(|| self.begin_list_page(options)?.wait())
@@ -254,8 +254,8 @@ impl Bucket {
     /// Writes an object.
     ///
     /// # Errors
-    /// By what the caller can do. After [`crate::ErrorCode::Connection`] or [`crate::ErrorCode::Deadline`] the object may be written or
-    /// not.
+    /// A code by the action that the caller can take. After [`crate::ErrorCode::Connection`] or
+    /// [`crate::ErrorCode::Deadline`] the object may be written or not.
     pub fn put(&self, key: &str, bytes: &[u8], options: &PutOptions) -> Result<Written> {
         let request = Request::Put(self.put_request(key, options, Some(bytes.len() as u64)));
         self.client.on_connection(|connection| {
@@ -301,7 +301,7 @@ impl Bucket {
     /// Begins a write of an object whose bytes come in pieces. It becomes visible when [`Writer::finish`] succeeds.
     ///
     /// # Errors
-    /// By what the caller can do.
+    /// A code by the action that the caller can take.
     pub fn writer(&self, key: &str, options: &PutOptions) -> Result<Writer> {
         Writer::begin(self, Request::Put(self.put_request(key, options, None)))
     }

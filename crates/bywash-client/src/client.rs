@@ -32,7 +32,7 @@ struct Shared {
     instance: Option<OnceLock<u64>>,
 }
 
-/// What a server says of itself.
+/// A server's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
     /// Version of the program.
@@ -90,8 +90,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the same client with another deadline of its calls, 60 s by default. A call that exceeds it fails with
-    /// [`ErrorCode::Deadline`], and its connection is closed.
+    /// The same client with another deadline of its calls, 60 s by default. A call that exceeds it
+    /// fails with [`ErrorCode::Deadline`], and its connection is closed.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -104,7 +104,7 @@ impl Client {
         &self.shared.socket
     }
 
-    /// Returns the bucket `name` of the server. Sends nothing.
+    /// Bucket `name` of the server. Sends nothing.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Bucket {
         Bucket::new(self.clone(), name)
@@ -114,7 +114,7 @@ impl Client {
     /// by the names of a `[[bucket]]` in its settings. An origin that is mounted already is used as it is.
     ///
     /// # Errors
-    /// [`ErrorCode::InvalidArgument`] if the address is none.
+    /// [`ErrorCode::InvalidArgument`] if the address is invalid.
     pub fn attach(&self, address: &str, options: &[(&str, &str)]) -> Result<Bucket> {
         let options = options.iter().map(|(name, value)| Pair {
             name: (*name).to_owned(),
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Returns what the server says of itself.
+    /// Returns the server's description of itself.
     ///
     /// # Errors
     /// As [`Self::connect`].

@@ -30,12 +30,13 @@ const LONGEST_CALL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// What leases need of their connection, also while a call uses it.
+/// Part of a connection that its leases need, also while a call uses it.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: UnixStream,
     map: Option<Map>,
-    /// Of the connection's start. After a fork two processes have it, so none of them sends anything any more.
+    /// Of the connection's start. After a fork two processes have it, so neither sends anything any
+    /// more.
     generation: Generation,
     /// Whether a thread writes to the socket. Set by that thread alone; sequentially consistent, paired with [`Self::pending`]: a
     /// thread that adds a lease and finds it set leaves the lease to the thread that clears it, which looks at the list afterwards.
@@ -49,14 +50,14 @@ impl Link {
         self.map.as_ref()
     }
 
-    /// Returns whether no fork has shared this connection with another process.
+    /// Whether no fork has shared this connection with another process.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
 
     /// Ends a lease: at the server now, or with the next request. After a fork it ends when all processes have closed the connection.
     pub(crate) fn release(&self, lease: u32) {
-        // Before the lock: in a child another thread of the parent may hold it for ever.
+        // Before the lock: in a child another thread of the parent may hold it forever.
         if !self.is_own() {
             return;
         }
@@ -74,7 +75,7 @@ impl Link {
         !self.sending.swap(true, SeqCst)
     }
 
-    /// Gives the right to write back, and sends what was left to this thread.
+    /// Gives the right to write back, and sends the leases left to this thread.
     fn stop_sending(&self) {
         self.sending.store(false, SeqCst);
         self.send_releases();
@@ -170,7 +171,8 @@ impl Connection {
     /// Connects to the server at `path`.
     ///
     /// # Errors
-    /// [`ErrorCode::Connection`] if there is none; [`ErrorCode::PermissionDenied`] if it is another user's.
+    /// [`ErrorCode::Connection`] if there is no server; [`ErrorCode::PermissionDenied`] if it is
+    /// another user's.
     pub(crate) fn open(path: &Path, program: &str, timeout: Duration) -> Result<Self> {
         let generation = fork_generation();
         let socket = connect(path)?;
@@ -297,12 +299,12 @@ impl Connection {
         self.link.is_own() && quiet == Ok(0) && self.input.unread().is_empty()
     }
 
-    /// Appends a message to what the next flush sends.
+    /// Queues a message for the next flush.
     pub(crate) fn queue(&mut self, request: &Request) {
         put_frame(Kind::Request, self.request, request, &mut self.output);
     }
 
-    /// Sends what is queued.
+    /// Sends the queued bytes.
     pub(crate) fn flush(&mut self) -> Result<()> {
         while !self.try_flush()? {
             self.wait(PollFlags::OUT)?;
@@ -310,7 +312,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what the socket takes of what is queued. Returns whether all is sent. Never waits.
+    /// Sends as many of the queued bytes as the socket takes. Returns whether all is sent. Never
+    /// waits.
     pub(crate) fn try_flush(&mut self) -> Result<bool> {
         while self.sent < self.output.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -327,7 +330,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends bytes of an object after what is queued.
+    /// Sends bytes of an object after the queued bytes.
     pub(crate) fn send_data(&mut self, data: &[u8]) -> Result<()> {
         for data in data.chunks(MAX_DATA_BYTES) {
             self.queue_data(data);
@@ -336,7 +339,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends a frame of object data to what the next flush sends.
+    /// Queues a frame of object data for the next flush.
     pub(crate) fn queue_data(&mut self, data: &[u8]) {
         put_data(self.request, data, &mut self.output);
     }
@@ -373,7 +376,8 @@ impl Connection {
         self.buffered()
     }
 
-    /// Waits until what is queued can be sent, or else until something arrives; at most until the deadline.
+    /// Waits until queued bytes can be sent, or else until something arrives; at most until the
+    /// deadline.
     pub(crate) fn wait_for_more(&self) -> Result<()> {
         let flags = if self.has_unsent() {
             PollFlags::IN | PollFlags::OUT
@@ -412,7 +416,7 @@ impl Connection {
             target[..buffered].copy_from_slice(self.input.take(buffered));
             return Ok(buffered);
         }
-        // The rest goes to where it belongs without a copy here.
+        // The rest is received in its destination, without a copy here.
         match rustix::net::recv(&self.link.socket, target, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(closed()),
             Ok((count, _)) => Ok(count),
@@ -427,7 +431,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has arrived. Returns whether anything had.
+    /// Reads the bytes that have arrived. Returns whether any had.
     fn receive_now(&mut self, memory: Option<&mut Option<OwnedFd>>) -> Result<bool> {
         let input = &mut self.input;
         if input.taken == input.bytes.len() {
@@ -476,8 +480,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Waits until the socket is ready, or the deadline. Looks again and again at first: a warm read is answered sooner than a
-    /// sleeping core wakes.
+    /// Waits until the socket is ready, or the deadline. Polls without a pause at first: a warm
+    /// read is answered sooner than a sleeping core wakes.
     fn wait(&self, flags: PollFlags) -> Result<()> {
         let ready = |timeout: Option<&Timespec>| {
             poll(&mut [PollFd::new(&self.link.socket, flags)], timeout)

@@ -6,7 +6,8 @@ use std::io;
 use crate::message::{ErrorCode, Failure};
 use crate::wire::WireError;
 
-/// Why a call failed: what the caller can do ([`Self::code`]), and a text that names object, operation and next step.
+/// Reason of a failed call: the action that the caller can take ([`Self::code`]), and a text that
+/// names object, operation and next step.
 #[derive(Debug)]
 pub struct Error {
     code: ErrorCode,
@@ -42,7 +43,7 @@ impl Error {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// What the caller can do.
+    /// The action that the caller can take.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         self.code

@@ -18,7 +18,7 @@ pub fn local(bytes: &[u8]) {
     round_trip::<Reply>(payload);
 }
 
-/// What was decoded has one encoding.
+/// A decoded message has one encoding.
 fn round_trip<T: Wire + PartialEq + std::fmt::Debug>(payload: &[u8]) {
     let Ok(message) = T::decode(payload) else {
         return;

@@ -42,7 +42,7 @@ pub struct Object {
 pub struct Ranges {
     /// The version that was read.
     pub metadata: Metadata,
-    /// Whether all of them were in the server's memory.
+    /// Whether all ranges were in the server's memory.
     pub hit: bool,
     /// First byte of each range in the object, and its bytes, in the order of the request.
     pub ranges: Vec<(u64, View)>,
@@ -52,7 +52,7 @@ impl Ranges {
     /// Returns the one range of a read of one.
     ///
     /// # Errors
-    /// [`ErrorCode::Protocol`] if there is none.
+    /// [`ErrorCode::Protocol`] if there is no range.
     pub fn into_object(mut self) -> Result<Object> {
         let (start, bytes) = self.ranges.pop().ok_or_else(unexpected)?;
         Ok(Object {
@@ -75,7 +75,7 @@ pub struct RangesOf<'a> {
     pub ranges: &'a [ByteRange],
 }
 
-/// Returns the range from `start` to before `end`.
+/// Range from `start` to before `end`.
 #[must_use]
 pub fn byte_range(range: Range<u64>) -> ByteRange {
     ByteRange::Bounded(Bounds {
@@ -97,7 +97,8 @@ impl Client {
         self.again_if_broken(|| self.begin_get(objects, options)?.wait())
     }
 
-    /// As [`Self::get_many`] for event loops: sends the request, and returns what receives the reply without waiting.
+    /// As [`Self::get_many`] for event loops: sends the request, and returns a handle that receives
+    /// the reply without waiting.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -154,7 +155,7 @@ struct Receiving {
     ranges: Ranges,
     /// Ranges that have no buffer yet, last first.
     missing: Vec<Bounds>,
-    /// The range that arrives: its start, its bytes, and how many of them there are.
+    /// The range that arrives: its start, its bytes, and the number received.
     current: Option<(u64, Vec<u8>, usize)>,
     /// Bytes left of the frame.
     frame: usize,
@@ -183,7 +184,8 @@ impl PendingGet {
         }
     }
 
-    /// Takes what has arrived. Returns the results when all are there, once. Never waits.
+    /// Takes the bytes that have arrived. Returns the results when all are there, once. Never
+    /// waits.
     ///
     /// # Errors
     /// As [`Client::get_many`].
@@ -223,7 +225,7 @@ impl PendingGet {
         }
     }
 
-    /// Takes what has arrived. Returns whether that was all.
+    /// Takes the bytes that have arrived. Returns whether all have.
     fn advance(&mut self, connection: &mut Connection) -> Result<bool> {
         if !connection.try_flush()? {
             return Ok(false);

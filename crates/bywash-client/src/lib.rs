@@ -1,7 +1,8 @@
 //! Reads and writes a running Bywash server's buckets from other processes of its machine, without HTTP and without a copy.
 //!
-//! The server of this user listens on a unix socket. [`Client`] finds it; [`Bucket::get`] returns a [`View`] of the server's own
-//! memory, which stays as it is until the view is dropped. All processes of the machine share what one of them has read.
+//! The server of this user listens on a unix socket. [`Client`] finds it; [`Bucket::get`] returns a
+//! [`View`] of the server's own memory, which stays as it is until the view is dropped. All
+//! processes of the machine share the data that any process has read.
 //!
 //! ```no_run
 //! let bucket = bywash_client::Client::connect()?.bucket("first");
@@ -11,8 +12,9 @@
 //! # Ok::<(), bywash_client::Error>(())
 //! ```
 //!
-//! No thread and no runtime: calls block, each with a deadline ([`Client::with_deadline`]). A process that forks goes on in both
-//! parent and child. The protocol is in [`message`] and `docs/formats.md`; other languages use the C interface of `bywash-c`.
+//! No thread and no runtime: calls block, each with a deadline ([`Client::with_deadline`]). After a
+//! fork, parent and child both continue. The protocol is in [`message`] and `docs/formats.md`;
+//! other languages use the C interface of `bywash-c`.
 
 mod bucket;
 mod client;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Maximum bytes of one message, its head excluded. A thousand keys of a kilobyte fit four times.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// Maximum bytes of object data in one message: about what a socket's buffer holds.
+/// Maximum bytes of object data in one message: about the size of a socket's buffer.
 pub const MAX_DATA_BYTES: usize = 128 << 10;
 /// Maximum objects of one request for bytes.
 pub const MAX_GET_OBJECTS: usize = 10_000;

@@ -15,7 +15,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BYWL");
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 12;
 
-/// What a frame's payload is.
+/// Kind of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A [`Request`].
@@ -33,12 +33,12 @@ pub struct FrameHead {
     pub len: u32,
     /// Number of the request that the frame belongs to, which the client chooses.
     pub request: u32,
-    /// What the payload is.
+    /// Kind of the payload.
     pub kind: Kind,
 }
 
 impl FrameHead {
-    /// Returns the bytes of the head.
+    /// Bytes of the head.
     #[must_use]
     pub fn encode(self) -> [u8; HEAD_BYTES] {
         let kind = match self.kind {
@@ -96,7 +96,7 @@ pub fn put_data(request: u32, data: &[u8], out: &mut Vec<u8>) {
 }
 
 wire_enums! {
-    /// What a client asks for.
+    /// Request of a client.
     pub enum Request {
         /// The first message of a connection.
         Hello(Hello) = 1,
@@ -138,9 +138,10 @@ wire_enums! {
         RemoveBucket(String) = 18,
     }
 
-    /// What the server sends.
+    /// Message of the server.
     pub enum Reply {
-        /// Of [`Request::Hello`]. The descriptor of the shared memory comes with it if there is any.
+        /// Of [`Request::Hello`]. The descriptor of the shared memory is sent with it if there is
+        /// any.
         Welcome(Welcome) = 1,
         /// Of [`Request::Buckets`].
         Buckets(Vec<BucketEntry>) = 2,
@@ -156,7 +157,7 @@ wire_enums! {
         Bytes(Bytes) = 7,
         /// Of [`Request::Get`]: the object cannot be read.
         Failed(Failure) = 8,
-        /// The request is carried out.
+        /// The request is executed.
         Done(()) = 9,
         /// Of [`Request::Put`] and [`Request::Resume`].
         Writing(Writing) = 10,
@@ -176,7 +177,7 @@ wire_enums! {
 
     /// Bytes of an object.
     pub enum ByteRange {
-        /// All of them.
+        /// All bytes.
         Whole(()) = 1,
         /// From the first offset to before the second.
         Bounded(Bounds) = 2,
@@ -188,7 +189,7 @@ wire_enums! {
 
     /// Condition of a write.
     pub enum WriteMode {
-        /// Replaces whatever is there.
+        /// Replaces any existing object.
         Overwrite(()) = 1,
         /// Fails if there is an object.
         Create(()) = 2,
@@ -214,11 +215,11 @@ wire_structs! {
         pub version: u16,
         /// Version of the program.
         pub program: String,
-        /// Bytes of shared memory whose descriptor comes with this message; 0 if none does.
+        /// Bytes of shared memory whose descriptor is sent with this message; 0 without one.
         pub memory: u64,
         /// URL of the S3 endpoint.
         pub s3: String,
-        /// URL of the GCS endpoint; empty if there is none.
+        /// URL of the GCS endpoint; empty without one.
         pub gcs: String,
         /// Number of this start of the server, chosen at random.
         pub instance: u64,
@@ -338,7 +339,7 @@ wire_structs! {
         pub objects: Vec<GetObject>,
         /// Objects with fewer bytes in all their ranges come as bytes. `u32::MAX`: all do.
         pub inline_bytes: u32,
-        /// Milliseconds after which what was not replied yet fails.
+        /// Milliseconds after which a request without a reply fails.
         pub deadline_ms: u32,
     }
 
@@ -420,7 +421,7 @@ wire_structs! {
     pub struct Token {
         /// For [`Resume`], also at another server.
         pub token: Vec<u8>,
-        /// Bytes that the store has: a continued write goes on there.
+        /// Bytes that the store has: a continued write starts there.
         pub position: u64,
     }
 
@@ -496,7 +497,7 @@ wire_structs! {
 
     /// Why a request failed.
     pub struct Failure {
-        /// What the caller can do.
+        /// Action that the caller can take.
         pub code: ErrorCode,
         /// Object, operation and next step.
         pub message: String,
@@ -505,7 +506,7 @@ wire_structs! {
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
-        /// Kinds of failures, by what the caller can do.
+        /// Kinds of failures, by the action that the caller can take.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorCode {

@@ -7,7 +7,8 @@ use crate::connection::{Connection, Frame, unexpected};
 use crate::error::{Error, Result};
 use crate::message::{ErrorCode, Reply, Request};
 
-/// A request whose reply has not arrived yet. Dropping it closes its connection; a change may be carried out or not.
+/// A request whose reply has not arrived yet. Dropping it closes its connection; a change may be
+/// executed or not.
 #[derive(Debug)]
 pub struct Pending<T> {
     client: Client,
@@ -19,7 +20,7 @@ pub struct Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Sends what `queue` puts on a connection as far as it goes.
+    /// Sends the messages that `queue` puts on a connection, as far as the socket takes them.
     pub(crate) fn begin(
         client: &Client,
         before: usize,
@@ -62,10 +63,10 @@ impl<T> Pending<T> {
         self.connection.as_ref().is_some_and(Connection::has_unsent)
     }
 
-    /// Takes what has arrived. Returns the result when it is there, once. Never waits.
+    /// Takes the bytes that have arrived. Returns the result when it is there, once. Never waits.
     ///
     /// # Errors
-    /// That of the request.
+    /// The error of the request.
     pub fn poll(&mut self) -> Result<Option<T>> {
         let mut connection = self.connection.take().ok_or_else(ended)?;
         match self.advance(&mut connection) {
@@ -87,7 +88,7 @@ impl<T> Pending<T> {
     /// Waits for the result.
     ///
     /// # Errors
-    /// That of the request.
+    /// The error of the request.
     pub fn wait(mut self) -> Result<T> {
         loop {
             if let Some(result) = self.poll()? {
@@ -98,7 +99,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Takes what has arrived. Returns the last reply.
+    /// Takes the bytes that have arrived. Returns the last reply.
     fn advance(&mut self, connection: &mut Connection) -> Result<Option<Reply>> {
         // A server that refuses a write says so before it has taken all of it.
         let sent = connection.try_flush()?;
@@ -131,7 +132,8 @@ fn ended() -> Error {
     )
 }
 
-/// The error of a reply that is none of the request's: the failure that it states, or that it is unexpected.
+/// The error of a reply that is not one of the request's: the failure that it states, or that it is
+/// unexpected.
 pub(crate) fn other(reply: Reply) -> Error {
     match reply {
         Reply::Error(failure) => failure.into(),

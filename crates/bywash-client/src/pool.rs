@@ -14,7 +14,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Returns a connection that the next call can use. Closes this process's copy of those that a fork has shared.
+    /// Returns a connection that the next call can use. Closes this process's copy of connections
+    /// that a fork has shared.
     pub(crate) fn take(&self) -> Option<Connection> {
         for slot in &self.slots {
             let Ok(mut slot) = slot.try_lock() else {

@@ -65,7 +65,7 @@ impl Map {
         })
     }
 
-    /// Returns the address of a part. `None` if it is outside the map.
+    /// Address of a part. `None` if it is outside the map.
     fn part(&self, offset: u64, len: u64) -> Option<NonNull<[u8]>> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset.checked_add(len)? > self.len {
@@ -284,7 +284,7 @@ pub(crate) struct Generation {
     process: u32,
 }
 
-/// Returns the bytes of a part that the server has just leased.
+/// Bytes of a part that the server has just leased.
 pub(crate) fn leased_bytes(lease: &Arc<Lease>, part: &Part) -> Option<LeasedBytes<Lease>> {
     // SAFETY: parts come from the reply that names the lease, and only the drop of `Lease` releases it.
     unsafe { LeasedBytes::new(lease, part.offset, part.len) }

@@ -115,8 +115,8 @@ impl View {
         (self.segment_count() == 1).then(|| self.segment(0))
     }
 
-    /// Returns the same bytes as one slice: blocks of the server's memory are mapped side by side, and stay so for the next lease of the same. Where
-    /// that is not possible, they are copied.
+    /// The same bytes as one slice: blocks of the server's memory are mapped side by side, and stay
+    /// so for the next lease of the same. Where that is not possible, they are copied.
     #[must_use]
     pub fn into_contiguous(self) -> Self {
         let Source::Several(leased, parts) = &self.0 else {

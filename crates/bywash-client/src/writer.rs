@@ -8,8 +8,8 @@ use crate::connection::{Connection, unexpected};
 use crate::error::{Error, Result};
 use crate::message::{ErrorCode, Reply, Request};
 
-/// An object being written from front to back. Nothing is visible until [`Self::finish`] succeeds. Dropping it discards what was
-/// written, unless it was captured.
+/// An object being written from front to back. Nothing is visible until [`Self::finish`] succeeds.
+/// Dropping it discards the written bytes, unless it was captured.
 ///
 /// The server keeps at most one chunk in memory; the rest is at the store. A write waits while the store is slower.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Writer {
 pub struct CapturedWrite {
     /// For [`Bucket::resume`]. It may contain a capability to write to the store: keep it private.
     pub token: Vec<u8>,
-    /// Bytes that the store has. The continued write goes on there.
+    /// Bytes that the store has. The continued write starts there.
     pub position: u64,
 }
 
@@ -55,7 +55,8 @@ impl Writer {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// By what the caller can do. After any error the write cannot go on; [`Bucket::resume`] continues a captured one.
+    /// A code by the action that the caller can take. After any error the write cannot continue;
+    /// [`Bucket::resume`] continues a captured one.
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         self.on_connection(|connection| connection.send_data(bytes))?;
         self.position += bytes.len() as u64;
@@ -97,7 +98,7 @@ impl Writer {
         Ok(written)
     }
 
-    /// Discards what was written, also if it was captured.
+    /// Discards the written bytes, also if the write was captured.
     ///
     /// # Errors
     /// As [`Self::write_all`].

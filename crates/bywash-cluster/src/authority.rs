@@ -1,4 +1,4 @@
-//! What a holder knows of the keys of its shards, and the read leases it gives.
+//! A holder's knowledge of the keys of its shards, and the read leases it gives.
 //!
 //! A version is known by the time at which the origin was *asked* for it. It is believed for the bucket's window from then on, in
 //! the tenure in which it was asked, and until the next write begins or ends.
@@ -29,7 +29,7 @@ pub(crate) struct Entry<V> {
     question: Option<QuestionId>,
     /// Questions and revocations in progress, which count on [`Self::writes`].
     pub(crate) in_use: usize,
-    /// Number of the entry, of which its timer has a copy.
+    /// Number of the entry; its timer has a copy.
     serial: u64,
 }
 
@@ -68,7 +68,7 @@ impl<V> Entry<V> {
         self.marks.values().any(|until| now < *until)
     }
 
-    /// Returns what is known, if it was asked for within `window` and in this tenure.
+    /// Known version, if it was asked for within `window` and in this tenure.
     fn fresh(&self, now: Duration, window: Duration, tenure: Tenure) -> Option<&Known<V>> {
         let known = self.known.as_ref()?;
         (known.tenure == tenure && now.saturating_sub(known.asked) <= window).then_some(known)
@@ -97,8 +97,9 @@ pub(crate) struct HolderQuestion {
 const SWEEP: Duration = Duration::from_secs(2);
 
 impl<V: Clone> Node<V> {
-    /// Returns the version that a read of `key` would return at `now` without a question to any other, and its source: a read lease, or
-    /// what this node knows as the holder. Changes nothing, so it decides by the same rules as [`crate::Event::Read`] and may be called for each read.
+    /// Version that a read of `key` would return at `now` without a question to any other, and its
+    /// source: a read lease, or this node's knowledge as the holder. Changes nothing, so it decides
+    /// by the same rules as [`crate::Event::Read`] and may be called for each read.
     #[must_use]
     pub fn current(&self, now: Duration, key: &Key, window: Duration) -> Option<(V, Source)> {
         if let Some(version) = self.leases.get(key, self.now.max(now)) {
@@ -108,7 +109,7 @@ impl<V: Clone> Node<V> {
         Some((version, Source::Holder))
     }
 
-    /// As [`Self::current`], of what this node knows as the holder.
+    /// As [`Self::current`], only by this node's knowledge as the holder.
     pub(crate) fn known(&self, now: Duration, key: &dyn KeyParts, window: Duration) -> Option<V> {
         let now = self.now.max(now);
         let shard = shard_of_parts(key, self.settings.shards);
@@ -121,7 +122,7 @@ impl<V: Clone> Node<V> {
         Some(known.version.clone())
     }
 
-    /// Returns the entry of `key`, made if there is none.
+    /// Returns the entry of `key`, created if it is missing.
     pub(crate) fn entry(&mut self, key: &Key) -> &mut Entry<V> {
         if !self.entries.contains_key(key) {
             self.ids += 1;
@@ -135,7 +136,7 @@ impl<V: Clone> Node<V> {
 
     /// Returns whether an entry of `key` may be made for a reader: within the maximum, or in place of the oldest known version.
     fn has_room(&mut self, key: &Key) -> bool {
-        /// Old entries looked at. Those that are in use otherwise end within seconds.
+        /// Maximum number of old entries to examine. Entries with another use end within seconds.
         const LOOKS: usize = 8;
         if self.entries.contains_key(key) || self.entries.len() < self.settings.max_objects {
             return true;
@@ -321,7 +322,8 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// Forgets what is known of the objects of a bucket, here and by read leases, and what was asked. Looks at all that the node keeps.
+    /// Forgets the known versions of the objects of a bucket, here and by read leases, and the
+    /// questions in progress. Scans all entries of the node.
     pub(crate) fn forget_bucket(&mut self, bucket: &str) {
         self.leases.drop_bucket(bucket);
         let entries = self.entries.iter_mut();
@@ -330,7 +332,8 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// Removes what an entry has no use for any more, and the entry with the last of it. Each entry has one timer.
+    /// Removes expired parts of an entry, and the entry once it is unused. Each entry has one
+    /// timer.
     pub(crate) fn sweep(&mut self, key: Key, serial: u64) {
         let now = self.now;
         let Some(entry) = self.entries.get_mut(&key).filter(|of| of.serial == serial) else {

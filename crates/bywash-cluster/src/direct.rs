@@ -1,9 +1,10 @@
 //! Questions to the origin: by a holder, and by a node without authority.
 //!
-//! A node without authority does not see the writes of others, so a read must not use a response that the origin made before the
-//! read began. It joins only a question that is yet to be sent: the next one. That is sent when the one in progress ends, or beside
-//! it once it has taken 150 ms. Beside two none is sent: the next waits for the end of one. So reads of a key cost two requests in
-//! the time of one, however many they are and however slow the origin is.
+//! A node without authority does not see the writes of others, so a read must not use a response
+//! that the origin made before the read began. It joins only a question that is yet to be sent: the
+//! next one. It is sent when the one in progress ends, or in parallel once that one has taken 150
+//! ms. No more than two are in progress: the next waits for the end of one. So reads of a key cost
+//! two requests in the time of one, however many they are and however slow the origin is.
 
 use std::time::Duration;
 
@@ -40,12 +41,12 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Questions of one node about one key that are in progress at once. With one, a read that comes after it was sent would wait for
-    /// the whole of it.
+    /// Questions of one node about one key that are in progress at once. With one, a read that
+    /// arrives after it was sent would wait for the whole of it.
     pub(crate) const AT_ONCE: usize = 2;
 
-    /// Returns whether the next question may be sent at `now`: if none is in progress, or beside fewer than `at_once` of which the
-    /// newest has taken as long as `patience`.
+    /// Whether the next question may be sent at `now`: if none is in progress, or if fewer than
+    /// `at_once` are and the newest has taken at least `patience`.
     fn may_ask(&self, now: Duration, patience: Duration, at_once: usize) -> bool {
         let newest = self.sent.last();
         newest.is_none_or(|(_, sent)| self.sent.len() < at_once && now >= *sent + patience)
@@ -73,8 +74,8 @@ impl<V: Clone> Node<V> {
         self.ask_next(&key);
     }
 
-    /// Asks for all reads that wait, if the next question may be sent. It is called when a read comes, when a question ends, and
-    /// when the newest has lasted for the patience.
+    /// Asks for all reads that wait, if the next question may be sent. Called when a read arrives,
+    /// when a question ends, and when the newest has lasted for the patience.
     pub(crate) fn ask_next(&mut self, key: &Key) {
         let patience = self.settings.timing.patience;
         let at_once = if self.rules.holds(Rule::TwoQuestions) {

@@ -68,7 +68,7 @@ impl<V: Clone> LeaseTable<V> {
         self.parts[part].0.lock()
     }
 
-    /// Returns the version that may be used at `now`.
+    /// Version that may be used at `now`.
     pub(crate) fn get(&self, key: &dyn KeyParts, now: Duration) -> Option<V> {
         let part = self.part(key);
         let lease = part.get(key)?;

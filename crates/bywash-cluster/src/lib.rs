@@ -1,12 +1,13 @@
-//! Several nodes that act as one: which node holds the current versions of which objects, and what each node must do before a
-//! read or a write so that no node returns what another has replaced.
+//! Several nodes that act as one: which node decides the current version of each object, and the
+//! steps that a node must take before a read or a write so that no node returns a version that
+//! another has replaced.
 //!
 //! The rules are a state machine without I/O, [`Node`]. Its inputs are [`Event`]s with the time of the node's own clock, its
 //! outputs are [`Action`]s; a driver does the actions and returns their results as events. So the code that a process runs is the
 //! code that the simulation runs, seed by seed.
 //!
-//! Beside it, [`etcd`] sends its requests to etcd, [`port`] those to other nodes, and [`ClusterNode`] drives it: clock, etcd, the
-//! other nodes, the engine.
+//! Around it, [`etcd`] sends its requests to etcd, [`port`] sends its requests to other nodes, and
+//! [`ClusterNode`] drives it: clock, etcd, the other nodes, the engine.
 //!
 //! **Holders.** Bytes need no authority: a block is asked for by validator, and a wrong placement costs a request. Only the
 //! question which version is current has one node that decides: keys are hashed to shards, and etcd names the holder of each
@@ -14,8 +15,9 @@
 //!
 //! **Guarantees**, under the assumptions below:
 //! - *G1*: a read that begins after a write was acknowledged, at any node, returns that write or a later one.
-//! - *G2*: reads and writes of a key are linearizable while its holder does not change under a write in flight. Otherwise reads
-//!   beside that write may see the new version and then the old one; after the acknowledgement they never do.
+//! - *G2*: reads and writes of a key are linearizable while its holder does not change under a
+//!   write in flight. Otherwise reads during that write may see the new version and then the old
+//!   one; after the acknowledgement they never do.
 //! - *G3*: a change behind the cluster's back is seen by each read that begins a window after it.
 //! - *G4*: a read has one version. This is the engine's: blocks are asked for by validator.
 //!
@@ -25,14 +27,16 @@
 //!
 //! **Why G1 holds.** Let the `end` of a write be handled at time `h` by a holder in epoch `e`: after the origin has it, before the
 //! acknowledgement. A later read gets its version in one of these ways.
-//! - From the holder in epoch `e`, or by a lease of it: what was known before `h` was dropped at `h`, and leases were dropped or had
-//!   ended before `end` was answered. What was asked after `h` has the write.
+//! - From the holder in epoch `e`, or by a lease of it: versions known before `h` were dropped at
+//!   `h`, and leases were dropped or had ended before `end` was answered. A version asked for after
+//!   `h` has the write.
 //! - From an earlier epoch: its authority and its leases had ended before epoch `e` began, by the rules of handover and claim.
 //! - From a later epoch: its holder began with nothing known, so it asked after `h`.
 //! - From the origin: by a request sent after the read began, so it has the write.
 //!
-//! Without `end`, the write is acknowledged after the longest window in the records of the members: what any node still uses was asked
-//! after the origin had the write. A node uses a longer window than each other's only when all of them have had the time to list its record.
+//! Without `end`, the write is acknowledged after the longest window in the records of the members:
+//! any version still used was asked for after the origin had the write. A node uses a longer window
+//! than each other's only when all other nodes have had the time to list its record.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,8 @@ pub(crate) struct Membership {
     pub(crate) registered: Duration,
     /// Authority ends at this time, unless a later keepalive succeeds.
     pub(crate) until: Duration,
-    /// How often authority had ended when a keepalive succeeded. What was known before is not believed.
+    /// Number of keepalives that succeeded after authority had ended. Knowledge from before is not
+    /// believed.
     pub(crate) lapses: u64,
     /// End of all read leases that this process has given.
     pub(crate) leases_end: Duration,
@@ -30,14 +31,14 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Returns whether `boot` was a registration of this process.
+    /// Whether `boot` was a registration of this process.
     pub(crate) fn was(&self, boot: Boot) -> bool {
         self.ended.iter().any(|(ended, _)| *ended == boot)
     }
 }
 
 impl<V: Clone> Node<V> {
-    /// Returns the node's registration.
+    /// The node's registration.
     pub(crate) fn me(&self) -> Option<Member> {
         let boot = self.membership.boot?;
         Some(Member {
@@ -46,8 +47,8 @@ impl<V: Clone> Node<V> {
         })
     }
 
-    /// Returns whether the node may have authority now. It is asked after a request was received: a process that was stopped
-    /// looks at its clock before it responds.
+    /// Whether the node may have authority now. It is asked after a request was received: a process
+    /// that was stopped looks at its clock before it responds.
     pub(crate) fn in_time(&self) -> bool {
         self.in_time_at(self.now)
     }
@@ -57,7 +58,7 @@ impl<V: Clone> Node<V> {
             && (now < self.membership.until || !self.rules.holds(Rule::OwnDeadline))
     }
 
-    /// Returns whether `boot` is the current registration of this process, or was one.
+    /// Whether `boot` is the current registration of this process, or was one.
     #[must_use]
     pub fn is_own(&self, boot: Boot) -> bool {
         self.membership.boot == Some(boot) || self.membership.was(boot)
@@ -119,7 +120,7 @@ impl<V: Clone> Node<V> {
                     self.now
                 };
                 let until = counted + self.settings.timing.authority;
-                // Others may have held the shards meanwhile, and written.
+                // Others may have held the shards in between, and written.
                 if self.now >= self.membership.until && self.rules.holds(Rule::Forget) {
                     self.membership.lapses += 1;
                 }
@@ -129,7 +130,7 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// The registration is gone: all authority ends, and the node registers anew.
+    /// The registration is gone: all authority ends, and the node registers again.
     pub(crate) fn lose_membership(&mut self) {
         let Some(boot) = self.membership.boot.take() else {
             return;
@@ -137,7 +138,8 @@ impl<V: Clone> Node<V> {
         let membership = &mut self.membership;
         membership.lapses += 1;
         membership.until = Duration::ZERO;
-        // The read leases of one so many registrations ago have ended: one takes longer than a round trip to etcd and a pause.
+        // The read leases of the registration `KEPT` registrations ago have ended: each takes
+        // longer than a round trip to etcd and a pause.
         const KEPT: usize = 64;
         if membership.ended.len() >= KEPT {
             membership.ended.remove(0);
@@ -149,8 +151,9 @@ impl<V: Clone> Node<V> {
 
     /// Returns whether authority and read leases of the registration `boot` of this node have ended.
     ///
-    /// A node that asks has seen the registration's key gone. A key that is gone never comes back, so if it is the current one, it is
-    /// lost by that. Read leases of an earlier process are not known, only their longest duration.
+    /// A node that asks has seen the registration's key gone. A deleted key never returns, so if
+    /// the registration is the current one, it is lost by that. Read leases of an earlier process
+    /// are not known, only their longest duration.
     pub(crate) fn released(&mut self, boot: Boot) -> bool {
         if self.membership.boot == Some(boot) {
             self.lose_membership();
@@ -162,8 +165,8 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// Returns whether the read leases of the process before this one have ended. That process is dead: it held the lock of the
-    /// data folder.
+    /// Whether the read leases of the process before this one have ended. That process is dead: it
+    /// held the lock of the data folder.
     pub(crate) fn is_quiet(&self) -> bool {
         let ended = self.started + self.settings.timing.quiet();
         self.now > ended || !self.rules.holds(Rule::Quiet)

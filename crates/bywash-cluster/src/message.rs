@@ -1,4 +1,4 @@
-//! What goes into the state machine and what comes out of it.
+//! Inputs and outputs of the state machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,9 @@ pub enum EtcdRequest {
     Register,
     /// Keeps the lease of the registration alive.
     Keepalive(Boot),
-    /// Revokes the lease of a registration of this node: an earlier process, or a registration whose response was lost. Never
-    /// deletes the key alone: keepalives of its lease would go on.
+    /// Revokes the lease of a registration of this node: an earlier process, or a registration
+    /// whose response was lost. Never deletes the key alone: keepalives of its lease would
+    /// continue.
     Revoke(Member),
     /// Gives a shard on, if its key has this revision and the key of the new holder exists.
     Hand {
@@ -52,14 +53,14 @@ pub enum EtcdRequest {
     Claim {
         /// The shard.
         shard: Shard,
-        /// What must hold.
+        /// Condition of the claim.
         guard: ClaimGuard,
         /// The new holder: this node.
         to: Member,
     },
 }
 
-/// What must hold at etcd for a claim.
+/// Condition at etcd for a claim.
 ///
 /// The revision is not optional, though the second guard looks enough: a claimer with a slow watch would take the shard from a
 /// holder that has got it since.
@@ -142,13 +143,14 @@ pub enum PeerRequest {
 }
 
 impl PeerRequest {
-    /// Returns whether its response may wait for the origin.
+    /// Whether the response may wait for the origin.
     #[must_use]
     pub fn waits_for_origin(&self) -> bool {
         matches!(self, Self::Open { .. })
     }
 
-    /// Returns whether it may be one of several in a message. One that waits for the origin may not: the others would wait with it.
+    /// Whether the request may be one of several in a message. One that waits for the origin may
+    /// not: the others would wait with it.
     #[must_use]
     pub fn is_batched(&self) -> bool {
         matches!(
@@ -192,7 +194,7 @@ pub enum WriteResult {
     InDoubt,
 }
 
-/// For how long nodes may believe what a write has replaced.
+/// Time for which nodes may believe a version that a write has replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Believed {
     /// Longest window of a member, counted from the origin's response.
@@ -209,12 +211,12 @@ pub enum Event<V> {
     Tick,
     /// Result of a request to etcd.
     Etcd(CallId, EtcdReply),
-    /// What etcd's keys became, in the order of revisions.
+    /// A change of etcd's keys, in the order of revisions.
     View(u64, ViewChange),
     /// etcd has another `cluster_id`, or its revision went back: it was restored, or is another. Also at the start, if the data
     /// folder names another than the first response.
     ClusterChanged,
-    /// A read begins. `window` is that of its bucket.
+    /// A read begins. `window`: the bucket's.
     Read(OpId, Key, Duration),
     /// A write begins. `window` is the longest that a member has for the bucket.
     Write(OpId, Key, Duration),
@@ -226,8 +228,9 @@ pub enum Event<V> {
     Request(NodeId, CallId, PeerRequest),
     /// Response to a request of this node; `None` if it failed or reached its limit.
     Response(CallId, Option<PeerResponse<V>>),
-    /// Response to a request that is no success or failure of its node: a further one of a message, of which one was reported, or one that
-    /// was refused for lack of memory, here or there.
+    /// Response that counts neither as a success nor as a failure of its node: the request is a
+    /// further one of a message that has one reported already, or was refused for lack of memory,
+    /// here or there.
     Further(CallId, Option<PeerResponse<V>>),
     /// There was no frame for [`crate::Timing::patience`]. The request continues.
     Silent(CallId),
@@ -279,8 +282,8 @@ pub enum Outcome<V> {
         /// The holder did not confirm it: its window was waited out.
         waited: bool,
     },
-    /// The write is stored, but other nodes may return what it replaced for longer than a client is kept waiting: the client is
-    /// to slow down and to retry.
+    /// The write is stored, but other nodes may return the replaced version for longer than a
+    /// client is kept waiting: the client is to slow down and to retry.
     SlowDown,
     /// The origin has refused the write, or its response was lost.
     WriteFailed(WriteResult),

@@ -4,12 +4,13 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A node's identity. It lies in the node's data folder, so it survives restarts and changes of address.
+/// A node's identity. It is stored in the node's data folder, so it survives restarts and changes
+/// of address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// Name of one registration of a node: drawn anew for each etcd lease and never used again. A node that registers again does not
-/// inherit the shards it held before.
+/// Name of one registration of a node: drawn for each etcd lease and never used again. A node that
+/// registers again does not inherit the shards it held before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boot(pub u64);
 
@@ -51,7 +52,7 @@ impl Key {
 
 /// Bucket and path of a key, by which maps are looked up without a [`Key`] of one's own.
 pub(crate) trait KeyParts {
-    /// Returns bucket and path.
+    /// Bucket and path.
     fn parts(&self) -> (&str, &str);
 }
 

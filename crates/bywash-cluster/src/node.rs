@@ -34,8 +34,9 @@ pub struct Settings {
     pub shards: u16,
     /// Durations.
     pub timing: Timing,
-    /// Objects that the node keeps state of as their holder, without those being written, and read leases that it has of others: so
-    /// many of each. The caller has charged their memory. Beyond it, readers are sent to the origin, and versions of other
+    /// Maximum number of objects that the node keeps state of as their holder, not counting objects
+    /// being written, and maximum number of read leases that it has of others. The caller has
+    /// charged their memory. Beyond it, readers are sent to the origin, and versions of other
     /// holders are used for one read without a lease.
     pub max_objects: usize,
 }
@@ -74,7 +75,7 @@ pub(crate) enum PeerCall {
     },
     Begin(OpId),
     End(OpId),
-    /// Of a write that has ended, or goes on without it.
+    /// Of a write that has ended, or continues without it.
     Unheeded,
     Drop(u64),
     Released(Member),
@@ -202,7 +203,7 @@ impl<V: Clone> Node<V> {
         mem::take(&mut self.out)
     }
 
-    /// Returns the state of the node, as of the last event.
+    /// State of the node, as of the last event.
     #[must_use]
     pub fn status(&self) -> Status {
         let held = |shard: &u16| self.tenure(Shard(*shard)).is_some();
@@ -244,7 +245,7 @@ impl<V: Clone> Node<V> {
     }
 
     fn viewed(&mut self, revision: u64, change: ViewChange) {
-        // A watch that was resumed may repeat what a list had shown.
+        // A resumed watch may repeat changes that a list had shown.
         if revision < self.view.revision {
             return;
         }
@@ -272,10 +273,11 @@ impl<V: Clone> Node<V> {
         self.revoke_others();
     }
 
-    /// Nothing that the former etcd showed counts. The node registers anew. It claims nothing for a while, not even shards that the
-    /// new etcd has as its own: another node may have held them at the former one, and may have authority still.
+    /// Discards everything that the former etcd showed. The node registers again. It claims nothing
+    /// for a while, not even shards that the new etcd has as its own: another node may have held
+    /// them at the former one, and may have authority still.
     fn cluster_changed(&mut self) {
-        // What is in progress at the former one is not heeded.
+        // Requests in progress at the former etcd are ignored.
         self.etcd_calls.clear();
         self.lose_membership();
         self.view = View::default();

@@ -9,8 +9,8 @@ use crate::names::{Key, KeyParts, NodeId, Shard};
 /// Shards of the versions of a cluster. Enough that 100 nodes get at most about 1.5 times their part, few enough that all keys
 /// are listed within tens of milliseconds.
 pub const SHARDS: u16 = 4096;
-/// Bytes of an object that lie at one node. Stripe 0 lies with the holder of the object's shard instead, so that a cold read is
-/// one request.
+/// Bytes of an object that are placed at one node. Stripe 0 is placed at the holder of the object's
+/// shard instead, so that a cold read is one request.
 pub const STRIPE_BYTES: u64 = 8 << 20;
 
 /// A node that may have items, and its weight: mebibytes of cache.
@@ -40,7 +40,7 @@ fn hash(key: &dyn KeyParts) -> u64 {
     })
 }
 
-/// Returns the shard of `key` among `shards`, which is [`SHARDS`] outside tests and at least 1.
+/// Shard of `key` among `shards`, which is [`SHARDS`] outside tests and at least 1.
 #[must_use]
 pub fn shard_of(key: &Key, shards: u16) -> Shard {
     shard_of_parts(key, shards)
@@ -51,13 +51,13 @@ pub(crate) fn shard_of_parts(key: &dyn KeyParts, shards: u16) -> Shard {
     Shard((mix(hash(key)) % u64::from(shards.max(1))) as u16)
 }
 
-/// Returns the hash of the stripe `stripe` of an object, for [`ranked`].
+/// Hash of the stripe `stripe` of an object, for [`ranked`].
 #[must_use]
 pub fn stripe_hash(key: &Key, stripe: u64) -> u64 {
     mix(hash(key) ^ mix(stripe))
 }
 
-/// Returns the hash of a shard, for [`ranked`].
+/// Hash of a shard, for [`ranked`].
 pub(crate) fn shard_hash(shard: Shard) -> u64 {
     mix(u64::from(shard.0) | 1 << 40)
 }
@@ -76,7 +76,7 @@ fn precedes(hash: u64, a: Candidate, b: Candidate) -> bool {
     order.then_with(|| b.node.cmp(&a.node)).is_gt()
 }
 
-/// Returns the candidates in the order in which they are asked for the item `hash`.
+/// Candidates in the order in which they are asked for the item `hash`.
 #[must_use]
 pub fn ranked(hash: u64, candidates: &[Candidate]) -> Vec<NodeId> {
     let mut ranked = candidates.to_vec();
@@ -87,7 +87,7 @@ pub fn ranked(hash: u64, candidates: &[Candidate]) -> Vec<NodeId> {
     ranked.iter().map(|candidate| candidate.node).collect()
 }
 
-/// Returns the candidate with the highest score.
+/// Candidate with the highest score.
 pub(crate) fn first(hash: u64, candidates: &[Candidate]) -> Option<NodeId> {
     let better = |best: Candidate, next: Candidate| {
         if precedes(hash, next, best) {
@@ -103,7 +103,7 @@ pub(crate) fn first(hash: u64, candidates: &[Candidate]) -> Option<NodeId> {
         .map(|best| best.node)
 }
 
-/// Returns the two candidates with the highest scores, without allocation: asked for each block.
+/// The two candidates with the highest scores, without allocation: asked for each block.
 pub(crate) fn first_two(hash: u64, candidates: &[Candidate]) -> [Option<NodeId>; 2] {
     let mut best: [Option<(f64, Candidate)>; 2] = [None; 2];
     for &next in candidates {
@@ -123,7 +123,7 @@ pub(crate) fn first_two(hash: u64, candidates: &[Candidate]) -> [Option<NodeId>;
     best.map(|best| best.map(|(_, candidate)| candidate.node))
 }
 
-/// Returns how many candidates precede `node`; `None` if it is none.
+/// Number of candidates that precede `node`; `None` if it is not a candidate.
 pub(crate) fn rank_of(hash: u64, node: NodeId, candidates: &[Candidate]) -> Option<u32> {
     let own = *candidates.iter().find(|other| other.node == node)?;
     let before = candidates

@@ -36,7 +36,7 @@ impl Suspects {
         }
     }
 
-    /// Returns whether `node` is to be passed by.
+    /// Whether `node` is to be passed by.
     pub(crate) fn has(&self, node: NodeId, now: Duration) -> bool {
         self.0.get(&node).is_some_and(|(_, until)| now < *until)
     }

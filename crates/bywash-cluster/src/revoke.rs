@@ -15,7 +15,7 @@ use crate::timers::Timer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writer {
     Own(OpId),
-    /// Of this node; the write goes on without it.
+    /// Of this node; the write continues without it.
     Unheeded,
     Peer(NodeId, CallId),
 }
@@ -39,7 +39,8 @@ pub(crate) struct Revocation {
     waiting: Vec<(NodeId, Duration)>,
 }
 
-/// Writes of other nodes of which an end was handled of late. A begin that arrives after it, on another connection, marks nothing.
+/// Writes of other nodes whose end was handled recently. A begin that arrives after the end, on
+/// another connection, marks nothing.
 #[derive(Debug, Default)]
 pub(crate) struct EndedWrites {
     tokens: HashSet<Token>,
@@ -48,7 +49,7 @@ pub(crate) struct EndedWrites {
 }
 
 impl EndedWrites {
-    /// Returns whether an end of the write was handled of late.
+    /// Whether an end of the write was handled recently.
     fn has(&self, token: &Token) -> bool {
         self.tokens.contains(token)
     }
@@ -92,9 +93,10 @@ impl<V: Clone> Node<V> {
 
     /// Does a step as the holder, which it may not be any more.
     ///
-    /// At the begin the key is marked: it is not answered from memory, and no lease is given, until the end. At both, what is known
-    /// or being asked is forgotten: a response on its way was made before, or may have been. An end of an unknown write does the
-    /// same: its begin was at another holder, or was lost.
+    /// At the begin the key is marked: it is not answered from memory, and no lease is given, until
+    /// the end. At both, known versions and questions in progress are forgotten: a response on its
+    /// way was made before, or may have been. An end of an unknown write does the same: its begin
+    /// was at another holder, or was lost.
     pub(crate) fn hold_step(&mut self, step: Step, writer: Writer, token: Token, key: Key) {
         let Some(tenure) = self.tenure(self.shard(&key)) else {
             return self.step_done(step, writer, false);

@@ -5,7 +5,7 @@
 /// A rule that a control can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Authority ends at the node's own deadline, whatever etcd's keys are.
+    /// Authority ends at the node's own deadline, regardless of etcd's keys.
     OwnDeadline,
     /// A shard is claimed with the word of its holder, or after the claim delay.
     ClaimDelay,
@@ -15,7 +15,7 @@ pub(crate) enum Rule {
     LeasesKept,
     /// A process does not answer for its predecessor before that one's read leases have ended.
     Quiet,
-    /// What is known is not believed after authority has lapsed, even if it returns.
+    /// Known versions are not believed after authority has lapsed, even if authority returns.
     Forget,
     /// A holder marks the key of a write before the origin has it.
     Begin,
@@ -39,7 +39,8 @@ pub(crate) enum Rule {
     JoinWindow,
     /// A node without authority joins no question that was asked before the read.
     JoinUnsent,
-    /// A node without authority has at most two questions about a key in progress. Of the origin's load, not of what is read.
+    /// A node without authority has at most two questions about a key in progress. A rule for the
+    /// origin's load, not for the results of reads.
     TwoQuestions,
     /// Authority counts from the sending of a keepalive.
     KeepaliveSent,
@@ -61,7 +62,7 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of a process: all.
+    /// Rules of a process: all.
     #[cfg(not(feature = "rules-left-out"))]
     pub(crate) fn of_process() -> Self {
         Self::default()
@@ -72,7 +73,7 @@ impl Rules {
         !self.left_out.contains(&rule)
     }
 
-    /// Returns whether the rule is followed: always.
+    /// Whether the rule is followed: always.
     #[cfg(not(any(test, feature = "rules-left-out")))]
     #[expect(clippy::unused_self, reason = "controls leave rules out")]
     pub(crate) const fn holds(&self, _rule: Rule) -> bool {
@@ -104,7 +105,7 @@ mod left_out {
     ];
 
     impl Rules {
-        /// Returns the rules of a process: all but those that the environment names.
+        /// Rules of a process: all except the rules that the environment names.
         ///
         /// # Panics
         /// If a name is unknown: a control without its effect must not pass.

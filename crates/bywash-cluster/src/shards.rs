@@ -13,7 +13,7 @@ use crate::placement::{Candidate, first, rank_of, shard_hash};
 use crate::rules::Rule;
 use crate::timers::Timer;
 
-/// What this node knows of a shard, and does with it.
+/// This node's knowledge of a shard, and its own role in it.
 #[derive(Debug, Default)]
 pub(crate) struct ShardState {
     /// Holder in etcd, as last seen.
@@ -29,7 +29,7 @@ pub(crate) struct ShardState {
     claiming: bool,
 }
 
-/// What a holder does with its shard.
+/// Whether this node holds a shard, or is giving it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Holding {
     #[default]
@@ -39,7 +39,7 @@ pub(crate) enum Holding {
     Giving(Member),
 }
 
-/// An unbroken time with authority over a shard. What was learned in another one is not believed.
+/// An unbroken time with authority over a shard. Knowledge of another tenure is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tenure {
     serial: u64,
@@ -60,13 +60,14 @@ impl<V: Clone> Node<V> {
         &mut self.shards[usize::from(shard.0)]
     }
 
-    /// Returns the holder of the shard of `key` in this node's view.
+    /// Holder of the shard of `key` in this node's view.
     #[must_use]
     pub fn holder_of(&self, key: &Key) -> Option<Member> {
         self.holder(self.shard(key))
     }
 
-    /// Returns how many shards have this node's registration as their holder at etcd, with authority or without.
+    /// Number of shards that have this node's registration as their holder at etcd, with authority
+    /// or without.
     #[must_use]
     pub fn named(&self) -> usize {
         let me = self.me();
@@ -78,14 +79,14 @@ impl<V: Clone> Node<V> {
         self.shards.iter().filter(named).count()
     }
 
-    /// Returns how many shards this node is giving to other nodes.
+    /// Number of shards that this node is giving to other nodes.
     #[must_use]
     pub fn giving(&self) -> usize {
         let giving = |state: &&ShardState| matches!(state.holding, Holding::Giving(_));
         self.shards.iter().filter(giving).count()
     }
 
-    /// Returns the holder of the shard in this node's view.
+    /// Holder of the shard in this node's view.
     pub(crate) fn holder(&self, shard: Shard) -> Option<Member> {
         let state = &self.shards[usize::from(shard.0)];
         state.holder.map(|(holder, _)| holder)
@@ -106,7 +107,7 @@ impl<V: Clone> Node<V> {
         })
     }
 
-    /// Takes in that the shard has this holder. An older epoch than the known one is an old report.
+    /// Records the holder of a shard. An epoch that is older than the known one is an old report.
     pub(crate) fn adopt(&mut self, shard: Shard, holder: Member, epoch: Epoch) {
         let me = self.me();
         let state = self.state(shard);
@@ -168,8 +169,8 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// Notes since when the holder's own key is gone. It existed at the epoch, and a key that is gone never comes back: so it counts
-    /// only in a view that is at least as new.
+    /// Notes since when the holder's own key is gone. It existed at the epoch, and a deleted key
+    /// never returns: so it counts only in a view that is at least as new.
     fn note_gone(&mut self, shard: Shard) {
         let Some((holder, epoch)) = self.state(shard).holder else {
             return;
@@ -213,7 +214,7 @@ impl<V: Clone> Node<V> {
         self.words = words;
     }
 
-    /// Returns what a claim of the shard must be guarded with, and how much later than the first in rank this node makes it.
+    /// Returns the guard for a claim of the shard, and this node's delay after the first in rank.
     fn claimable(
         &mut self,
         shard: Shard,
@@ -373,7 +374,8 @@ impl<V: Clone> Node<V> {
         };
         match reply {
             EtcdReply::Done(epoch) => self.adopt(shard, to, epoch),
-            // The other member is gone, and for ever: an earlier transaction that is still on its way fails as well.
+            // The other member is gone for good: an earlier transaction that is still on its way
+            // fails as well.
             EtcdReply::Refused(Some(current)) if current == (holder, known) => {
                 if self.me() == Some(holder) {
                     self.take(shard);

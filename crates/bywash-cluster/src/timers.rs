@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::message::OpId;
 use crate::names::{Boot, Epoch, Key, NodeId, Shard};
 
-/// What is due.
+/// An action that is due at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Timer {
     Register,
@@ -19,7 +19,7 @@ pub(crate) enum Timer {
     Sweep(Key, u64),
     /// A read lease that was not dropped has ended.
     LeaseOver(u64, NodeId),
-    /// The next question without authority may be sent beside one in progress.
+    /// The next question without authority may be sent while one is in progress.
     AskNext(Key),
     BeginLimit(OpId),
     Renew(OpId),
@@ -29,7 +29,7 @@ pub(crate) enum Timer {
     LeaseSweep(Key),
 }
 
-/// Timers by their time. Those of one time are due in the order in which they were set.
+/// Timers by their time. Timers of one time are due in the order in which they were set.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeMap<(Duration, u64), Timer>,

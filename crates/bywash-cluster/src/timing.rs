@@ -114,29 +114,30 @@ impl Timing {
         time * 100u32.saturating_sub(self.margin_percent) / 100
     }
 
-    /// Returns the time from the start of a process after which all read leases of its predecessor have ended. The predecessor
-    /// gave them before, for `read_lease`, which readers shorten; twice the margin, for the clock of this process may run fast too.
+    /// Time from the start of a process after which all read leases of its predecessor have ended.
+    /// The predecessor gave them before, for `read_lease`, which readers shorten; twice the margin,
+    /// for the clock of this process may run fast too.
     #[must_use]
     pub fn quiet(&self) -> Duration {
         self.longer(self.longer(self.read_lease))
     }
 
-    /// Returns the time from registration after which a shard without a key may be claimed. Nodes of an etcd that was lost or
-    /// restored have lost their authority, and the leases they gave have ended.
+    /// Time from registration after which a shard without a key may be claimed. Nodes of an etcd
+    /// that was lost or restored have lost their authority, and the leases they gave have ended.
     #[must_use]
     pub fn first_claim(&self) -> Duration {
         self.longer(self.lease)
     }
 
-    /// Returns the time after a node was first seen to have a window, from which on each other one to which etcd responds waits its writes
-    /// out by it: its list is younger.
+    /// Time after a node was first seen to have a window, from which on each other one to which
+    /// etcd responds waits its writes out by it: its list is younger.
     #[must_use]
     pub fn seen_by_all(&self) -> Duration {
         self.longer(self.list_age)
     }
 
-    /// Returns the time after the origin's response at which a write may be acknowledged without the holder. By then each version
-    /// that a node uses was asked for after the response, on its own clock.
+    /// Time after the origin's response at which a write may be acknowledged without the holder. By
+    /// then each version that a node uses was asked for after the response, on its own clock.
     #[must_use]
     pub fn wait_out(&self, window: Duration) -> Duration {
         self.longer(window) + self.wait_slack

@@ -57,8 +57,8 @@ pub trait PeerTransport: Debug + Send + Sync {
         alive: &(dyn Fn() + Send + Sync),
     ) -> Result<Vec<PeerResponse<CurrentVersion>>, PeerError>;
 
-    /// Requests bytes, which are compared with their CRC32C. `peek`: only those that are in memory. `patience`: maximum time
-    /// between two frames, before the first byte.
+    /// Requests bytes, which are compared with their CRC32C. `peek`: only bytes in memory.
+    /// `patience`: maximum time between two frames, before the first byte.
     async fn read(
         &self,
         to: &PeerAddress,
@@ -83,6 +83,7 @@ pub trait PeerService: Debug + Send + Sync {
     async fn read(&self, from: NodeId, wanted: PeerRead, peek: bool)
     -> Result<PeerBody, PeerError>;
 
-    /// Returns whether a request for this registration may be served: it is the current one of this process.
+    /// Whether a request for this registration may be served: it is the current one of this
+    /// process.
     fn is_current(&self, boot: Boot) -> bool;
 }

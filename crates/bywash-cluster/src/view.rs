@@ -1,4 +1,4 @@
-//! What etcd's list and watch showed of the members.
+//! The members, as shown by etcd's list and watch.
 //!
 //! A view may lag behind etcd by any time, so nothing depends on its being current: handover and claim are guarded at etcd, and
 //! authority ends by the node's own clock.
@@ -70,7 +70,7 @@ impl View {
         self.members.contains_key(&member)
     }
 
-    /// Returns the registrations of `node`.
+    /// Registrations of `node`.
     pub(crate) fn registrations(&self, node: NodeId) -> impl Iterator<Item = Member> {
         self.members
             .keys()
@@ -78,7 +78,7 @@ impl View {
             .filter(move |member| member.node == node)
     }
 
-    /// Returns the newest registration of `node` that is up.
+    /// Newest registration of `node` that is up.
     pub(crate) fn newest(&self, node: NodeId) -> Option<Member> {
         let own = self
             .members
@@ -88,7 +88,7 @@ impl View {
             .map(|(member, _)| *member)
     }
 
-    /// Returns the nodes that take shards and stripes.
+    /// Nodes that take shards and stripes.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = Vec::new();
         for (member, registered) in self.members.iter().filter(|(_, of)| of.up) {

@@ -28,7 +28,8 @@ enum Phase {
 }
 
 impl<V: Clone> Node<V> {
-    /// A write begins. If the holder does not respond within the limit, the write goes on: its end is what counts.
+    /// A write begins. If the holder does not respond within the limit, the write continues: its
+    /// end decides.
     pub(crate) fn write(&mut self, op: OpId, key: Key, window: Duration) {
         let write = Write {
             key,
@@ -101,8 +102,8 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    /// The origin has responded to a write. An acknowledgement waits for the end at a holder, or for the window: the larger of that at
-    /// the begin and that of now.
+    /// The origin has responded to a write. An acknowledgement waits for the end at a holder, or
+    /// for the window: the larger of the windows at the begin and now.
     pub(crate) fn written(&mut self, op: OpId, result: WriteResult, believed: Believed) {
         let timing = self.settings.timing;
         let Some(write) = self.writes.get_mut(&op) else {

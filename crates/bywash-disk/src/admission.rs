@@ -1,8 +1,9 @@
 //! Which blocks are written once the disk is full, and how many bytes a day.
 //!
-//! A disk that still has room takes everything, so a data set that fits is there the second time. A full one takes blocks that
-//! came back: ones that were looked up before, with fewer bytes looked up since than the disk holds. Thus a scan does not
-//! replace what others use, and a loop larger than the disk keeps a part of itself there instead of none.
+//! A disk that still has room takes everything, so a data set that fits is there the second time. A
+//! full one takes blocks that are looked up again: ones that were looked up before, with fewer
+//! bytes looked up since than the disk holds. Thus a scan does not replace blocks that others use,
+//! and a loop larger than the disk keeps a part of itself there instead of none.
 
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl Lookups {
         }
     }
 
-    /// Returns the memory of the table in bytes.
+    /// Memory of the table in bytes.
     pub(crate) fn memory(&self) -> u64 {
         size_of_val(&*self.table.lock().sets) as u64
     }
@@ -61,7 +62,8 @@ impl Lookups {
         self.table.lock().advance(bytes, disk);
     }
 
-    /// Notes the look-up of a block that was not there, and returns whether the block came back soon enough.
+    /// Notes the look-up of a block that was not there, and returns whether it follows an earlier
+    /// look-up soon enough.
     pub(crate) fn miss(&self, version: VersionKey, block: u32, bytes: u64, disk: u64) -> bool {
         let mut first = [0; 8];
         first.copy_from_slice(&version.0[..8]);
@@ -161,7 +163,7 @@ impl WriteBudget {
         *self.0.lock() = bucket;
     }
 
-    /// Returns whether another batch may be written.
+    /// Whether another batch may be written.
     pub(crate) fn allows(&self, now: Duration) -> bool {
         let mut bucket = self.0.lock();
         bucket.as_mut().is_none_or(|bucket| {
@@ -188,7 +190,8 @@ mod tests {
 
     const DISK: u64 = 1 << 20;
 
-    /// Looks up `blocks` of 4 KiB twice; returns how many of them came back soon enough.
+    /// Looks up `blocks` of 4 KiB twice; returns the number of blocks that were looked up again
+    /// soon enough.
     fn looped(blocks: u32) -> u32 {
         let lookups = Lookups::new(256);
         let pass = || (0..blocks).filter(|&block| miss(&lookups, block)).count() as u32;

@@ -1,4 +1,4 @@
-//! Time since a tier was opened. It never goes back, whatever the time of day does.
+//! Time since a tier was opened. It never moves back, regardless of the time of day.
 
 use std::time::{Duration, Instant};
 

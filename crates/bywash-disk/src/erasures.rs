@@ -1,7 +1,9 @@
-//! Erased versions: those that a batch on its way to the disk must not bring back, and those of which the disk has no record yet.
+//! Erased versions: versions that a batch on its way to the disk must not bring back, and versions
+//! whose erasure is not recorded on the disk yet.
 //!
-//! A batch is opened before its blocks are looked up, and each erasure is noted from then on. Blocks of a version that was erased
-//! meanwhile are not entered into the index when they are on the disk, and the next batch has the erasure once more.
+//! A batch is opened before its blocks are looked up, and each erasure is noted from then on.
+//! Blocks of a version that was erased since are not entered into the index when they are on the
+//! disk, and the next batch has the erasure once more.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +26,8 @@ struct Noted {
 }
 
 impl Erasures {
-    /// Notes an erasure. `unlink` makes the blocks of the version unfindable; no batch enters blocks meanwhile.
+    /// Notes an erasure. `unlink` makes the blocks of the version unfindable; no batch enters
+    /// blocks during that.
     pub(crate) fn erase(&self, version: VersionKey, unlink: impl FnOnce()) {
         let mut noted = self.0.lock();
         noted.count += 1;
@@ -46,17 +49,17 @@ impl Erasures {
         }
     }
 
-    /// Returns whether no batch on the disk names the last erasure of a version.
+    /// Whether no batch on the disk names the last erasure of a version.
     pub(crate) fn is_pending(&self, version: &VersionKey) -> bool {
         self.0.lock().pending.contains(version)
     }
 
-    /// Returns the versions of which the disk has no record yet.
+    /// Versions whose erasure is not recorded on the disk yet.
     pub(crate) fn pending(&self) -> Vec<VersionKey> {
         self.0.lock().pending.iter().copied().collect()
     }
 
-    /// Returns the number of versions of which the disk has no record yet.
+    /// Number of versions whose erasure is not recorded on the disk yet.
     pub(crate) fn pending_count(&self) -> usize {
         self.0.lock().pending.len()
     }

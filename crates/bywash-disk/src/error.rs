@@ -1,4 +1,4 @@
-//! Errors, by what the caller can do.
+//! Errors, by the action that a caller can take.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ pub enum DiskError {
         /// The file.
         name: String,
     },
-    /// The file that names the folder's format was cut or overwritten. Its blocks cannot be told from those of another folder.
+    /// The file that names the folder's format was cut or overwritten. Its blocks cannot be told
+    /// from another folder's.
     #[error("{} is damaged: remove the folder, and it is made anew", path.display())]
     DamagedFormat {
         /// The file.

@@ -77,7 +77,7 @@ impl NameHash {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) folder: [u8; 16],
-    /// Greater than that of any segment begun before.
+    /// Greater than the generation of any segment begun before.
     pub(crate) generation: u64,
     pub(crate) segment: u32,
     pub(crate) pages: u32,
@@ -177,7 +177,7 @@ impl Entry {
         }
     }
 
-    /// Returns the page after the payload.
+    /// Page after the payload.
     pub(crate) fn end(&self) -> u32 {
         self.page.saturating_add(pages_of(self.length as usize))
     }
@@ -191,7 +191,7 @@ pub(crate) struct Erasure {
     pub(crate) position: u32,
 }
 
-/// What a batch, or a whole segment, contains.
+/// Contents of a batch, or of a whole segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) generation: u64,
@@ -204,7 +204,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Returns the number of pages that [`Self::encode`] writes.
+    /// Number of pages that [`Self::encode`] writes.
     pub(crate) fn pages(&self) -> u32 {
         let records: usize = self.records.iter().map(record_bytes).sum();
         let entries = self.entries.len() * ENTRY_BYTES + self.erasures.len() * ERASURE_BYTES;
@@ -256,7 +256,7 @@ impl Summary {
         bytes
     }
 
-    /// Returns the number of pages of a summary by its first page, at most `max`.
+    /// Number of pages of a summary by its first page, at most `max`.
     pub(crate) fn pages_in(first_page: &[u8], max: u32) -> Option<u32> {
         let mut fields = Fields(first_page);
         if fields.take(4)? != SUMMARY_MAGIC {
@@ -357,7 +357,7 @@ fn count(items: usize) -> u32 {
     u32::try_from(items).expect("a segment has fewer than 2^32 bytes")
 }
 
-/// Returns the number of pages for `bytes`.
+/// Number of pages for `bytes`.
 pub(crate) fn pages_of(bytes: usize) -> u32 {
     count(bytes.div_ceil(PAGE))
 }

@@ -1,4 +1,5 @@
-//! Whether the disk works: what is not tried while it fails, and the probes that find out when it works again.
+//! Whether the disk works: the operations that are not tried while it fails, and the probes that
+//! find out when it works again.
 //!
 //! ```text
 //! state     | reads                 | writes                | entered by
@@ -27,7 +28,7 @@ const FAILED_READS: u32 = 5;
 /// Failed reads of a window times this are at least all reads of it.
 const FAILED_READS_DIVISOR: u32 = 4;
 
-/// What a tier does.
+/// State of a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TierState {
     /// Reads and writes.
@@ -124,7 +125,7 @@ impl Inner {
     fn fail(&mut self, state: TierState, now: Duration, error: String) {
         self.last_error = Some(error);
         if self.state == TierState::On {
-            // A disk that fails again soon after it came back is probed as rarely as before.
+            // A disk that fails again soon after it recovered is probed as rarely as before.
             let steady = now.saturating_sub(self.since) > MAX_PROBE_INTERVAL;
             if steady || self.interval.is_zero() {
                 self.interval = MIN_PROBE_INTERVAL;
@@ -147,25 +148,25 @@ impl Health {
         }
     }
 
-    /// Returns whether a read would be tried now.
+    /// Whether a read would be tried now.
     pub(crate) fn is_readable(&self) -> bool {
         let inner = self.inner.lock();
         inner.state != TierState::Off || self.clock.now() >= inner.next_probe
     }
 
-    /// Returns whether a write would be tried now.
+    /// Whether a write would be tried now.
     pub(crate) fn is_writable(&self) -> bool {
         let inner = self.inner.lock();
         inner.state == TierState::On || self.clock.now() >= inner.next_probe
     }
 
-    /// Returns whether to read. While the tier is off, the caller's read is then the probe.
+    /// Whether to read. While the tier is off, the caller's read is then the probe.
     pub(crate) fn begin_read(&self) -> bool {
         let mut inner = self.inner.lock();
         inner.state != TierState::Off || inner.claim_probe(self.clock.now())
     }
 
-    /// Returns whether to write. Unless the tier is on, the caller's write is then the probe.
+    /// Whether to write. Unless the tier is on, the caller's write is then the probe.
     pub(crate) fn begin_write(&self) -> bool {
         let mut inner = self.inner.lock();
         inner.state == TierState::On || inner.claim_probe(self.clock.now())
@@ -242,7 +243,7 @@ mod tests {
         (Health::new(Clock::Manual(Arc::clone(&time))), time)
     }
 
-    /// Milliseconds at which a write is tried within the first `seconds`, when each of them fails.
+    /// Milliseconds at which a write is tried within the first `seconds`, when each write fails.
     fn probes(seconds: u64) -> Vec<u64> {
         let (health, time) = health();
         health.write_failed("full".to_owned());

@@ -133,7 +133,7 @@ impl Index {
         Some(hold(entry.place()))
     }
 
-    /// Returns whether a block is at this place, and was looked up by a reader since it came there.
+    /// Whether a block is at this place, and was looked up by a reader since it came there.
     pub(crate) fn was_read_at(&self, version: u32, block: u32, segment: u32, page: u32) -> bool {
         let hash = hash(version, block);
         let shard = self.shard(hash).lock();
@@ -168,8 +168,9 @@ impl Index {
         Ok(None)
     }
 
-    /// Returns the blocks in the next `max` cells of the table, and where to go on; `None` after the last cell. Blocks that are
-    /// inserted meanwhile, or moved by an insertion, may be missing.
+    /// Blocks in the next `max` cells of the table, and the cell to continue at; `None` after the
+    /// last cell. Blocks that are inserted between the calls, or moved by an insertion, may be
+    /// missing.
     pub(crate) fn blocks_from(&self, from: Cell, max: usize) -> (Vec<FoundBlock>, Option<Cell>) {
         let Some(shard) = self.shards.get(from.shard) else {
             return (Vec::new(), None);
@@ -222,22 +223,22 @@ impl Index {
         versions
     }
 
-    /// Returns whether there is no room for more blocks.
+    /// Whether there is no room for more blocks.
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.capacity
     }
 
-    /// Returns whether there is room for so many blocks more.
+    /// Whether there is room for `blocks` more blocks.
     pub(crate) fn has_room(&self, blocks: usize) -> bool {
         self.len() + blocks <= self.capacity
     }
 
-    /// Returns the number of blocks.
+    /// Number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Returns the memory of the table in bytes.
+    /// Memory of the table in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let tables = self
             .shards

@@ -1,12 +1,14 @@
 //! The tier below memory: blocks of objects on a disk, bounded, checked, and there again after a crash.
 //!
-//! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the newest segment; when the folder
-//! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
-//! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
-//! it works again. Layers, each importing only from those before it: `sync` the
-//! locks of models, `format` the bytes, `erasures` of versions, `marks` and `storage` files, `health` what is
-//! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole,
-//! `readers` its threads. Beside them, `slots` are temporary files for blocks that have no other copy.
+//! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the
+//! newest segment; when the folder is full, the oldest segment is used again in place. An index in
+//! memory has the place and the checksum of each block: a hit is one read, and any other bytes than
+//! those written are a miss. A disk that fails makes the tier read-only or turns it off until it
+//! works again. Layers, each importing only from those before it: `sync` the locks of models,
+//! `format` the bytes, `erasures` of versions, `marks` and `storage` files, `health` the choice of
+//! I/O to try, `index` and `versions` the tables, `admission` the choice of blocks to write,
+//! `segment` one segment, `recovery`, `tier` the whole, `readers` its threads. Apart from these,
+//! `slots` are temporary files for blocks that have no other copy.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +53,7 @@ pub struct VersionRecord {
     pub url: String,
     /// Key of the object at the origin.
     pub object: String,
-    /// What the origin names the version by: a strong ETag or a time of modification.
+    /// The origin's name of the version: a strong ETag or a time of modification.
     pub validator: String,
     /// Bytes of the object.
     pub size: u64,

@@ -54,7 +54,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Returns the marked versions.
+    /// Marked versions.
     pub(crate) fn versions(&self) -> impl Iterator<Item = VersionKey> + '_ {
         self.slots.keys().copied()
     }

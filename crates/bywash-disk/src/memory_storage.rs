@@ -38,9 +38,9 @@ pub(crate) struct Fault {
     pub(crate) operation: Operation,
     /// Of this segment only.
     pub(crate) segment: Option<u32>,
-    /// So many calls succeed before.
+    /// Number of calls that succeed before.
     pub(crate) after: u32,
-    /// So many fail.
+    /// Number of calls that fail.
     pub(crate) times: u32,
     pub(crate) error: Errno,
 }
@@ -70,14 +70,14 @@ struct State {
     failed: u32,
     /// Max bytes of all segments.
     capacity: Option<u64>,
-    /// Writes until one is torn, and what draws its pages.
+    /// Writes until one is torn, and the seed that draws its pages.
     tear: Option<(u32, u64)>,
     torn: bool,
     /// Writes until one is lost.
     lose: Option<u32>,
-    /// Calls that do not return, after so many others that do.
+    /// Operation whose calls do not return, after this number of calls that do.
     stalled: Option<(Operation, u32)>,
-    /// How many of them wait.
+    /// Number of such calls that wait.
     waiting: usize,
     /// Time that each call of an operation takes.
     delayed: Option<(Operation, Duration)>,
@@ -90,7 +90,7 @@ impl State {
         bytes - self.holes.len() as u64 * PAGE as u64
     }
 
-    /// Whether so many more bytes do not fit.
+    /// Whether `bytes` more bytes do not fit.
     fn is_full(&mut self, bytes: u64) -> bool {
         let full = |capacity| self.allocated() + bytes > capacity;
         let full = self.capacity.is_some_and(full);
@@ -128,12 +128,12 @@ impl MemoryStorage {
         self.0.0.lock()
     }
 
-    /// Tears the write after so many others: any of its pages reach the disk.
+    /// Tears the write after `writes` others: any of its pages reach the disk.
     pub(crate) fn tear_after(&self, writes: u32, seed: u64) {
         self.state().tear = Some((writes, seed));
     }
 
-    /// Loses the write after so many others: it succeeds, and no page reaches the disk.
+    /// Loses the write after `writes` others: it succeeds, and no page reaches the disk.
     pub(crate) fn lose_after(&self, writes: u32) {
         self.state().lose = Some(writes);
     }
@@ -142,12 +142,12 @@ impl MemoryStorage {
         self.state().faults.push(fault);
     }
 
-    /// Returns the number of calls that failed.
+    /// Number of calls that failed.
     pub(crate) fn failed(&self) -> u32 {
         self.state().failed
     }
 
-    /// Other files leave so many bytes.
+    /// Sets the number of bytes that other files leave.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         self.state().capacity = Some(bytes);
     }
@@ -157,7 +157,7 @@ impl MemoryStorage {
         self.stall_after(operation, 0);
     }
 
-    /// As [`Self::stall`], after so many others that return.
+    /// As [`Self::stall`], after `calls` calls that return.
     pub(crate) fn stall_after(&self, operation: Operation, calls: u32) {
         self.state().stalled = Some((operation, calls));
     }
@@ -168,7 +168,7 @@ impl MemoryStorage {
         self.state().delayed = Some((operation, time));
     }
 
-    /// Waits until so many calls do not return.
+    /// Waits until `calls` calls do not return.
     pub(crate) fn wait_for_stalled(&self, calls: usize) {
         let mut state = self.state();
         while state.waiting < calls {

@@ -1,5 +1,5 @@
-//! Threads that read blocks. A disk that does not return keeps only them waiting: when all of them wait for too long, the tier
-//! is turned off, and reads end without bytes.
+//! Threads that read blocks. A disk that does not return keeps only them waiting: when all threads
+//! wait for too long, the tier is turned off, and reads end without bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +23,7 @@ pub trait ReadJob: Send {
     /// `None` gives up. Called in a reader thread when it begins the read.
     fn buffer(&mut self, bytes: usize) -> Option<&mut [u8]>;
 
-    /// Ends the read: with the number of bytes read, which are those that were written, or without any.
+    /// Ends the read: with the number of bytes read, which equal the written bytes, or without any.
     fn finish(self: Box<Self>, read: Option<usize>);
 }
 

@@ -1,4 +1,5 @@
-//! What the segments of a folder have, read from their footers. Payloads are not read: each read checks its own.
+//! Contents of the segments of a folder, read from their footers. Payloads are not read: each read
+//! checks its own.
 
 use std::io;
 use std::thread::{self, ScopedJoinHandle};
@@ -80,7 +81,7 @@ fn open(
     Ok(header.map(|header| Segment::new(number, header.generation, file)))
 }
 
-/// Reads what each segment has: its footer alone, or the summaries of its batches.
+/// Reads the contents of each segment: its footer alone, or the summaries of its batches.
 pub(crate) fn contents_of(
     segments: &[Counted<Segment>],
     pages: u32,
@@ -88,7 +89,7 @@ pub(crate) fn contents_of(
     in_threads(segments, |segment| contents(segment, pages))
 }
 
-/// Reads what one segment has.
+/// Reads the contents of one segment.
 pub(crate) fn contents(segment: &Segment, pages: u32) -> io::Result<Vec<Summary>> {
     let (file, generation) = (&*segment.file, segment.generation);
     match footer(file, generation, pages)? {
@@ -150,7 +151,7 @@ fn batches(file: &dyn SegmentFile, generation: u64, pages: u32) -> io::Result<Ve
     Ok(summaries)
 }
 
-/// Whether a payload lies between two pages.
+/// Whether a payload is between two pages.
 fn placed(entry: &Entry, first: u32, end: u32) -> bool {
     entry.length > 0 && entry.page >= first && entry.end() <= end
 }

@@ -51,7 +51,7 @@ impl Segment {
         self.failed_reads.store(MAX_FAILED_READS, Ordering::Relaxed);
     }
 
-    /// Returns whether the segment has no blocks, or cannot be read.
+    /// Whether the segment has no blocks, or cannot be read.
     pub(crate) fn is_given_up(&self) -> bool {
         self.failed_reads.load(Ordering::Relaxed) >= MAX_FAILED_READS
     }
@@ -136,7 +136,7 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Begins a segment of so many pages: whatever it had is void.
+    /// Begins a segment of `pages` pages: its former contents are void.
     pub(crate) fn begin(
         segment: Counted<Segment>,
         folder: [u8; 16],
@@ -207,7 +207,7 @@ impl SegmentWriter {
         Ok(Some(places))
     }
 
-    /// Returns the batch's summary, its entries without places.
+    /// Summary of the batch, its entries without places.
     fn batch(&self, blocks: &[Block<'_>], erased: &[VersionKey]) -> Summary {
         let mut new = HashSet::new();
         let records = blocks
@@ -253,22 +253,22 @@ impl SegmentWriter {
         footer
     }
 
-    /// Returns whether no batch was written.
+    /// Whether no batch was written.
     pub(crate) fn is_empty(&self) -> bool {
         self.next_batch == 0
     }
 
-    /// Returns the pages for further batches.
+    /// Pages for further batches.
     pub(crate) fn free_pages(&self) -> u32 {
         (self.pages - self.next_page).saturating_sub(self.footer.pages() + 1)
     }
 
-    /// Returns the bytes written so far.
+    /// Bytes written so far.
     pub(crate) fn written_bytes(&self) -> u64 {
         u64::from(self.next_page) * PAGE as u64
     }
 
-    /// Returns the bytes of footer and seal.
+    /// Bytes of footer and seal.
     pub(crate) fn footer_bytes(&self) -> u64 {
         u64::from(self.footer.pages() + 1) * PAGE as u64
     }

@@ -107,7 +107,7 @@ pub enum SlotError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// The bytes in a slot are not those that were written.
+    /// The bytes in a slot differ from the written ones.
     #[error(
         "the temporary file {} has other bytes at {offset} than were written; check the disk", file.display()
     )]
@@ -176,7 +176,7 @@ pub struct SlotFiles {
 }
 
 impl SlotFiles {
-    /// Opens a folder, and removes what a killed process left there.
+    /// Opens a folder, and removes files that a killed process left there.
     ///
     /// # Errors
     /// The folder is in use, has foreign files or belongs to another user; or a file operation failed.
@@ -255,7 +255,8 @@ impl SlotFiles {
         written
     }
 
-    /// Fails if a write of a block of `len` bytes is not to be tried: an evictor looks at many blocks in vain, and would compress each.
+    /// Fails if a write of a block of `len` bytes is not to be tried: an evictor examines many
+    /// blocks without success, and would compress each.
     fn check(&self, len: usize) -> Result<(), SlotError> {
         let mut state = self.state.lock();
         match (&state.pause, &state.full) {
@@ -351,7 +352,7 @@ impl SlotFiles {
 impl Drop for SlotFiles {
     fn drop(&mut self) {
         for file in self.state.get_mut().table.files() {
-            // A file that cannot be removed goes at the next start.
+            // A file that cannot be removed is removed at the next start.
             let _ = self.storage.remove(file);
         }
     }

@@ -16,7 +16,7 @@ pub struct TierStats {
     pub unread_segments: u64,
     /// Reads with the bytes that were written.
     pub hits: u64,
-    /// Reads that found other bytes: damage, or a segment used again meanwhile.
+    /// Reads that found other bytes: damage, or a segment used again during the read.
     pub mismatches: u64,
     /// Reads that failed.
     pub failed_reads: u64,
@@ -51,7 +51,7 @@ pub struct TierStats {
 }
 
 impl TierStats {
-    /// Returns the bytes written for each byte of a block; `None` if none was written.
+    /// Bytes written for each byte of a block; `None` if none was written.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn write_amplification(&self) -> Option<f64> {

@@ -49,7 +49,7 @@ pub(crate) trait SegmentFile: Send + Sync + fmt::Debug {
     fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()>;
     /// Returns when all written bytes are on disk.
     fn sync(&self) -> io::Result<()>;
-    /// Returns whether the file still has a name and so many bytes.
+    /// Returns whether the file still has a name and `bytes` bytes.
     fn is_whole(&self, bytes: u64) -> io::Result<bool>;
 }
 
@@ -207,7 +207,7 @@ impl Folder {
         Ok(lengths.max())
     }
 
-    /// Gives the folder segments of another size. Those that it has become unusable.
+    /// Gives the folder segments of another size. Its existing segments become unusable.
     pub(crate) fn set_segment_size(&mut self, bytes: u32) -> Result<(), DiskError> {
         self.segment_size = bytes;
         self.write_format()
@@ -354,7 +354,7 @@ fn foreign_file(folder: &Path) -> Result<Option<String>, DiskError> {
     Ok(None)
 }
 
-/// Whether a line is that of a format which this version does not have.
+/// Whether a line names a format that this version does not have.
 fn is_format_of_another_version(line: &str) -> bool {
     let number = line.strip_prefix(FORMAT_NAME).map(str::parse::<u32>);
     matches!(number, Some(Ok(_))) && ![FORMAT_LINE, FORMER_FORMAT_LINE].contains(&line)

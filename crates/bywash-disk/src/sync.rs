@@ -29,7 +29,7 @@ mod real {
 
     use super::Step;
 
-    /// Returns whether a negative control leaves this step out: never, outside loom.
+    /// Whether a negative control leaves this step out: never, outside loom.
     #[inline(always)]
     pub(crate) const fn skipped(_: Step) -> bool {
         false

@@ -15,17 +15,17 @@ use crate::tier::{Tier, TierOptions};
 /// Names the folder in the headers of its segments.
 const FOLDER: [u8; 16] = [5; 16];
 
-/// What a disk does, until [`FakeDisk::heal`].
+/// Fault of a disk, until [`FakeDisk::heal`].
 #[derive(Debug, Clone, Copy)]
 pub enum DiskFault {
-    /// The write after so many others leaves any of its pages, and then the power is out.
+    /// The write after `after` others leaves any of its pages, and then the power is out.
     Tear {
         /// Writes before.
         after: u32,
         /// Draws the pages.
         seed: u64,
     },
-    /// The write after so many others succeeds, and leaves nothing.
+    /// The write after `after` others succeeds, and leaves nothing.
     LoseWrite {
         /// Writes before.
         after: u32,
@@ -36,11 +36,11 @@ pub enum DiskFault {
     StallWrites,
     /// Each read takes so long.
     SlowReads(Duration),
-    /// Files together can have so many bytes.
+    /// Files together can have this number of bytes.
     Full(u64),
-    /// So many reads fail.
+    /// This number of reads fails.
     FailReads(u32),
-    /// So many writes fail.
+    /// This number of writes fails.
     FailWrites(u32),
 }
 
@@ -52,7 +52,7 @@ pub struct FakeDisk {
 }
 
 impl FakeDisk {
-    /// Creates an empty disk for segments of so many bytes, a multiple of 4 KiB.
+    /// Creates an empty disk for segments of `segment_size` bytes, a multiple of 4 KiB.
     #[must_use]
     pub fn new(segment_size: u32) -> Self {
         Self {
@@ -106,7 +106,8 @@ impl FakeDisk {
 }
 
 impl Tier {
-    /// Opens a tier over a disk in memory, with what it has. The marks of versions under comparison are in the folder of `options`.
+    /// Opens a tier over a disk in memory, with the disk's contents. The marks of versions under
+    /// comparison are in the folder of `options`.
     ///
     /// # Errors
     /// As [`Tier::open`].

@@ -50,8 +50,8 @@ pub struct TierOptions {
     pub path: PathBuf,
     /// Max bytes on the disk, all files together.
     pub size: u64,
-    /// Bytes of a segment of a new folder: a multiple of 4 KiB. A folder with segments of another size keeps theirs, unless `size`
-    /// has no room for four of them.
+    /// Bytes of a segment of a new folder: a multiple of 4 KiB. A folder with segments of another
+    /// size keeps theirs, unless `size` has no room for four such segments.
     pub segment_size: u32,
     /// Bytes of most blocks: the index has room for at least as many as fit.
     pub block_size: u32,
@@ -170,7 +170,7 @@ impl Tier {
         for number in found.unusable {
             self.storage.remove(number)?;
         }
-        // Fewer segments than before: those that were not read go, then the oldest.
+        // Fewer segments than before: unread segments are removed first, then the oldest.
         let max = self.segments.get_mut().max;
         let surplus = (segments.len() + unread.len()).saturating_sub(max);
         for number in unread.drain(..surplus.min(unread.len())) {
@@ -204,7 +204,7 @@ impl Tier {
             self.health.note(format!(
                 "cannot read {count} segments at the start: {error}"
             ));
-            // Whatever generations they have, those of later segments are higher at the next start.
+            // Regardless of their generations, later segments have higher ones at the next start.
             self.writer.get_mut().generation += UNREAD_GENERATIONS;
             self.segments.get_mut().unread = unread;
         }
@@ -212,14 +212,14 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns the memory of an index with room for `blocks`, each of them of another version, in bytes.
+    /// Memory of an index with room for `blocks`, each of another version, in bytes.
     #[must_use]
     pub fn index_memory_of(blocks: u64) -> u64 {
         // Room for blocks that do not spread evenly, as the index has it.
         (blocks + blocks / 8) * ENTRY_MEMORY + blocks * (VERSION_MEMORY + REMEMBERED_MEMORY)
     }
 
-    /// Enters what a segment has into the index.
+    /// Enters the contents of a segment into the index.
     fn apply(&self, segment: &Segment, summaries: &[Summary]) {
         let records = summaries.iter().flat_map(|summary| &summary.records);
         let names: HashMap<_, _> = records
@@ -257,7 +257,7 @@ impl Tier {
         }
     }
 
-    /// Returns the counters.
+    /// Counters.
     #[must_use]
     pub fn stats(&self) -> TierStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -296,19 +296,19 @@ impl Tier {
         }
     }
 
-    /// Returns whether the disk works, and since when.
+    /// Whether the disk works, and since when.
     #[must_use]
     pub fn state(&self) -> TierStatus {
         self.health.get()
     }
 
-    /// Returns the last failure of the disk.
+    /// Last failure of the disk.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.health.get().last_error
     }
 
-    /// Returns the memory of the index in bytes, all of it allocated at the start.
+    /// Memory of the index in bytes, all of it allocated at the start.
     #[must_use]
     pub fn index_memory(&self) -> u64 {
         self.index.memory() + self.versions.lock().memory() + self.lookups.memory()

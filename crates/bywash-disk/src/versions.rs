@@ -49,33 +49,33 @@ impl Versions {
         }
     }
 
-    /// Returns the memory of the tables in bytes.
+    /// Memory of the tables in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let tables = self.by_key.allocation_size() + self.names.allocation_size();
         let slots = size_of::<Slot>() * self.slots.capacity();
         (tables + slots + size_of::<u32>() * self.free.capacity()) as u64
     }
 
-    /// Returns the number of a version whose blocks can be found.
+    /// Number of a version whose blocks can be found.
     pub(crate) fn find(&self, key: VersionKey) -> Option<u32> {
         let is_key = |number: &u32| self.slots[*number as usize].key == key;
         self.by_key.find(hash(key), is_key).copied()
     }
 
-    /// Returns the key of a version whose blocks can be found.
+    /// Key of a version whose blocks can be found.
     pub(crate) fn key(&self, number: u32) -> Option<VersionKey> {
         let slot = self.slots.get(number as usize)?;
         (slot.blocks > 0 && !slot.erased).then_some(slot.key)
     }
 
-    /// Returns the number of blocks of a version that can be found.
+    /// Number of blocks of a version that can be found.
     pub(crate) fn blocks(&self, key: VersionKey) -> u32 {
         let number = self.find(key);
         number.map_or(0, |number| self.slots[number as usize].blocks)
     }
 
-    /// Returns whether blocks of any version of an object can be found. Objects whose names have the same hash are
-    /// taken for one.
+    /// Whether blocks of any version of an object can be found. Objects whose names have the same
+    /// hash are taken for one.
     pub(crate) fn has_name(&self, name: NameHash) -> bool {
         self.names
             .find(spread(name.0.into()), |entry| entry.hash == name)
@@ -165,12 +165,12 @@ impl Versions {
         Some(number)
     }
 
-    /// Returns the number of blocks in the index that cannot be found.
+    /// Number of blocks in the index that cannot be found.
     pub(crate) fn erased_blocks(&self) -> u64 {
         self.erased_blocks
     }
 
-    /// Returns the number of versions whose blocks can be found.
+    /// Number of versions whose blocks can be found.
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }

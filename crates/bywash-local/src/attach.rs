@@ -8,11 +8,11 @@ use object_store::path::Path;
 
 /// Mounts origins for clients. The program that serves has one: it knows which addresses it may open, and with which credentials.
 pub trait Attacher: fmt::Debug + Send + Sync {
-    /// Returns the bucket over the origin at `address`, mounting it if no bucket has that origin. `options` are those of a `[[bucket]]`
-    /// in the settings, by name and value.
+    /// Returns the bucket over the origin at `address`, mounting it if no bucket has that origin.
+    /// `options` are the options of a `[[bucket]]` in the settings, by name and value.
     ///
     /// # Errors
-    /// [`AttachError`] with the reason and what to do.
+    /// [`AttachError`] with the reason and the next step.
     fn attach(&self, address: &str, options: &[(String, String)]) -> Result<Bucket, AttachError>;
 
     /// Returns an address of the S3 endpoint that is signed for one request. `None` without a key to sign with, and for methods that are

@@ -48,7 +48,7 @@ pub(crate) fn no_memory() -> Failure {
     failure(ErrorCode::SlowDown, message)
 }
 
-/// Returns the moment at which a request fails.
+/// Moment at which a request fails.
 pub(crate) fn deadline(milliseconds: u32) -> Instant {
     Instant::now() + Duration::from_millis(milliseconds.into()).min(MAX_DEADLINE)
 }
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Carries out one request. Returns whether the connection can go on.
+/// Executes one request. Returns whether the connection can continue.
 async fn carry_out(
     request: Request,
     payload: Payload,

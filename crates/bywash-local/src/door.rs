@@ -38,13 +38,13 @@ pub struct LocalConfig {
     pub program: String,
     /// URL of the S3 endpoint, for clients.
     pub s3: String,
-    /// URL of the GCS endpoint, for clients; empty if there is none.
+    /// URL of the GCS endpoint, for clients; empty without one.
     pub gcs: String,
-    /// ETags of objects written to folders and memory, as those of the S3 endpoint.
+    /// ETags of objects written to folders and memory, in the style of the S3 endpoint.
     pub etag: ETagStyle,
     /// Log of requests, if there is one.
     pub access_log: Option<AccessLog>,
-    /// What the endpoints of the engine share.
+    /// State shared by the endpoints of the engine.
     pub shared: SharedState,
     /// Mounts origins for clients.
     pub attacher: Arc<dyn Attacher>,
@@ -74,7 +74,7 @@ impl Default for LocalTimes {
 #[derive(Debug, Clone)]
 pub struct LocalDoor(pub(crate) Arc<Door>);
 
-/// What connections share.
+/// State shared by connections.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) engine: Engine,

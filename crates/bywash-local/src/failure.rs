@@ -11,7 +11,7 @@ pub(crate) fn failure(code: ErrorCode, message: impl Into<String>) -> Failure {
     }
 }
 
-/// Converts the error of an operation: what the caller can do follows from its S3 code.
+/// Converts the error of an operation: the action for the caller follows from its S3 code.
 pub(crate) fn from_object(error: ObjectError) -> Failure {
     let code = match error.code.as_str() {
         "NoSuchKey" | "NoSuchVersion" => ErrorCode::NotFound,
@@ -28,7 +28,7 @@ pub(crate) fn from_object(error: ObjectError) -> Failure {
         "BadDigest" | "IncompleteBody" => ErrorCode::Damaged,
         "InvalidArgument" | "InvalidRequest" | "KeyTooLongError" | "MetadataTooLarge"
         | "InvalidBucketName" | "EntityTooLarge" | "InvalidPart" => ErrorCode::InvalidArgument,
-        // InternalError, ServiceUnavailable, and what an origin adds.
+        // InternalError, ServiceUnavailable, and codes that an origin adds.
         _ => ErrorCode::Unavailable,
     };
     failure(code, error.message)

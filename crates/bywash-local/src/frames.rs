@@ -39,7 +39,7 @@ pub(crate) struct Payload {
 /// Why a payload was not read.
 #[derive(Debug)]
 pub(crate) enum PayloadError {
-    /// The connection cannot go on.
+    /// The connection cannot continue.
     Io(io::Error),
     /// There is no memory for it; its bytes were skipped.
     NoMemory,
@@ -127,7 +127,7 @@ impl Incoming {
     /// Completes when the client has closed the connection while a request of it is in progress.
     pub(crate) async fn closed(&mut self) {
         match self.socket.fill_buf().await {
-            // The next message: its turn comes.
+            // The next message: it is read later.
             Ok(bytes) if !bytes.is_empty() => std::future::pending().await,
             _ => {}
         }
@@ -159,12 +159,12 @@ impl Outgoing {
         }
     }
 
-    /// Appends a reply to what the next flush sends.
+    /// Queues a reply for the next flush.
     pub(crate) fn put(&mut self, reply: &Reply) {
         put_frame(Kind::Reply, self.request, reply, &mut self.bytes);
     }
 
-    /// Appends a reply, and sends what is there if that is much.
+    /// Queues a reply, and flushes if many bytes are queued.
     pub(crate) async fn reply(&mut self, reply: &Reply) -> io::Result<()> {
         self.put(reply);
         self.flush_if_long().await
@@ -197,7 +197,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends what was put.
+    /// Sends the queued bytes.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if self.bytes.is_empty() {
             return Ok(());
@@ -220,7 +220,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends what was put, and a descriptor with its first bytes.
+    /// Sends the queued bytes, and a descriptor with the first ones.
     pub(crate) async fn flush_with(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let socket = self.socket.as_ref();
         let bytes = &self.bytes;

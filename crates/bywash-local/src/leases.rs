@@ -83,7 +83,8 @@ impl Drop for Leases {
     fn drop(&mut self) {
         let held = std::mem::take(self.held.get_mut());
         if self.ending.load(Relaxed) {
-            // The client did not close the connection, so its views go on: the blocks stay as they are until the process has ended.
+            // The client did not close the connection, so its views continue: the blocks stay as
+            // they are until the process has ended.
             std::mem::forget(held);
             return;
         }

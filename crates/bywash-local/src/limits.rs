@@ -18,7 +18,7 @@ pub const MAX_MESSAGE_TIME: Duration = Duration::from_secs(10);
 pub const MAX_REPLY_STALL: Duration = Duration::from_secs(30);
 /// Maximum time that a request may ask for.
 pub const MAX_DEADLINE: Duration = Duration::from_secs(600);
-/// Bytes of a message up to which its memory is that of the connection: most requests.
+/// Bytes of a message up to which its memory is included in the connection's: most requests.
 pub const MAX_FREE_MESSAGE_BYTES: usize = 4 << 10;
 /// Memory of a decoded message for each of its bytes: a range of nine bytes takes 32.
 pub const MESSAGE_FACTOR: u64 = 6;
@@ -32,5 +32,5 @@ pub const LEASE_RANGE_BYTES: u64 = 96;
 pub const MAX_OBJECTS_AT_ONCE: usize = 4;
 /// Maximum time for which a signed address is good, as in S3.
 pub const MAX_SIGNED_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Maximum attributes of a written object: headers and metadata, of which S3 allows some kilobytes.
+/// Maximum attributes of a written object: headers and metadata; S3 allows some kilobytes.
 pub const MAX_ATTRIBUTES: usize = 200;

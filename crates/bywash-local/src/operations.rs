@@ -21,10 +21,10 @@ use crate::failure::{failure, from_object};
 use crate::limits::MAX_SIGNED_TIME;
 use crate::writes::{condition_of, refused_write};
 
-/// A reply, and what is charged for it.
+/// A reply, and the charge for it.
 type Replied = Result<(Reply, Option<PageCharge>), Failure>;
 
-/// Carries out a request with one reply.
+/// Executes a request with one reply.
 pub(crate) async fn reply(door: &Arc<Door>, request: Request) -> Replied {
     let reply = match request {
         Request::Buckets(()) => buckets(door),

@@ -285,7 +285,7 @@ fn changed(target: &Target) -> Failure {
     failure(ErrorCode::VersionChanged, message)
 }
 
-/// Reads an object's ranges, up to the first byte of those that are copied.
+/// Reads an object's ranges, up to the first byte of the copied ranges.
 async fn read(
     door: &Door,
     leases: &Leases,

@@ -1,4 +1,5 @@
-//! Records of requests, as the HTTP endpoints write them: the operation and the status are those of S3.
+//! Records of requests, as the HTTP endpoints write them: with the operations and the statuses of
+//! S3.
 
 use bywash_client::message::{Copy, Delete, ErrorCode, Failure, Head, List, Request};
 use bywash_gateway::RequestRecord;
@@ -44,7 +45,7 @@ pub(crate) fn write(door: &Door, bucket: &str, key: &str) -> RequestRecord {
     door.recorder.begin("put_object", Method::PUT, bucket, key)
 }
 
-/// Begins the record of a request with one reply. `None` for those that are about the door itself.
+/// Begins the record of a request with one reply. `None` for requests about the door itself.
 pub(crate) fn of(door: &Door, request: &Request) -> Option<RequestRecord> {
     let recorder = &door.recorder;
     Some(match request {

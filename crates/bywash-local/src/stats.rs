@@ -38,7 +38,7 @@ pub(crate) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Relaxed);
 }
 
-/// Subtracts from a counter of what is there now.
+/// Subtracts from a gauge.
 pub(crate) fn subtract(counter: &AtomicU64, amount: u64) {
     counter.fetch_sub(amount, Relaxed);
 }

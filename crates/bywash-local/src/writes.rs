@@ -24,7 +24,7 @@ use crate::limits::MAX_ATTRIBUTES;
 use crate::operations::bucket;
 use crate::record;
 
-/// A write in progress. Dropping it discards what was written, unless it was captured.
+/// A write in progress. Dropping it discards the written bytes, unless it was captured.
 struct Write {
     bucket: Bucket,
     key: String,
@@ -57,8 +57,8 @@ impl Drop for Write {
     }
 }
 
-/// Carries out a write up to its end. Returns whether the connection can go on: after an error the client may have sent data that
-/// nothing reads.
+/// Executes a write up to its end. Returns whether the connection can continue: after an error the
+/// client may have sent data that nothing reads.
 pub(crate) async fn run(
     door: &Arc<Door>,
     request: Request,

@@ -22,7 +22,8 @@ use crate::{Point, SeriesError};
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Min time between a failed flush and the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// Bytes that a flush holds for each series besides its rows: columns, and entries of the file's index and dictionaries.
+/// Bytes that a flush holds for each series in addition to its rows: columns, and entries of the
+/// file's index and dictionaries.
 const FLUSH_SERIES_BYTES: u64 = 384;
 /// Flushes of less than this part of the memory are at least [`TICK`] apart.
 const WORTHWHILE_PART: u64 = 64;
@@ -159,10 +160,10 @@ async fn flush_needed(shared: &Shared, retry_at: Instant) {
     shared.backpressure.flush_needed.notified().await;
 }
 
-/// Returns the flush that is due by age or size.
+/// Flush that is due by age or size.
 fn due(shared: &Shared, sweeper: &Sweeper, partition_ended: bool) -> Option<FlushScope> {
     let memtable = &shared.memtable;
-    // Rows may use half of what names leave.
+    // Rows may use half of the memory that names leave.
     let available = memtable
         .memory
         .limit()
@@ -178,8 +179,8 @@ fn due(shared: &Shared, sweeper: &Sweeper, partition_ended: bool) -> Option<Flus
     partition_ended.then_some(FlushScope::Closed)
 }
 
-/// Whether a flush of so many rows freed little of memory and log. Names then take the memory, and flushes do not help the waiting
-/// writers: each would request the next one at once.
+/// Whether a flush of `rows` rows freed little of memory and log. Names then take the memory, and
+/// flushes do not help the waiting writers: each would request the next one at once.
 fn freed_little(shared: &Shared, rows: usize) -> bool {
     let log = shared.wal.as_ref().map_or(0, |wal| wal.bytes());
     let bytes = (rows * size_of::<Point>()) as u64;
@@ -274,7 +275,8 @@ async fn flush_round(
     };
     let columns = || frozen.iter().flat_map(|memtable| &memtable.series);
     let rows: usize = columns().map(|of| of.timestamps.len()).sum();
-    // Charge the copy and what the files are built of. If the budget is exhausted, flush anyway: flushing is what frees memory.
+    // Charge the copy and the buffers that the files are built of. If the budget is exhausted,
+    // flush anyway: flushing frees memory.
     let copied = (rows * size_of::<Point>()) as u64;
     let built = columns().count() as u64 * FLUSH_SERIES_BYTES;
     let _copy = shared.memtable.memory.reserve_copy(copied + built);

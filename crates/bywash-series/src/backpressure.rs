@@ -16,9 +16,9 @@ const SLOW_FLUSH: Duration = Duration::from_secs(60);
 pub struct StoreFailure {
     /// Flushes that failed, one after the other; 0 while the first one waits.
     pub failures: u64,
-    /// Time since the first of them began.
+    /// Time since the first failure began.
     pub since: Duration,
-    /// Error of the last one, or what it waits for.
+    /// Error of the last failure, or the resource that a flush waits for.
     pub reason: String,
 }
 
@@ -60,8 +60,8 @@ pub(crate) struct Waits {
     began: Option<Instant>,
     /// Max time of the wait for one new name, which is also refused at once while the store fails. `None`: the write timeout only.
     pub(crate) name_timeout: Option<Duration>,
-    /// Begin of the wait for the new name that comes next, and the number of flushes and sweeps that had ended when the last
-    /// attempt to make its series began.
+    /// Begin of the wait for the next new name, and the number of flushes and sweeps that had ended
+    /// when the last attempt to make its series began.
     for_name: Option<(Instant, u64)>,
 }
 
@@ -129,8 +129,9 @@ impl Backpressure {
     /// Waits until a flush or sweep ends that had not ended before the last attempt to make a new series, which was refused by
     /// `full`. The first call does not wait: the writer has not seen yet which sweep ended last.
     ///
-    /// Requests neither: a refused series makes a sweep due, which comes after a flush. What had ended is read before the
-    /// attempt that was refused, so that a sweep between the two is not waited for.
+    /// Requests neither: a refused series makes a sweep due, which follows a flush. The number of
+    /// ended ones is read before the attempt that was refused, so that a sweep between the two is
+    /// not waited for.
     pub(crate) fn wait_for_names(
         &self,
         waits: &mut Waits,

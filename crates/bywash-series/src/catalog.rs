@@ -15,10 +15,10 @@ use crate::memtable::{Memtable, Series};
 use crate::query::Pattern;
 use crate::{Row, Selector, SeriesError};
 
-/// Bytes charged for a series besides its rows and what [`Names`] allocates: its place in the order of names, and among unsorted
-/// or free ids.
+/// Bytes charged for a series, without its rows and the allocations of [`Names`]: its place in the
+/// order of names, and among unsorted or free ids.
 const ORDER_BYTES: usize = size_of::<NamedSeries>() + 8;
-/// Bytes of a shared text besides its characters.
+/// Bytes of a shared text in addition to its characters.
 const TEXT_OVERHEAD: usize = 16;
 /// Rows looked up together, and series prefetched before they are written, so that their cache misses overlap. Some
 /// five cache lines a row fit a cache of 32 KiB.
@@ -27,12 +27,12 @@ pub(crate) const LOOKUP_BATCH: usize = 16;
 /// A series of one open database, as of a lookup. Not valid in another database, nor after the series has left memory, see
 /// [`crate::SeriesError::Departed`]. Handles of a series from different times may differ.
 ///
-/// The id of the series, and the epoch of the catalog that was looked up. An id whose series has left may be that of another
-/// one since, which began in a later epoch.
+/// The id of the series, and the epoch of the catalog that was looked up. An id whose series has
+/// left may belong to another one since, which began in a later epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesHandle(pub(crate) u32, pub(crate) u32);
 
-/// The series in memory. Entries are never removed, and an id is that of one series.
+/// The series in memory. Entries are never removed, and an id belongs to one series.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// Number of catalogs of the database before this one.
@@ -77,7 +77,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the handle of a series, and inserts the series if it is new. The catalog is that of a writer's generation.
+    /// Returns the handle of a series, and inserts the series if it is new. The catalog belongs to
+    /// a writer's generation.
     #[inline]
     pub(crate) fn handle(
         &self,
@@ -89,7 +90,8 @@ impl Catalog {
         self.finish_or_insert(lookup, (source, metric), memtable)
     }
 
-    /// As [`Self::handle`], for names of the log: they were accepted, whatever they take now.
+    /// As [`Self::handle`], for names of the log: they were accepted, regardless of the memory they
+    /// take now.
     pub(crate) fn handle_of_log(
         &self,
         names: (&str, &str),
@@ -102,8 +104,8 @@ impl Catalog {
         }
     }
 
-    /// Appends `rows` to `out`, with handles in place of names. Inserts new series. Consecutive rows with equal names
-    /// share one lookup. The catalog is that of a writer's generation.
+    /// Appends `rows` to `out`, with handles in place of names. Inserts new series. Consecutive
+    /// rows with equal names share one lookup. The catalog belongs to a writer's generation.
     pub(crate) fn handles(
         &self,
         rows: &[Row<'_>],
@@ -166,8 +168,8 @@ impl Catalog {
         Ok(SeriesHandle(series.handle.0, self.epoch))
     }
 
-    /// Adds a series under its handle: a new one, or that of another catalog. Under the lock of the directory, which knows that
-    /// it is not there.
+    /// Adds a series under its handle: a new one, or one of another catalog. Under the lock of the
+    /// directory, which knows that it is not there.
     pub(crate) fn add(
         &self,
         handle: SeriesHandle,
@@ -197,7 +199,7 @@ impl Catalog {
         entry.id
     }
 
-    /// Bytes allocated for all series besides their rows.
+    /// Bytes allocated for all series, without their rows.
     pub(crate) fn bytes(&self) -> u64 {
         self.series.bytes() as u64 + self.bytes_beside_series()
     }
@@ -216,7 +218,7 @@ impl Catalog {
         let mut next = strings.len() as u32;
         for text in [source, metric] {
             if strings.get(text).is_none() {
-                // Of the second one too, the chunk and the table are those of the last id.
+                // Of the second one too, the chunk and the table belong to the last id.
                 let long =
                     strings.bytes_to_insert(next, "", text) - strings.bytes_to_insert(next, "", "");
                 bytes += TEXT_OVERHEAD + text.len() + long;
@@ -229,7 +231,7 @@ impl Catalog {
         bytes as u64
     }
 
-    /// Approximate bytes of a catalog with so many of the series, those of these ids in ascending order.
+    /// Approximate bytes of a catalog with only the series of these ids, in ascending order.
     pub(crate) fn bytes_of_copy(&self, ids: impl Iterator<Item = u32>) -> u64 {
         let mut count = 0;
         let series = self.series.bytes_of_copy(ids.inspect(|_| count += 1));
@@ -238,7 +240,7 @@ impl Catalog {
         series as u64 + share
     }
 
-    /// Returns the series with these names, if it exists.
+    /// Series with these names, if it exists.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&Series> {
         let id =
             self.series
@@ -246,14 +248,14 @@ impl Catalog {
         self.series.value(id)
     }
 
-    /// Returns the series of a handle, unless this catalog does not have it, or has another one under its id.
+    /// Series of a handle, unless this catalog does not have it, or has another one under its id.
     #[inline]
     pub(crate) fn series(&self, handle: SeriesHandle) -> Option<&Series> {
         let series = self.series.value(handle.0)?;
         (series.handle.1 <= handle.1).then_some(series)
     }
 
-    /// Returns the series of an id, whatever its handle.
+    /// Series of an id, regardless of its handle.
     #[inline]
     pub(crate) fn by_id(&self, id: u32) -> Option<&Series> {
         self.series.value(id)
@@ -342,7 +344,7 @@ impl Catalog {
         (order, positions)
     }
 
-    /// Returns the first `max` series by name with a row in memory in this range, in order.
+    /// The first `max` series by name with a row in memory in this range, in order.
     ///
     /// Series inserted after the last listing are compared with the last of these. All are sorted only once the new
     /// ones outnumber the others.
@@ -399,7 +401,7 @@ impl Catalog {
         }
         let stays = |named: &NamedSeries| {
             let series = self.by_id(named.id)?;
-            // An id may be that of another series by now.
+            // An id may belong to another series by now.
             let same = before.by_id(named.id)?.handle == series.handle;
             same.then(|| self.named(series))
         };
@@ -436,7 +438,7 @@ impl Catalog {
             .collect()
     }
 
-    /// All series by id, without those inserted meanwhile.
+    /// All series by id, without series inserted during the iteration.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Series> {
         (0..self.series.len() as u32).filter_map(|id| self.by_id(id))
     }

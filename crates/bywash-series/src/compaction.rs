@@ -1,4 +1,4 @@
-//! Compaction: merges small files of a partition, and finally those of a day.
+//! Compaction: merges small files of a partition, and finally the files of a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,21 +25,22 @@ const MAX_COMPACTED_BYTES: u64 = 128 << 20;
 /// Bytes held for each input file: the last decoded pages, encoded and decoded.
 const COMPACTION_READ_BYTES: u64 = 1 << 20;
 
-/// Bytes held for each series of an input file besides its name: its decoded entry, its places in the list of names, and what the new file's
-/// index and dictionaries take of it while they are built.
+/// Bytes held for each series of an input file in addition to its name: its decoded entry, its
+/// places in the list of names, and its parts of the new file's index and dictionaries while they
+/// are built.
 const COMPACTION_SERIES_BYTES: u64 = 384;
 
-/// Copies of a name that are held meanwhile: in the index of its file, and encoded.
+/// Copies of a name that are held during a compaction: in the index of its file, and encoded.
 const COMPACTION_NAMES: u64 = 2;
 
 /// Files that the free budget does not suffice for are compacted in parts of at most this fraction of the budget.
 const PART_OF_BUDGET: u64 = 4;
 
-/// Number of files that are compacted whatever their sizes.
+/// Number of files that are compacted regardless of their sizes.
 const MANY_FILES: usize = 8;
 
-/// Files are compacted if those beside the largest have at least this fraction of its size. This bounds how often a
-/// row is rewritten.
+/// Files are compacted if all except the largest together have at least this fraction of its size.
+/// This bounds how often a row is rewritten.
 const MIN_GAIN_RATIO: u64 = 4;
 
 /// Rows handed to the writer at a time.
@@ -49,15 +50,16 @@ impl DataFiles {
     /// Compacts the files of a partition, and of days that ended at least an hour before `now` (nanoseconds since the
     /// Unix epoch). Returns by how many the files decreased.
     ///
-    /// Readers see the same rows before and after. Skips groups that are too large to merge in memory. Those that exceed the free
-    /// budget are merged in parts, or left for now. `unflushed` was collected before: what was flushed since is in files by now.
+    /// Readers see the same rows before and after. Skips groups that are too large to merge in
+    /// memory. Groups that exceed the free budget are merged in parts, or left for now. `unflushed`
+    /// was collected before: rows flushed since are in files by now.
     pub(crate) async fn compact(
         &self,
         now: i64,
         unflushed: &Unflushed,
     ) -> Result<usize, SeriesError> {
         let mut fewer = 0;
-        // Hold no version meanwhile: its files could not be deleted.
+        // Hold no version during the compaction: its files could not be deleted.
         let groups = compaction_groups(&self.version(), self.0.width.nanos(), now, unflushed);
         let max = self.0.budget.limit() / PART_OF_BUDGET;
         for group in groups {
@@ -79,7 +81,7 @@ impl DataFiles {
         Ok(fewer)
     }
 
-    /// Charges what merging these files needs, if the budget has it.
+    /// Charges the memory to merge these files, if the budget has it.
     fn reserve(&self, files: &[Arc<DataFile>]) -> Option<Reservation> {
         // Charged to the upload share: resident blocks leave it part of the budget.
         let bytes = memory(files);
@@ -114,7 +116,7 @@ impl DataFiles {
         let edited = self.edit(|version| {
             let mut new = version.manifest().clone();
             new.files.retain(|file| !names.contains(&*file.name));
-            // Retention may have dropped some of the inputs meanwhile. Then nothing changes.
+            // Retention may have dropped some of the inputs since. Then nothing changes.
             let all = new.files.len() + names.len() == version.files().len();
             new.files.push(merge_rows.clone());
             all.then_some(new)
@@ -163,7 +165,8 @@ fn memory(files: &[Arc<DataFile>]) -> u64 {
     bytes + 2 * group + files.len() as u64 * COMPACTION_READ_BYTES.min(group) + names
 }
 
-/// Splits a group of neighbouring files, in their order, into those that need at most `max` bytes each.
+/// Splits a group of neighbouring files, in their order, into groups that need at most `max` bytes
+/// each.
 fn fitting(files: Vec<Arc<DataFile>>, max: u64) -> Vec<Vec<Arc<DataFile>>> {
     if memory(&files) <= max {
         return vec![files];
@@ -240,8 +243,8 @@ pub(crate) struct Unflushed {
     pub(crate) from: u64,
 }
 
-/// Groups of files to compact. A group has all files of its day or partition, or those of neighbouring generations, so the
-/// generations of other files never lie between those of a group.
+/// Groups of files to compact. A group has all files of its day or partition, or the files of
+/// neighbouring generations, so no generation of another file is between two of a group.
 fn compaction_groups(
     version: &Version,
     span: i64,
@@ -309,8 +312,9 @@ fn groups_of_partition(version: &Version, files: Vec<Arc<DataFile>>) -> Vec<Vec<
 
 /// Groups among the files of several partitions.
 ///
-/// Between partitions generations have no order: a flush takes one partition after the other, and may end in the middle. Its log then
-/// has rows of a partition that are older than files of another one, and newer than those of their own, also in one epoch.
+/// Between partitions generations have no order: a flush takes one partition after the other, and
+/// may end in the middle. Its log then has rows of a partition that are older than files of another
+/// one, and newer than files of their own, also in one epoch.
 fn groups_of_day(
     version: &Version,
     files: Vec<Arc<DataFile>>,
@@ -332,8 +336,8 @@ fn groups_of_day(
     split(files, |one, next| any_between(&outstanding, one, next))
 }
 
-/// Generations that lie strictly inside those of files with several partitions that overlap a group's and are not part of it: small
-/// partitions of a flush share such files.
+/// Generations strictly inside the ranges of files with several partitions that overlap a group's
+/// and are not part of it: small partitions of a flush share such files.
 fn others_of_same_time(version: &Version, group: &[Arc<DataFile>]) -> Vec<Range<u64>> {
     let partitions = || group.iter().map(|file| file.entry().partitions);
     let first = partitions().map(|(first, _)| first).min();
@@ -351,15 +355,15 @@ fn others_of_same_time(version: &Version, group: &[Arc<DataFile>]) -> Vec<Range<
     inside.collect()
 }
 
-/// Whether rows of one of these generations may come in between or beside two files.
+/// Whether rows of one of these generations may come in between or next to two files.
 fn any_between(outstanding: &[Range<u64>], one: u64, next: u64) -> bool {
     outstanding
         .iter()
         .any(|unflushed| unflushed.start <= next && unflushed.end > one)
 }
 
-/// Splits files where `comes_between` finds that rows may still come between the generations of two of them: a merged file counts by
-/// its newest generation, so it would win over these rows.
+/// Splits files where `comes_between` finds that rows may still come between the generations of two
+/// files: a merged file counts by its newest generation, so it would win over these rows.
 fn split(
     mut files: Vec<Arc<DataFile>>,
     comes_between: impl Fn(u64, u64) -> bool,

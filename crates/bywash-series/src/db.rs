@@ -192,7 +192,7 @@ impl Shared {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Returns the first partition that may still receive rows within the out-of-order window.
+    /// The first partition that may still receive rows within the out-of-order window.
     pub(crate) fn first_open_partition(&self) -> i64 {
         let out_of_order_window =
             i64::try_from(self.options.out_of_order_window.as_nanos()).unwrap_or(i64::MAX);
@@ -350,7 +350,7 @@ impl Shared {
         Ok(stored)
     }
 
-    /// Returns the series of a handle in the catalog of a generation.
+    /// Series of a handle in the catalog of a generation.
     #[inline]
     fn series_of<'c>(&self, catalog: &'c Catalog, handle: SeriesHandle) -> Option<&'c Series> {
         let known = catalog.series(handle);

@@ -1,13 +1,15 @@
 //! Departures: series without rows in memory leave the catalog, so that memory has the names that are in use, not all there were.
 //!
-//! A series in files only needs no place in the catalog: listings and queries find it by the indexes of files, and its next row
-//! names it anew.
+//! A series in files only needs no place in the catalog: listings and queries find it by the
+//! indexes of files, and its next row names it again.
 //!
-//! Lookups take no lock, so nothing is removed from a catalog. It is replaced by one without those that leave. The next
-//! generation of writers has the new catalog ([`bywash_mem::Gated`]); once the writers of the one before have left, no thread changes
-//! the old one. Then series with rows, or used lately, are copied under their ids, and their rows moved. A writer that needs a
-//! series meanwhile copies it first ([`Directory::carry`], [`Directory::create`]). What was not copied in the end has left:
-//! its id is that of another series some time later, and a handle of it is refused by its epoch.
+//! Lookups take no lock, so nothing is removed from a catalog. It is replaced by one without the
+//! leaving series. The next generation of writers has the new catalog ([`bywash_mem::Gated`]); once
+//! the writers of the one before have left, no thread changes the old one. Then series with rows,
+//! or used lately, are copied under their ids, and their rows moved. A writer that needs a series
+//! during that copies it first ([`Directory::carry`], [`Directory::create`]). A series that was not
+//! copied in the end has left: its id is given to another series some time later, and a handle of
+//! it is refused by its epoch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ use crate::memtable::Series;
 
 /// Max time between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Min time between two sweeps while names are many. Each comes after a flush of all rows.
+/// Min time between two sweeps while names are many. Each follows a flush of all rows.
 const CROWDED_SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// Max time between them while they free nothing: each flushes all rows, few at a time.
 const FRUITLESS_SWEEP_EVERY: Duration = Duration::from_secs(5);
@@ -81,8 +83,8 @@ impl Sweeper {
     }
 }
 
-/// Returns the time until names that are many are swept again, after so many sweeps that freed nothing. The first of them only
-/// marks which series are idle.
+/// Time until names that are many are swept again, after `fruitless` sweeps that freed nothing. The
+/// first such sweep only marks which series are idle.
 fn crowded_pause(fruitless: u32) -> Duration {
     let doublings = fruitless.saturating_sub(1).min(16);
     (CROWDED_SWEEP_EVERY * (1 << doublings)).min(FRUITLESS_SWEEP_EVERY)
@@ -144,7 +146,8 @@ pub(crate) fn sweep(shared: &Shared, grace: Duration) -> u64 {
     departed
 }
 
-/// Gives back the ids of series that have left. Those that writers needed meanwhile have not. Returns their number.
+/// Gives back the ids of series that have left. Series that writers needed since have not. Returns
+/// their number.
 fn free(directory: &Directory, next: &Catalog, leaving: &[SeriesHandle]) -> u64 {
     let mut departed = 0;
     for handles in leaving.chunks(FREED_AT_ONCE) {

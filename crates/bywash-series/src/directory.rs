@@ -1,8 +1,9 @@
-//! The directory: which catalogs a database has, and which ids its series have in all of them.
+//! The directory: which catalogs a database has, and which ids its series have in all catalogs.
 //!
-//! Mostly there is one catalog. While it is being replaced, writers of two generations each have one of two: a series is then
-//! made in one of them, under an id that no series of the other has, and copied from the other where a writer needs it. Both
-//! happen under one lock, which only new names and handles of a catalog before take.
+//! Mostly there is one catalog. While it is being replaced, writers of two generations each have
+//! one of two: a series is then made in one catalog, under an id that no series of the other has,
+//! and copied from the other where a writer needs it. Both happen under one lock, which only new
+//! names and handles of a catalog before take.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +22,7 @@ pub(crate) struct Directory {
     state: Mutex<DirectoryState>,
     /// All ids given out are below it.
     end: AtomicU32,
-    /// Bytes charged for series besides their rows: those of catalogs beyond empty ones.
+    /// Bytes charged for series, without their rows: the bytes of catalogs beyond empty ones.
     bytes: AtomicU64,
     /// Bytes of an empty catalog, which are not charged.
     empty: u64,
@@ -33,7 +34,7 @@ pub(crate) struct Directory {
 
 #[derive(Debug)]
 struct DirectoryState {
-    /// Epoch of new series: that of the newest catalog without one that it replaces.
+    /// Epoch of new series: the epoch of the newest catalog without one that it replaces.
     epoch: u32,
     /// Ids of series that left, the lowest first, so that few parts of the catalog are in use.
     free: BinaryHeap<Reverse<u32>>,
@@ -83,7 +84,7 @@ impl Catalogs {
         catalogs.map(|catalog| &**catalog)
     }
 
-    /// Returns the catalog that is not `one`.
+    /// The catalog that is not `one`.
     fn other(&self, one: &Catalog) -> Option<&Catalog> {
         self.iter().find(|catalog| !std::ptr::eq(*catalog, one))
     }
@@ -124,8 +125,9 @@ impl Directory {
         Arc::clone(&self.state.lock().catalogs.current)
     }
 
-    /// Reads all catalogs by `read`, and once more if a replacement began meanwhile: rows may have moved to a catalog that
-    /// was not read. None begins during the second time, so that there is no third.
+    /// Reads all catalogs by `read`, and once more if a replacement began during that: rows may
+    /// have moved to a catalog that was not read. None begins during the second time, so that there
+    /// is no third.
     pub(crate) fn read<T>(&self, mut read: impl FnMut(&Catalogs) -> T) -> T {
         let catalogs = self.catalogs();
         let result = read(&catalogs);
@@ -137,8 +139,9 @@ impl Directory {
         read(&held.catalogs)
     }
 
-    /// Makes a series in `catalog`, which is that of the caller's generation: a new one, or that of the other catalog. Does
-    /// nothing if it is there. Charges what it takes, while that is at most `max_bytes` with all others.
+    /// Makes a series in `catalog`, which belongs to the caller's generation: a new one, or the
+    /// other catalog's. Does nothing if it exists. Charges its bytes, while all series together
+    /// take at most `max_bytes`.
     pub(crate) fn create(
         &self,
         catalog: &Catalog,
@@ -213,8 +216,8 @@ impl Directory {
         true
     }
 
-    /// Ends a replacement: no writer has the catalog before, and its rows are in the other one. What was not copied until now
-    /// has left. Returns the catalog before.
+    /// Ends a replacement: no writer has the catalog before, and its rows are in the other one. A
+    /// series that was not copied until now has left. Returns the catalog before.
     pub(crate) fn end(&self) -> Option<Arc<Catalog>> {
         let mut state = self.state.lock();
         state.epoch = state.catalogs.current.epoch;
@@ -241,7 +244,7 @@ impl Directory {
         memory.release(RowMemory::heap(freed));
     }
 
-    /// Returns the error of a handle that no catalog has.
+    /// Error of a handle that no catalog has.
     pub(crate) fn unknown(&self, handle: SeriesHandle) -> SeriesError {
         // Relaxed: as in `create`.
         match handle.0 < self.end.load(Ordering::Relaxed) {
@@ -256,7 +259,7 @@ impl Directory {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Bytes charged for series besides their rows.
+    /// Bytes charged for series, without their rows.
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a count.
         self.bytes.load(Ordering::Relaxed)
@@ -268,9 +271,10 @@ impl Directory {
         self.created.load(Ordering::Relaxed)
     }
 
-    /// Makes a sweep due: names leave no memory for what a writer needs.
+    /// Makes a sweep due: names leave too little memory for a writer.
     pub(crate) fn mark_refused(&self) {
-        // Relaxed: the writer waits for the end of a sweep, and comes here again if it found no memory since that began.
+        // Relaxed: the writer waits for the end of a sweep, and calls this again if it found no
+        // memory since that began.
         self.refused.store(true, Ordering::Relaxed);
     }
 
@@ -280,7 +284,7 @@ impl Directory {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Begins to count series anew.
+    /// Restarts the count of series made since the last sweep.
     pub(crate) fn swept(&self) {
         // Relaxed: a count.
         self.created.store(0, Ordering::Relaxed);

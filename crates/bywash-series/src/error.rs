@@ -1,4 +1,4 @@
-//! Errors, by what the caller can do.
+//! Errors, by the action that a caller can take.
 
 use std::path::PathBuf;
 
@@ -89,7 +89,7 @@ pub enum SeriesError {
         segment: u64,
         /// Offset of the damage.
         offset: u64,
-        /// What is invalid.
+        /// Description of the invalid part.
         detail: &'static str,
     },
     /// A newer version of this program wrote the log.
@@ -127,7 +127,8 @@ pub enum SeriesError {
         /// Max series of a query.
         max: usize,
     },
-    /// The memory budget does not have what the result needs now. Retry later, or read less at once.
+    /// The memory budget does not have the memory for the result now. Retry later, or read less at
+    /// once.
     #[error(
         "no memory for {bytes} more bytes of a read of series; send it again later, select fewer series or less time, or raise the \
          memory budget (--memory of a server)"
@@ -143,7 +144,7 @@ pub enum SeriesError {
     DamagedFile {
         /// The object.
         object: String,
-        /// What does not match.
+        /// Description of the mismatch.
         reason: String,
     },
     /// A data file that the manifest names is not in the store.
@@ -199,7 +200,7 @@ pub enum SeriesError {
 }
 
 impl SeriesError {
-    /// Returns the text of the error with those of its causes.
+    /// Text of the error with the texts of its causes.
     #[must_use]
     pub fn with_causes(&self) -> String {
         let mut text = self.to_string();
@@ -215,7 +216,7 @@ impl SeriesError {
         text
     }
 
-    /// Counts rows that were stored before those that this error is of.
+    /// Counts rows that were stored before the rows of this error.
     pub(crate) fn after_rows(mut self, rows: usize) -> Self {
         if let Self::WriteStalled { stored, .. } = &mut self {
             *stored += rows;

@@ -23,8 +23,8 @@ impl DataFiles {
     /// flushed in order. `flushed_below`: all rows of lower generations are flushed, which keeps the list of flushed generations
     /// short.
     ///
-    /// A memtable with partitions of which some were flushed in another composition, by an attempt whose response was lost, is
-    /// left out: see [`Version::is_flushed`].
+    /// A memtable is left out if some of its partitions were flushed in another composition, by an
+    /// attempt whose response was lost: see [`Version::is_flushed`].
     pub(crate) async fn flush(
         &self,
         memtables: Vec<Arc<ImmutableMemtable>>,

@@ -1,8 +1,9 @@
 //! Which partitions a flush writes to one file.
 //!
-//! A partition has a file of its own, unless many are flushed at once: one client may write a row in each two hours of decades.
-//! Small partitions then share a file, those of a day, or of a longer window without many rows in other files. So the file of a
-//! row from another century keeps no file of these days from its retention and compaction.
+//! A partition has a file of its own, unless many are flushed at once: one client may write a row
+//! in each two hours of decades. Small partitions of a day, or of a longer window without many rows
+//! in other files, then share a file. So the file of a row from another century keeps no file of
+//! these days from its retention and compaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +74,7 @@ impl FlushPlan {
         }
     }
 
-    /// Returns the memtables of some keys, in rounds: the files of a round are named together.
+    /// Memtables of some keys, in rounds: the files of a round are named together.
     pub(crate) fn rounds(
         mut self,
         mut keys: Vec<PartitionKey>,
@@ -86,7 +87,7 @@ impl FlushPlan {
             .map(|key| self.calendar.window(key.partition))
             .collect();
         self.used.extend(large);
-        // Of a partition the older generation comes first.
+        // For each partition, the older generation is first.
         keys.sort_unstable();
         let mut rounds = Rounds::default();
         for key in keys {
@@ -138,7 +139,8 @@ impl Rounds {
                 round[file.at].partitions.push(key.partition);
                 return;
             }
-            // All of them: of a partition, the file of an older generation stays before that of a newer one.
+            // All open files: for each partition, the file of an older generation stays before the
+            // file of a newer one.
             self.open.clear();
         }
         let memtable = PlannedMemtable {

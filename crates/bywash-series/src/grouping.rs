@@ -31,7 +31,7 @@ impl Grouping {
     }
 }
 
-/// Returns the rows with those of a series side by side, as far as that saves locks. Rows of one series keep their order.
+/// Rows, adjacent for each series as far as that saves locks. Rows of one series keep their order.
 pub(crate) fn group_by_series<'a>(
     rows: &'a [HandledRow],
     grouping: &'a mut Grouping,

@@ -73,8 +73,9 @@ pub struct SeriesOptions {
     pub wal_bytes: u64,
     /// Size of a log segment. A batch is split if its frame does not fit.
     pub segment_bytes: u64,
-    /// Max bytes of rows and names in memory, of which names take at most three quarters; `None`: a quarter of the budget's limit. Flushes begin at half of what
-    /// names leave of it. A flush copies the rows of one partition. An open reads all of the log whatever the limit.
+    /// Max bytes of rows and names in memory; names take at most three quarters. `None`: a quarter
+    /// of the budget's limit. Flushes begin at half of the memory that names leave. A flush copies
+    /// the rows of one partition. An open reads all of the log, regardless of the limit.
     pub memtable_bytes: Option<u64>,
     /// How long a series without rows in memory stays known. Then its names leave memory, and handles of it are no longer valid
     /// ([`crate::SeriesError::Departed`]); its rows are found in their files. Sooner once names use half of

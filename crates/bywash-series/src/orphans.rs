@@ -34,7 +34,7 @@ impl DataFiles {
             .map_err(failed("list files"))?;
         let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
         let before = now.saturating_sub(grace);
-        // After listing: the version has all files that were named meanwhile.
+        // After listing: the version has all files that were named during it.
         let manifest = self.version();
         let manifest = manifest.manifest();
         let mut orphans = Vec::new();

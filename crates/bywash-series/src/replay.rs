@@ -436,7 +436,7 @@ impl<'a> ReplayWriter<'a> {
     }
 }
 
-/// Replays a log into memory and reports what was cut or skipped.
+/// Replays a log into memory and reports cut and skipped parts.
 pub(crate) fn recover(
     folder: &LogFolder,
     memtable: &Memtable,

@@ -10,7 +10,7 @@ use crate::db::Shared;
 use crate::flush::blocking;
 use crate::{SeriesDb, SeriesError};
 
-/// Interval of maintenance. Flushes go on meanwhile.
+/// Interval of maintenance. Flushes continue during maintenance.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Min age of an object that no manifest names before it is deleted: longer than any upload takes.

@@ -32,7 +32,7 @@ pub(crate) fn zigzag_delta(from: i64, to: i64) -> u64 {
     (by << 1 ^ by >> 63) as u64
 }
 
-/// Returns the number at this zigzag-encoded difference from another.
+/// Number at this zigzag-encoded difference from another.
 #[inline]
 pub(crate) fn apply_delta(from: i64, zigzag_delta: u64) -> i64 {
     let by = (zigzag_delta >> 1) as i64 ^ -((zigzag_delta & 1) as i64);

@@ -31,8 +31,8 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// Waits for each new name that finds no memory at most so long, and not at all while flushes fail. For callers that keep
-    /// other writers waiting meanwhile.
+    /// Waits for each new name that finds no memory at most this long, and not at all while flushes
+    /// fail. For callers that keep other writers waiting during that.
     pub fn with_name_timeout(mut self, timeout: Duration) -> Self {
         self.waits.name_timeout = Some(timeout);
         self

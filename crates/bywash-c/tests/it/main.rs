@@ -1,4 +1,4 @@
-//! The header is that of the library.
+//! The header matches the library.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The engine's questions: which version is current, and what a write waits for.
+//! The engine's questions: which version is current, and the conditions that a write waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::message::{Event, Source};
 use crate::names::Key;
 
 impl Core {
-    /// Returns the version that may be served now without a question.
+    /// Version that may be served now without a question.
     ///
     /// Without an allocation, and by a read lease without the lock of the machine: the clock is read during the read, and a write
     /// that ends a lease is acknowledged after the table shows it.

@@ -1,7 +1,8 @@
 //! Requests to one node that are sent together: the begins or the ends of a request that deletes a thousand objects are one message.
 //!
-//! The machine knows nothing of messages: to it, and to the machine of the recipient, each request is one of its own. That several
-//! arrive together, or are lost together, is a case of what a network may do to each.
+//! The machine knows nothing of messages: to it, and to the machine of the recipient, each request
+//! is one of its own. That several arrive together, or are lost together, is a case of the faults
+//! that a network may cause for each.
 
 use crate::limits::{MAX_BATCHED_REQUESTS, MAX_CALL_BYTES};
 use crate::message::PeerRequest;

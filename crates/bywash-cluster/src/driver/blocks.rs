@@ -1,8 +1,9 @@
 //! Other nodes as sources of blocks.
 //!
-//! Stripe 0 of an object lies with the holder of its version, so that a cold read is one request; the others are spread by
-//! rendezvous over the nodes that are up and have the same settings of the bucket. Two nodes may see different members: a wrong
-//! owner costs a request, never a wrong byte.
+//! Stripe 0 of an object is placed at the holder of its version, so that a cold read is one
+//! request; the others are spread by rendezvous over the nodes that are up and have the same
+//! settings of the bucket. Two nodes may see different members: a wrong owner costs a request,
+//! never a wrong byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const WARM: Duration = Duration::from_secs(600);
 const PEEK: Duration = Duration::from_millis(20);
 
 impl ClusterNode {
-    /// Returns the owner of a stripe, and the node that stands in for it.
+    /// Owner of a stripe, and the node that stands in for it.
     fn owners(&self, key: &Key, stripe: u64, candidates: &[Candidate]) -> [Option<NodeId>; 2] {
         if stripe > 0 {
             return first_two(stripe_hash(key, stripe), candidates);
@@ -44,14 +45,14 @@ impl ClusterNode {
         }
     }
 
-    /// Returns whether this node owns a stripe, or stands in for its owner.
+    /// Whether this node owns a stripe, or stands in for its owner.
     pub(super) fn serves(&self, key: &Key, stripe: u64) -> bool {
         let view = self.core.buckets.read().get(&key.bucket).cloned();
         let owners = view.map(|view| self.owners(key, stripe, &view.candidates));
         owners.is_some_and(|owners| owners.contains(&Some(self.core.node)))
     }
 
-    /// Returns the node that owned a stripe before it left, if one has left of late.
+    /// Node that owned a stripe before it left, if one has left recently.
     fn left_owner(&self, key: &Key, stripe: u64, candidates: &[Candidate]) -> Option<NodeId> {
         let left: Vec<Candidate> = self.core.directory.lock().left(boottime()).collect();
         if left.is_empty() {
@@ -65,7 +66,7 @@ impl ClusterNode {
         first(hash, &before).filter(|owner| left.iter().any(|of| of.node == *owner))
     }
 
-    /// Returns where a node is reached, unless it is suspected.
+    /// Address of a node, unless it is suspected.
     fn trusted(&self, node: NodeId) -> Option<PeerAddress> {
         if self.core.suspects.lock().has(node, boottime()) {
             self.core.counters.suspect.add();

@@ -1,4 +1,4 @@
-//! The buckets of this node, and for each what the members' records mean for it.
+//! The buckets of this node, and the effect of the members' records on each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct BucketSettings {
 }
 
 impl BucketSettings {
-    /// Returns a digest, the same for the same settings. It shows none of them.
+    /// Digest of the settings, equal for equal settings. It reveals none.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut digest = Sha256::new();
@@ -66,7 +66,8 @@ pub(super) struct BucketView {
     pub(super) write_window: Option<Duration>,
     /// When windows longer than that count no more, of members that are gone.
     pub(super) believed_until: Duration,
-    /// Other nodes for which its objects never change: they are to drop what a write replaces.
+    /// Other nodes for which its objects never change: they are to drop the version that a write
+    /// replaces.
     pub(super) drops: Vec<NodeId>,
     /// Other nodes with other settings of it.
     pub(super) differing: Vec<NodeId>,
@@ -137,7 +138,7 @@ impl Buckets {
         self.digests.remove(bucket);
     }
 
-    /// Returns what the node's record states of them.
+    /// Bucket records for the record of this node.
     pub(super) fn records(&self) -> BTreeMap<String, BucketRecord> {
         let views = self.views.iter();
         views
@@ -145,8 +146,8 @@ impl Buckets {
             .collect()
     }
 
-    /// Works out anew what the members' records mean for each bucket. Done when one changes, so that no request does it.
-    /// `own`: this node and the number of its process.
+    /// Recomputes the effect of the members' records on each bucket. Done when a record changes, so
+    /// that no request does it. `own`: this node and the number of its process.
     pub(super) fn review(&mut self, own: (NodeId, u64), directory: &Directory, now: Duration) {
         for view in self.views.values_mut() {
             let mut reviewed = view.reviewed(own.0, directory);
@@ -247,7 +248,7 @@ impl BucketView {
         windows.min().unwrap_or(Duration::MAX)
     }
 
-    /// Returns the time for which a read that begins now may believe a version; `None` if objects never change.
+    /// Time for which a read that begins now may believe a version; `None` if objects never change.
     ///
     /// A write without a holder is acknowledged when the longest window in the members' records has passed. So a window that is longer
     /// than each other's is not used before all others have had the time to list it, and then for no version that was asked for before.
@@ -264,7 +265,7 @@ impl BucketView {
         Some(window.min(later.max(self.shortest)))
     }
 
-    /// Returns the bucket among those of a registration.
+    /// Finds the bucket among the buckets of a registration.
     fn of<'a>(
         &self,
         buckets: Option<&'a BTreeMap<String, BucketRecord>>,
@@ -272,7 +273,8 @@ impl BucketView {
         buckets?.get(&*self.name)
     }
 
-    /// Returns for how long a registration with these buckets believes a version; without end if they are not understood.
+    /// Time for which a registration with these buckets believes a version; without end if they are
+    /// not understood.
     fn believed_by(&self, buckets: Option<&BTreeMap<String, BucketRecord>>) -> Option<Duration> {
         match buckets {
             None => Some(Duration::MAX),
@@ -280,7 +282,7 @@ impl BucketView {
         }
     }
 
-    /// Returns whether a registration has the same settings of the bucket.
+    /// Whether a registration has the same settings of the bucket.
     pub(super) fn is_same(&self, record: Option<&Record>) -> bool {
         let theirs = record.and_then(|record| record.buckets.get(&*self.name));
         theirs == Some(&self.record)

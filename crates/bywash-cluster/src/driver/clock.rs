@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time since the machine started. It runs while the process is stopped and while the machine is suspended, which
-/// [`std::time::Instant`] does not.
+/// Time since the machine started. It runs while the process is stopped and while the machine is
+/// suspended, which [`std::time::Instant`] does not.
 pub(super) fn boottime() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

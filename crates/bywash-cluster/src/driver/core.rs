@@ -1,4 +1,4 @@
-//! The state machine behind its lock, and its actions carried out.
+//! The state machine behind its lock, and the execution of its actions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,9 +53,10 @@ pub(super) struct Core {
     pub(super) buckets: RwLock<Buckets>,
     pub(super) directory: Mutex<Directory>,
     pub(super) published: Mutex<Published>,
-    /// The record has changed, or may not be what etcd has.
+    /// The record has changed, or may differ from etcd's.
     pub(super) record_changed: Notify,
-    /// Number of changes of etcd's cluster. Held while what etcd showed is taken in, so that nothing of a former one is.
+    /// Number of changes of etcd's cluster. Hold its lock while applying a list or watch response,
+    /// so that one from the previous etcd is discarded.
     pub(super) generation: Mutex<u64>,
     /// The keys are to be listed at once.
     pub(super) relist: Notify,
@@ -84,7 +85,7 @@ struct Machine {
     named: Option<Boot>,
 }
 
-/// What waits for the machine.
+/// Waiters for results of the machine.
 #[derive(Debug, Default)]
 struct Operations {
     waiters: HashMap<OpId, Waiter>,

@@ -12,7 +12,8 @@ use crate::names::{Boot, Member, NodeId};
 use crate::placement::Candidate;
 use crate::transport::PeerAddress;
 
-/// Nodes that are gone, of which the last address is kept: before their shards are claimed, they are requested to confirm the end of their authority.
+/// Maximum number of departed nodes whose last address is kept: before their shards are claimed,
+/// they are requested to confirm the end of their authority.
 const GONE_KEPT: usize = 256;
 
 /// Time for which a node that has left by itself may still have its blocks in memory for others. It ends after `--drain`, half of that
@@ -97,7 +98,7 @@ impl Directory {
         }
     }
 
-    /// Takes in one change, of a watch.
+    /// Applies one change of a watch.
     pub(super) fn change(
         &mut self,
         change: &ViewChange,
@@ -151,7 +152,7 @@ impl Directory {
         }
     }
 
-    /// Returns the nodes that have left by themselves, and may still serve what they have in memory.
+    /// Nodes that have left by themselves, and may still serve the blocks in their memory.
     pub(super) fn left(&self, now: Duration) -> impl Iterator<Item = Candidate> {
         let left = self.left.iter();
         left.filter(move |(_, at)| now < *at + LEAVING)
@@ -190,12 +191,12 @@ impl Directory {
         }
     }
 
-    /// Returns the registrations that are gone, and may count still.
+    /// Registrations that are gone, and may count still.
     pub(super) fn fading(&self) -> impl Iterator<Item = &Fading> {
         self.fading.iter()
     }
 
-    /// Returns whether another node is up, or joins.
+    /// Whether another node is up, or joins.
     pub(super) fn has_others(&self) -> bool {
         let stays = |record: &Record| record.state != MemberState::Leaving;
         let mut others = self.members.iter().filter(|(of, _)| of.node != self.own);
@@ -206,7 +207,7 @@ impl Directory {
         self.members.iter()
     }
 
-    /// Returns the newest registration of a node.
+    /// Newest registration of a node.
     pub(super) fn newest(&self, node: NodeId) -> Option<(Member, &Registered)> {
         let first = Boot(0);
         let last = Boot(u64::MAX);
@@ -217,7 +218,7 @@ impl Directory {
             .map(|(member, registered)| (*member, registered))
     }
 
-    /// Returns the newest record of each node whose newest record is understood.
+    /// Newest record of each node whose newest record is understood.
     fn newest_records(&self) -> impl Iterator<Item = (NodeId, &Record)> {
         let mut newest: BTreeMap<NodeId, &Registered> = BTreeMap::new();
         for (member, registered) in &self.members {
@@ -245,7 +246,7 @@ impl Directory {
         Some(JoinError::OtherKey { node, address })
     }
 
-    /// Returns the faults of members that have any. `keys`: the check values of this node's cluster keys.
+    /// Faults of members that have any. `keys`: the check values of this node's cluster keys.
     pub(super) fn faults(&self, keys: &[String]) -> BTreeMap<NodeId, Vec<MemberFault>> {
         let mut advertised: HashMap<&str, u32> = HashMap::new();
         for (_, record) in self.newest_records() {
@@ -263,7 +264,7 @@ impl Directory {
         faults.filter(|(_, faults)| !faults.is_empty()).collect()
     }
 
-    /// Returns where a node is reached; if it is gone, where it was reached last.
+    /// Address of a node; if it is gone, its last address.
     pub(super) fn address(&self, node: NodeId) -> Option<PeerAddress> {
         let found = self.newest(node).and_then(|(member, registered)| {
             Some(PeerAddress {
@@ -275,9 +276,9 @@ impl Directory {
         found.or_else(|| self.gone.get(&node).cloned())
     }
 
-    /// Returns whether `member`, a registration of this node, is of another process that registered after this one. A process that
-    /// registered before this one is its predecessor. A later one has a copy of the data folder: in the same folder it would not
-    /// have got the lock.
+    /// Whether `member`, a registration of this node, is of another process that registered after
+    /// this one. A process that registered before this one is its predecessor. A later one has a
+    /// copy of the data folder: in the same folder it would not have got the lock.
     pub(super) fn is_double(&self, member: Member, process: u64) -> bool {
         let (Some(first), Some(registered)) = (self.first_own, self.members.get(&member)) else {
             return false;
@@ -288,7 +289,7 @@ impl Directory {
             && registered.record.as_ref().is_none_or(other)
     }
 
-    /// Returns the address of another living process with this node's identity.
+    /// Address of another living process with this node's identity.
     pub(super) fn double(&self, process: u64) -> Option<String> {
         let mut double = self
             .members

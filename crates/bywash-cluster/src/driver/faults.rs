@@ -16,7 +16,7 @@ use crate::names::NodeId;
 pub(super) struct Faults(Mutex<BTreeMap<NodeId, Vec<MemberFault>>>);
 
 impl Core {
-    /// Returns the faults of members that have any.
+    /// Faults of members that have any.
     pub(super) fn faults(&self) -> BTreeMap<NodeId, Vec<MemberFault>> {
         let keys = self.published.lock().keys.clone();
         self.directory.lock().faults(&keys)

@@ -1,7 +1,7 @@
 //! The start of a node: whether etcd and the members that it lists accept it, also if etcd responds later.
 //!
-//! Reads need no list: without authority each asks the origin. Writes do: a node that has not read the records of the members does not
-//! know for how long another one believes what a write replaces
+//! Reads need no list: without authority each asks the origin. Writes do: a node that has not read
+//! the records of the members does not know for how long another one believes a replaced version
 //! ([decision 36](../../../../docs/decisions/0036-a-node-starts-without-etcd.md)).
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum JoinError {
         node.0
     )]
     OtherKey {
-        /// One of them.
+        /// One such node.
         node: NodeId,
         /// Its address.
         address: String,
@@ -64,7 +64,7 @@ enum Admission {
     Refused(Arc<JoinError>),
 }
 
-/// What a node has learned since its start.
+/// Knowledge that a node has gained since its start.
 #[derive(Debug)]
 pub(super) struct Start {
     admission: watch::Sender<Admission>,

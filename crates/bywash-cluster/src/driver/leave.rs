@@ -1,4 +1,4 @@
-//! The end of a process that hands over what it holds.
+//! The end of a process that hands over its shards.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::etcd::MemberState;
 use crate::message::{EtcdRequest, Event};
 use crate::names::Boot;
 
-/// Time between two looks at what is left.
+/// Interval between two checks for remaining shards or nodes.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Result of leaving the cluster.
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Left {
     /// Shards that it held.
     pub held: usize,
-    /// Shards of them that were not handed over: the others take them after a delay.
+    /// Held shards that were not handed over: the others take them after a delay.
     pub abandoned: usize,
     /// Its registration is gone from etcd. Otherwise its lease ends it.
     pub deregistered: bool,

@@ -1,7 +1,7 @@
 //! The driver of a node: joins the state machine, etcd and the port of its peers, and serves the engine.
 //!
-//! The machine lies behind one short lock. Its clock is read after an event came in, and its actions are carried out after the
-//! lock is released, each in a task of its own.
+//! The machine is behind one short lock. Its clock is read after an event has arrived, and its
+//! actions are executed after the lock is released, each in a task of its own.
 
 mod authority;
 mod batch;
@@ -52,7 +52,8 @@ pub struct DriverSettings {
     pub keys: Vec<String>,
 }
 
-/// A node of a cluster, while its process runs. Clones are handles of the same node, which ends with the last of them.
+/// A node of a cluster, while its process runs. Clones are handles of the same node, which ends
+/// with the last handle.
 #[derive(Debug, Clone)]
 pub struct ClusterNode {
     core: Arc<Core>,
@@ -102,7 +103,7 @@ impl ClusterNode {
         let _ = self.blocks.set(blocks);
     }
 
-    /// Returns the node as the engine's cluster.
+    /// This node as the engine's cluster.
     #[must_use]
     pub fn as_cluster(&self) -> Cluster {
         Cluster {

@@ -33,7 +33,7 @@ impl Published {
 }
 
 impl Core {
-    /// Returns the record as it is to be.
+    /// Record to be published.
     pub(super) fn record(&self) -> Record {
         let buckets = self.buckets.read().records();
         let published = self.published.lock();
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Changes what the node does. Returns whether it is a change.
+    /// Changes the state of the node. Returns whether it is a change.
     pub(super) fn set_state(&self, state: MemberState) -> bool {
         let mut published = self.published.lock();
         let order = |state| match state {

@@ -44,7 +44,7 @@ impl WritePlaces {
     }
 }
 
-/// Returns the events of the responses to one message.
+/// Events of the responses to one message.
 fn of_message(
     responses: impl Iterator<Item = (CallId, Option<PeerResponse<CurrentVersion>>)>,
 ) -> impl Iterator<Item = Event<CurrentVersion>> {
@@ -59,7 +59,7 @@ impl Core {
     pub(super) async fn ask_etcd(self: Arc<Self>, call: CallId, request: EtcdRequest) {
         match request {
             EtcdRequest::Register if !self.start.is_accepted() => {
-                // Authority would count from now, so it is sent anew.
+                // Authority would count from now, so the request is sent again.
                 self.start.accepted().await;
                 return self.handle(Event::Etcd(call, EtcdReply::Unknown));
             }
@@ -74,7 +74,8 @@ impl Core {
                     return self.handle(Event::Etcd(call, EtcdReply::Unknown));
                 }
             }
-            // Two processes would revoke each other for ever: the earlier one leaves the later one alone.
+            // Two processes would revoke each other forever: the earlier one leaves the later one
+            // alone.
             EtcdRequest::Revoke(member)
                 if self.directory.lock().is_double(member, self.process) =>
             {
@@ -98,7 +99,8 @@ impl Core {
                 }
                 self.handle(Event::Etcd(call, reply));
                 if let EtcdReply::Registered(_) = reply {
-                    // The record may have changed meanwhile. The publisher asks the machine for its registration, so not before.
+                    // The record may have changed during the request. The publisher asks the
+                    // machine for its registration, so not before.
                     self.record_changed.notify_one();
                 }
             }

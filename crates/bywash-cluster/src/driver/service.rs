@@ -22,7 +22,8 @@ pub trait BlockSource: Debug + Send + Sync {
 }
 
 impl ClusterNode {
-    /// Returns whether a node has the same settings of a bucket as this one. One that is not in the view yet has none.
+    /// Whether a node has the same settings of a bucket as this one. One that is not in the view
+    /// yet has none.
     fn has_same_settings(&self, node: NodeId, bucket: &str) -> bool {
         let buckets = self.core.buckets.read();
         let Some(view) = buckets.get(bucket) else {
@@ -33,7 +34,8 @@ impl ClusterNode {
         view.is_same(record.flatten())
     }
 
-    /// Drops what this node has of an object, if its bucket's objects never change: no machine knows of it.
+    /// Drops this node's cached data of an object, if its bucket's objects never change: no machine
+    /// knows of it.
     fn forget_unchanging(&self, key: &Key) {
         let view = self.core.buckets.read().get(&key.bucket).cloned();
         if let Some(view) = view.filter(|view| view.window.is_none())
@@ -51,7 +53,7 @@ impl PeerService for ClusterNode {
         from: NodeId,
         requests: Vec<PeerRequest>,
     ) -> Vec<PeerResponse<CurrentVersion>> {
-        // A begin and an end are taken whatever the settings: they only make nodes forget.
+        // A begin and an end are accepted with any settings: they only make nodes forget.
         let refused = |request: &PeerRequest| match request {
             PeerRequest::Open { key, .. } => !self.has_same_settings(from, &key.bucket),
             _ => false,

@@ -1,4 +1,4 @@
-//! What an operator sees of a node's part in the cluster.
+//! A node's part in the cluster, as shown to an operator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct NodeStatus {
     pub(crate) etcd_silent: Option<Duration>,
     /// The last failure of a request to etcd, if none has succeeded since.
     pub(crate) etcd_failure: Option<String>,
-    /// Buckets of which other nodes have other settings, with these nodes.
+    /// Buckets that have other settings at other nodes, with these nodes.
     pub(crate) differing: Vec<(String, Vec<NodeId>)>,
     /// Members with a setting that the cluster cannot work with.
     pub(crate) faults: BTreeMap<NodeId, Vec<MemberFault>>,
@@ -50,7 +50,7 @@ pub(crate) struct MemberStatus {
     pub(crate) member: Member,
     /// Its address for other nodes; empty if this version of the program does not understand its record.
     pub(crate) address: String,
-    /// What it does, as its record states.
+    /// Its state, from its record.
     pub(crate) state: Option<MemberState>,
     /// Mebibytes of cache.
     pub(crate) weight: u32,
@@ -64,7 +64,7 @@ pub(super) struct EtcdHealth {
 }
 
 impl ClusterNode {
-    /// Returns the state of this node, and the cluster as it sees it.
+    /// State of this node, and the cluster as it sees it.
     pub(super) fn status(&self) -> NodeStatus {
         let core = &self.core;
         let machine = core.status();
@@ -109,7 +109,7 @@ impl ClusterNode {
     }
 }
 
-/// Returns what an operator sees.
+/// Status for an operator.
 pub(super) fn shown(node: &ClusterNode) -> ClusterStatus {
     let status = node.status();
     let core = &node.core;

@@ -1,4 +1,5 @@
-//! A write of one or several objects, from before the origin has it until no node returns what it replaced.
+//! A write of one or several objects, from before the origin has it until no node returns a version
+//! that it replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::core::{BegunWrite, Core, WriteOutcome};
 use crate::message::{Believed, Event, PeerRequest, WriteResult};
 use crate::names::{Key, NodeId};
 
-/// Messages at once that ask nodes to drop what a write replaced.
+/// Maximum number of concurrent messages that ask nodes to drop replaced versions.
 const DROPS_AT_ONCE: usize = 64;
 
 /// A write in progress.
@@ -60,10 +61,10 @@ impl Turn {
         }
     }
 
-    /// Takes in the members of now, at the end of a write: one may have joined since its begin.
+    /// Re-reads the members at the end of a write: one may have joined since its begin.
     async fn look_again(&mut self) -> Believed {
         if !self.keys.is_empty() {
-            // If etcd has become another meanwhile.
+            // In case etcd has been replaced since the begin.
             self.core.start.listed_soon().await;
         }
         let bucket = self.keys.first().map(|key| Arc::clone(&key.bucket));
@@ -92,8 +93,8 @@ impl Turn {
         writes
     }
 
-    /// Asks the nodes for which the objects never change to drop them. A node that does not respond keeps what it has: such a
-    /// bucket promises no more.
+    /// Asks the nodes for which the objects never change to drop them. A node that does not respond
+    /// keeps its copy: such a bucket promises no more.
     async fn drop_replaced(core: Arc<Core>, nodes: Vec<NodeId>, keys: Vec<Key>) {
         let mut drops = Vec::with_capacity(keys.len() * nodes.len());
         for key in keys {

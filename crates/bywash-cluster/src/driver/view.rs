@@ -1,6 +1,6 @@
 //! The list and the watch of etcd's keys.
 //!
-//! All is listed anew from time to time, and watched from there: a connection that died is silent.
+//! All is listed again from time to time, and watched from there: a connection that died is silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,9 +136,10 @@ impl Core {
         }
     }
 
-    /// Returns a bucket, and for how long nodes believe what a write to it replaces; `None` if its objects never change at any.
+    /// Returns a bucket, and the time for which nodes believe a version that a write to it
+    /// replaces; `None` if its objects never change at any.
     pub(super) fn believed(&self, bucket: &str) -> Option<(Arc<BucketView>, Option<Believed>)> {
-        // So that the view is of the list of which `listed` states when it was read.
+        // With this lock, the view belongs to the list whose time `listed` returns.
         let _current = self.generation.lock();
         let view = self.buckets.read().get(bucket).cloned()?;
         let Some(listed) = self.start.listed() else {
@@ -156,7 +157,7 @@ impl Core {
         Some((view, Some(Believed { window, until })))
     }
 
-    /// Computes again what the members mean for each bucket, and logs their faults.
+    /// Recomputes the effect of the members' records on each bucket, and logs their faults.
     pub(super) fn review(&self) {
         {
             let mut buckets = self.buckets.write();

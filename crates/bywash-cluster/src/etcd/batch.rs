@@ -54,7 +54,7 @@ impl Change {
     }
 }
 
-/// Returns whether a request may be one of several in a transaction.
+/// Whether a request may be one of several in a transaction.
 #[must_use]
 pub fn is_batched(request: EtcdRequest) -> bool {
     Change::of(request).is_some()
@@ -103,7 +103,7 @@ impl Etcd {
         Ok(changes.iter().map(reply).collect())
     }
 
-    /// Returns the transaction; `None` if it has more conditions than etcd allows.
+    /// Transaction of these changes; `None` if it has more conditions than etcd allows.
     fn batch(&self, changes: &[Change]) -> Option<Value> {
         let mut nodes: BTreeMap<Member, bool> = BTreeMap::new();
         let mut conditions = Vec::new();

@@ -59,7 +59,8 @@ impl Etcd {
         }
     }
 
-    /// Returns another client of the same etcd, for another task. Its version is accepted with that of this one.
+    /// Returns another client of the same etcd, for another task. Its version is accepted together
+    /// with this client's.
     #[must_use]
     pub fn another(&self) -> Self {
         let (name, endpoints) = (self.name.clone(), self.endpoints.clone());
@@ -69,7 +70,7 @@ impl Etcd {
         }
     }
 
-    /// Returns whether the version of etcd was checked, and accepted.
+    /// Whether the version of etcd was checked, and accepted.
     pub(super) fn is_accepted(&self) -> bool {
         // Relaxed: nothing is published by it.
         self.accepted.load(Ordering::Relaxed)
@@ -94,13 +95,13 @@ impl Etcd {
         Ok(Self::new(name, node, endpoints, http))
     }
 
-    /// Returns the `cluster_id` of etcd, once a response named it.
+    /// The `cluster_id` of etcd, once a response named it.
     pub(crate) fn cluster_id(&self) -> Option<u64> {
         // Relaxed: it orders nothing.
         Some(self.cluster.load(Ordering::Relaxed)).filter(|id| *id != 0)
     }
 
-    /// Checks the version that each endpoint states, those that respond.
+    /// Checks the version of each endpoint that responds.
     ///
     /// # Errors
     /// If one is refused, or none responds with a version: rather the error of one that is no etcd than of one that
@@ -126,7 +127,8 @@ impl Etcd {
         Ok(())
     }
 
-    /// Does a request of the state machine. `boot` is drawn for a registration, and `record` is what it writes.
+    /// Does a request of the state machine. `boot` is drawn for a registration, and `record` is its
+    /// value.
     ///
     /// # Errors
     /// [`EtcdError::ClusterChanged`], for which the state machine has an event of its own. Every other failure is
@@ -185,7 +187,7 @@ impl Etcd {
         })
     }
 
-    /// Writes the record of a registration anew. Returns whether it is still registered.
+    /// Rewrites the record of a registration. Returns whether it is still registered.
     ///
     /// # Errors
     /// If etcd does not respond.
@@ -293,7 +295,7 @@ impl Etcd {
         }
     }
 
-    /// Returns the error of an etcd whose revision went back: it was restored.
+    /// Error of an etcd whose revision went back: it was restored.
     pub(crate) fn went_back(&self) -> EtcdError {
         let endpoint = self.endpoint().clone();
         EtcdError::ClusterChanged { endpoint }
@@ -317,7 +319,7 @@ impl Etcd {
             .body(body.to_string())
     }
 
-    /// Returns the name of the cluster.
+    /// Name of the cluster.
     pub(crate) fn name(&self) -> &ClusterName {
         &self.name
     }

@@ -33,7 +33,7 @@ pub enum EtcdError {
     BadResponse {
         /// The endpoint.
         endpoint: Url,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
     /// No HTTP client could be made.
@@ -54,8 +54,8 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// Returns whether the same request may succeed later without a change of settings: etcd does not respond, or a proxy in front of it
-    /// states that it is not available.
+    /// Whether the same request may succeed later without a change of settings: etcd does not
+    /// respond, or a proxy in front of it states that it is not available.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {

@@ -17,7 +17,7 @@ pub(super) enum ClusterKey {
 const NAME_BYTES: usize = 64;
 
 impl ClusterName {
-    /// Returns the name, if it is one.
+    /// Parses a name; `None` if it is not valid.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -48,17 +48,18 @@ impl ClusterName {
         format!("/bywash/{}/shards/", self.0)
     }
 
-    /// Returns the key of an open upload: in the order of buckets and of their keys. `hash` names it among the uploads of its object.
+    /// Key of an open upload: in the order of buckets and of their keys. `hash` names it among the
+    /// uploads of its object.
     pub(super) fn upload(&self, bucket: &str, key: &str, hash: &str) -> String {
         format!("{}{key}\0{hash}", self.uploads(Some(bucket)))
     }
 
-    /// Returns the key of an upload that became an object.
+    /// Key of an upload that became an object.
     pub(super) fn completed_upload(&self, bucket: &str, key: &str, hash: &str) -> String {
         format!("/bywash/{}/completed/{bucket}/{key}\0{hash}", self.0)
     }
 
-    /// Returns what the keys of the open uploads of a bucket begin with, or those of all buckets.
+    /// Prefix of the keys of the open uploads of a bucket, or of all buckets.
     pub(super) fn uploads(&self, bucket: Option<&str>) -> String {
         match bucket {
             Some(bucket) => format!("/bywash/{}/uploads/{bucket}/", self.0),
@@ -66,7 +67,7 @@ impl ClusterName {
         }
     }
 
-    /// Returns what a key names; `None` if it is none of these.
+    /// Parses a key; `None` if it has another form.
     pub(super) fn parse(&self, key: &str) -> Option<ClusterKey> {
         if let Some(rest) = key.strip_prefix(&self.nodes()) {
             return parse_member(rest).map(ClusterKey::Node);
@@ -78,7 +79,7 @@ impl ClusterName {
     }
 }
 
-/// Returns the end of the range of keys that begin with `prefix`, which ends with `/`.
+/// End of the range of keys that begin with `prefix`, which ends with `/`.
 pub(super) fn range_end(prefix: &str) -> String {
     let stem = prefix.strip_suffix('/').unwrap_or(prefix);
     // The byte after '/'.

@@ -1,4 +1,4 @@
-//! Lists of etcd's keys, and what a key shows.
+//! Lists of etcd's keys, and the change that a key shows.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::names::{Epoch, Member};
 pub struct Listed {
     /// The revision.
     pub revision: u64,
-    /// What the state machine takes in.
+    /// Input of the state machine.
     pub change: ViewChange,
     /// Records of the members.
     pub members: Vec<SeenRecord>,
@@ -28,7 +28,7 @@ pub struct Listed {
 pub struct SeenRecord {
     /// The member.
     pub member: Member,
-    /// What it wrote; `None` if this version of the program does not understand it.
+    /// Its record; `None` if this version of the program does not understand it.
     pub record: Option<Record>,
     /// Its buckets, also of another version of the protocol; `None` if they are not understood either.
     pub buckets: Option<BTreeMap<String, BucketRecord>>,
@@ -75,7 +75,7 @@ impl Etcd {
         })
     }
 
-    /// Returns what a key with its value, or its deletion, shows.
+    /// Change that a key with its value, or its deletion, shows.
     pub(super) fn change(
         &self,
         kv: &KeyValue,

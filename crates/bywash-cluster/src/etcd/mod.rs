@@ -1,8 +1,9 @@
 //! etcd as the cluster uses it, by its JSON gateway over HTTP: leases, transactions, lists and a watch.
 //!
-//! Each request goes to one endpoint with a limit below a second; after a failure the next one goes to the next endpoint. A member
-//! of etcd that is stopped would hold a request for ever. A request without a response may have been done, so its reply is
-//! [`crate::EtcdReply::Unknown`], and the state machine decides.
+//! Each request is sent to one endpoint with a limit below a second; after a failure the next one
+//! uses the next endpoint. A stopped member of etcd would hold a request forever. A request without
+//! a response may have been done, so its reply is [`crate::EtcdReply::Unknown`], and the state
+//! machine decides.
 
 mod batch;
 mod client;

@@ -30,7 +30,7 @@ pub struct BucketRecord {
 }
 
 impl BucketRecord {
-    /// Returns the bucket's window; `None` if objects never change.
+    /// The bucket's window; `None` if objects never change.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
         self.window_ms.map(Duration::from_millis)
@@ -60,15 +60,15 @@ pub struct Record {
     /// Its buckets by name.
     #[serde(default)]
     pub buckets: BTreeMap<String, BucketRecord>,
-    /// [Check values](crate::ClusterKeys::check_values) of the cluster keys that it accepts, first that of the one it presents. A node of
-    /// an earlier version states none.
+    /// [Check values](crate::ClusterKeys::check_values) of the cluster keys that it accepts,
+    /// beginning with the presented key's. A node of an earlier version states none.
     #[serde(default)]
     pub keys: Vec<String>,
 }
 
 impl Record {
-    /// Returns whether this node and one with `keys` accept each other: each presents a key that the other accepts. Keys that are not
-    /// stated are taken for the same.
+    /// Whether this node and one with `keys` accept each other: each presents a key that the other
+    /// accepts. Keys that are not stated are taken for the same.
     #[must_use]
     pub fn accepts(&self, keys: &[String]) -> bool {
         match (self.keys.first(), keys.first()) {

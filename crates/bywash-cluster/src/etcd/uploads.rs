@@ -23,8 +23,8 @@ pub(super) const MAX_RECORDED_UPLOADS: u64 = 10_000;
 pub(super) const MAX_RECORD_BYTES: usize = 16 << 10;
 /// Max number of lists of parts of one upload for which completion was sent. A client repeats one list.
 pub(super) const MAX_RECORDED_ATTEMPTS: usize = 16;
-/// Times that a change is tried: other nodes change the record of one upload only to complete it at once, and etcd has as a rule three
-/// members, of which the next is asked after a failure.
+/// Times that a change is tried: other nodes change the record of one upload only to complete it at
+/// once, and etcd usually has three members; after a failure the next one is asked.
 const TRIES: usize = 6;
 
 /// The records of a cluster's uploads in etcd.
@@ -55,7 +55,8 @@ struct UploadRecord {
     begun: bool,
 }
 
-/// Age of an attempt after which it is recorded anew if it is repeated: less than records are kept after it.
+/// Age of an attempt after which it is recorded again if it is repeated: less than records are kept
+/// after it.
 const ATTEMPT_REPEATED: TimeDelta = TimeDelta::hours(1);
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -140,7 +141,7 @@ impl UploadRecord {
     }
 }
 
-/// An upload's keys with what they hold.
+/// An upload's keys with their values.
 struct Found {
     open: Option<(UploadRecord, u64)>,
     completed: Option<String>,
@@ -163,7 +164,7 @@ impl EtcdUploads {
         Self { etcd }
     }
 
-    /// Returns the etcd, once its version is accepted: an older one may return what was replaced.
+    /// Returns the etcd, once its version is accepted: an older etcd may return replaced values.
     fn accepted(&self) -> Result<&Etcd, SharedUploadsError> {
         match self.etcd.is_accepted() {
             true => Ok(&self.etcd),
@@ -216,7 +217,7 @@ impl EtcdUploads {
     }
 }
 
-/// Names an upload among those of its object. Ids may be longer than a key should be.
+/// Names an upload among the uploads of its object. Ids may be longer than a key should be.
 fn hash(id: &str) -> String {
     let digest = Sha256::digest(id);
     digest[..16]

@@ -15,14 +15,14 @@ use crate::message::ViewChange;
 pub struct Watched {
     /// Revision of the change.
     pub revision: u64,
-    /// What the state machine takes in.
+    /// Input of the state machine.
     pub change: ViewChange,
     /// The record, if a member registered or changed.
     pub record: Option<SeenRecord>,
 }
 
-/// A watch. After an error, or an end, the keys are listed anew, and watched from the list's revision on. A connection that died is
-/// silent, so they are listed from time to time besides.
+/// A watch. After an error, or an end, the keys are listed again, and watched from the list's
+/// revision on. A connection that died is silent, so the keys are also listed from time to time.
 #[derive(Debug)]
 pub struct Watch<'a> {
     etcd: &'a Etcd,
@@ -74,7 +74,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Takes the messages that have ended. Returns whether the watch goes on.
+    /// Takes the messages that have ended. Returns whether the watch continues.
     fn take_messages(&mut self) -> Result<bool, EtcdError> {
         let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(true);

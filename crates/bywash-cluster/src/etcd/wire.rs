@@ -1,4 +1,5 @@
-//! Bodies of etcd's JSON gateway: 64-bit numbers are texts, keys and values are base64, and what is zero or false is left out.
+//! Bodies of etcd's JSON gateway: 64-bit numbers are texts, keys and values are base64, and zero or
+//! false fields are left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -136,7 +136,7 @@ fn readers_of_a_slow_origin_join_no_question_older_than_the_window() {
         holder.send(Event::Version(newer, Some(9))),
         [version(2, 9, Source::Holder)]
     );
-    // The older response comes later and replaces nothing.
+    // The older response arrives later and replaces nothing.
     holder.send(Event::Version(slow, Some(8)));
     assert_eq!(holder.read(3), [version(3, 9, Source::Holder)]);
 }
@@ -158,7 +158,8 @@ fn read_asks_the_origin_beside_a_silent_holder_and_uses_a_late_response_once() {
     call(&node.read(2));
 }
 
-/// The origin took six seconds for a response that it made before a write, or before the shard was elsewhere and came back.
+/// The origin took six seconds for a response that it made before a write, or before the shard was
+/// elsewhere and returned.
 #[test]
 fn response_of_the_origin_from_before_a_write_is_recorded_by_no_holder() {
     for step in [Step::Write, Step::NewHolder] {
@@ -257,7 +258,7 @@ fn leases_beyond_the_limit_are_not_kept_and_their_reads_are_answered() {
     let (op, found) = read(&mut node, max - 1);
     assert_eq!(found, [version(op, 3, Source::Lease)]);
     call(&read(&mut node, max).1);
-    // Those that have ended make room.
+    // Expired leases make room.
     node.pass(WINDOW);
     let (op, asked) = read(&mut node, max);
     let ended = node.send(Event::Response(call(&asked), Some(lease)));

@@ -24,7 +24,7 @@ type Item = Result<Frame<Bytes>, Infallible>;
 type ByteStream = BoxStream<'static, object_store::Result<Bytes>>;
 
 fn ticks(alive: Duration) -> Interval {
-    // A response that is there soon needs no sign of life, and goes with its head in one packet.
+    // A response that is ready soon needs no sign of life, and is sent with its head in one packet.
     let mut ticks = interval_at(Instant::now() + alive / 10, alive);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
@@ -68,7 +68,7 @@ struct Blocks {
     source: Source,
     /// The service's last item that is not sent yet.
     rest: Bytes,
-    /// Payload of the frame, the head of which was returned last.
+    /// Payload of the frame whose head was returned last.
     payload: Option<Bytes>,
     sent: u64,
     writer: FrameWriter,

@@ -39,7 +39,7 @@ pub struct PeerClient {
     memory: OnceLock<RequestedMemory>,
 }
 
-/// What went wrong so far.
+/// Failures so far.
 #[derive(Debug, Default)]
 struct Counters {
     damaged: AtomicU64,
@@ -112,7 +112,7 @@ impl PeerClient {
         &self.identity
     }
 
-    /// Sends a request, the memory of which is charged.
+    /// Sends a request whose memory is charged.
     async fn send(
         &self,
         to: &PeerAddress,
@@ -155,7 +155,8 @@ fn connect_error(error: &reqwest::Error) -> PeerError {
             | Some(rustls::Error::PeerIncompatible(_)) => return PeerError::Foreign,
             _ => {}
         }
-        // The source of an I/O error is that of the error in it, which would be passed by.
+        // `source` of an I/O error returns the source of the error in it, and so would skip that
+        // error.
         cause = match error.downcast_ref::<io::Error>().map(io::Error::get_ref) {
             Some(Some(inner)) => Some(inner),
             _ => error.source(),
@@ -198,7 +199,7 @@ enum StreamError {
 }
 
 impl StreamError {
-    /// What the caller makes of a call that has failed.
+    /// Error of the caller for a call that has failed.
     fn of_call(&self) -> PeerError {
         match self {
             Self::NoMemory(_) => PeerError::Busy,

@@ -30,9 +30,10 @@ pub(super) enum Frame {
     Response(Bytes),
     /// The next bytes of a block stream.
     Data(Bytes),
-    /// Requests a second for the bytes that follow, at the node that owns them; before the first of them.
+    /// Requests a second for the bytes that follow, at the node that owns them; sent before the
+    /// first bytes.
     Rate(u32),
-    /// The stream has ended after so many bytes. Nothing follows.
+    /// The stream has ended after this number of bytes. Nothing follows.
     End(u64),
     /// The node does not serve the request. Nothing follows.
     Refused(PeerError),
@@ -46,7 +47,7 @@ pub(super) enum FrameError {
     /// Kind, length or content is not of the protocol.
     #[error("a frame of another node is not of the protocol")]
     Malformed,
-    /// The checksum is not that of the bytes.
+    /// The checksum does not match the bytes.
     #[error("bytes of another node do not match their CRC32C")]
     Damaged,
 }
@@ -114,7 +115,7 @@ impl FrameWriter {
     }
 }
 
-/// Decodes the frames of one body. Holds at most one payload beside what it was given last.
+/// Decodes the frames of one body. Holds at most one payload in addition to its last input.
 #[derive(Debug)]
 pub(super) struct FrameReader {
     crc: Digest,
@@ -139,7 +140,7 @@ impl FrameReader {
         self.input = bytes;
     }
 
-    /// Returns the length of the payload that is being read; 0 between frames.
+    /// Length of the payload that is being read; 0 between frames.
     pub(super) fn announced(&self) -> usize {
         let head = <[u8; HEAD_BYTES]>::try_from(self.head.as_slice()).ok();
         let parsed = head.and_then(|head| parse_head(head).ok());

@@ -29,7 +29,7 @@ fn frames(bytes: &[u8], step: usize) {
     }
 }
 
-/// Returns the frames before the first error, and whether there was one.
+/// Frames before the first error, and whether there was one.
 fn read(bytes: &[u8], step: usize) -> (Vec<Frame>, bool) {
     let mut reader = FrameReader::new();
     let mut frames = Vec::new();

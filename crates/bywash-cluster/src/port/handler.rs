@@ -31,7 +31,7 @@ pub(super) const BLOCKS: &str = "/v1/blocks";
 
 pub(super) type PortBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Handler {
     pub(super) identity: Arc<PeerIdentity>,
@@ -69,7 +69,7 @@ impl Handler {
         Ok(response_of(StatusCode::OK, body))
     }
 
-    /// Reads a body, with the charge of the memory for it and what is made of it.
+    /// Reads a body, with the charge of the memory for it and for the values decoded from it.
     async fn body(
         &self,
         request: Request<Incoming>,

@@ -76,7 +76,7 @@ impl Refusal {
         }
     }
 
-    /// What a client makes of a status.
+    /// Error of a client for a status.
     pub(super) fn error(status: StatusCode) -> PeerError {
         match status {
             StatusCode::UPGRADE_REQUIRED | StatusCode::MISDIRECTED_REQUEST => PeerError::Foreign,

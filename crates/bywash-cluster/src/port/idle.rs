@@ -89,7 +89,7 @@ impl Connected {
         self.leave(&mut own);
     }
 
-    /// Returns what reports its end.
+    /// Handle that reports the end of the connection.
     pub(super) fn closing(&self) -> Closing {
         Closing(Arc::clone(&self.link))
     }

@@ -1,4 +1,5 @@
-//! Cluster keys: 32 random bytes that all nodes of a cluster have, and what is derived from them.
+//! Cluster keys: 32 random bytes that all nodes of a cluster have, and the values derived from
+//! them.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +13,16 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::limits::{MAX_CLUSTER_KEYS, MAX_KEY_FILE_BYTES};
 
-/// Bytes of a key, and of what is derived from it.
+/// Bytes of a key, and of each value derived from it.
 const KEY_BYTES: usize = 32;
-/// Separates what is derived here from what other programs derive from the same bytes.
+/// Separates the values derived here from values that other programs derive from the same bytes.
 const SALT: &[u8] = b"bywash cluster key 1";
 /// Label of a key's check value, and bytes of it: two of a billion keys have the same with a chance of one in 40.
 const CHECK_LABEL: &str = "check value";
 const CHECK_BYTES: usize = 8;
 
-/// A cluster key. It is not shown, and must be random: from what is derived from a guessable text the text can be found.
+/// A cluster key. It is not shown, and must be random: a guessable text can be found from the
+/// values derived from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey([u8; KEY_BYTES]);
 
@@ -47,7 +49,7 @@ pub enum KeyError {
     BadKey {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason for the refusal of the line.
         reason: &'static str,
     },
     /// There is no key, or there are more than two.
@@ -79,7 +81,7 @@ impl ClusterKey {
         Ok(Self(bytes))
     }
 
-    /// Returns the key as a file has it: 64 hexadecimal digits.
+    /// Key as a file has it: 64 hexadecimal digits.
     #[must_use]
     pub fn to_text(&self) -> String {
         to_hex(&self.0)
@@ -108,7 +110,8 @@ impl ClusterKey {
         Ok(Self(bytes))
     }
 
-    /// Returns 32 bytes for one purpose, by HKDF-SHA256. They reveal neither the key nor what another `label` gives.
+    /// Returns 32 bytes for one purpose, by HKDF-SHA256. They reveal neither the key nor the bytes
+    /// of another `label`.
     #[must_use]
     pub fn derive(&self, label: &str) -> [u8; KEY_BYTES] {
         let key = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(&self.0);
@@ -152,7 +155,7 @@ impl ClusterKeys {
         Ok(Self(keys))
     }
 
-    /// Parses a key a line. Empty lines and those that begin with `#` are passed over.
+    /// Parses one key a line. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// [`KeyError::BadKey`], [`KeyError::WrongNumber`]
@@ -195,7 +198,8 @@ impl ClusterKeys {
         &self.0
     }
 
-    /// Returns a value of each key, that of the first key first. Nodes compare their keys by them; they reveal nothing of a key.
+    /// Check values of all keys, beginning with the first key's. Nodes compare their keys by them;
+    /// they reveal nothing of a key.
     #[must_use]
     pub fn check_values(&self) -> Vec<String> {
         let (first, others) = self.derive(CHECK_LABEL);
@@ -203,7 +207,8 @@ impl ClusterKeys {
         values.map(|bytes| to_hex(&bytes[..CHECK_BYTES])).collect()
     }
 
-    /// Returns what each key gives for `label`, as [`ClusterKey::derive`] does, that of the first key first.
+    /// Derives the bytes of each key for `label`, as [`ClusterKey::derive`] does; the first key's
+    /// are the first value.
     #[must_use]
     pub fn derive(&self, label: &str) -> ([u8; KEY_BYTES], Vec<[u8; KEY_BYTES]>) {
         let others = self.0[1..].iter().map(|key| key.derive(label));

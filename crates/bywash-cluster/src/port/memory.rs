@@ -1,7 +1,7 @@
 //! Memory of connections with other nodes and of their messages, charged before it is taken.
 //!
-//! Each charge is for as long as its connection, call or read lasts, and none waits: what does not fit is refused, and its node goes on with
-//! the origin.
+//! A charge lasts as long as its connection, call or read, and none waits: a request that does not
+//! fit is refused, and its node uses the origin instead.
 
 use std::sync::Arc;
 
@@ -13,19 +13,21 @@ use crate::limits::{
     PEER_CONNECTION_BYTES, PEER_READ_BYTES,
 };
 
-/// Memory for other nodes in the budget of an engine: one part for what they request here, and one for what is requested there.
+/// Memory for other nodes in the budget of an engine: one part for their requests to this node, and
+/// one for this node's requests to them.
 #[derive(Debug, Clone)]
 pub struct PeerMemory {
     pub(super) served: ServedMemory,
     pub(super) requested: RequestedMemory,
 }
 
-/// Memory of what other nodes request.
+/// Memory of requests from other nodes.
 #[derive(Debug, Clone)]
 pub(super) struct ServedMemory(Arc<ByteLimit>);
 
-/// Memory of what this node requests of others. Reads and calls share a part of the memory. Calls have some for themselves beside it, when
-/// reads have taken all: one half for those that wait for an origin, and one for the others.
+/// Memory of this node's requests to other nodes. Reads and calls share a part of the memory. Calls
+/// also have a reserve for the time when reads have taken all: one half for calls that wait for an
+/// origin, and one for other calls.
 #[derive(Debug, Clone)]
 pub(super) struct RequestedMemory {
     shared: Arc<ByteLimit>,
@@ -55,12 +57,12 @@ impl PeerMemory {
 }
 
 impl ServedMemory {
-    /// Charges a connection, with what short messages need.
+    /// Charges a connection, including its short messages.
     pub(super) fn connection(&self) -> Result<ByteCharge, NoMemory> {
         self.0.try_charge(PEER_CONNECTION_BYTES).ok_or(NoMemory)
     }
 
-    /// Charges what a message of so many bytes needs beside its connection.
+    /// Charges a message of `bytes` bytes, in addition to its connection.
     pub(super) fn message(&self, bytes: u64) -> Result<Option<ByteCharge>, NoMemory> {
         if bytes <= MAX_FREE_CALL_BYTES as u64 {
             return Ok(None);
@@ -71,7 +73,8 @@ impl ServedMemory {
 }
 
 impl RequestedMemory {
-    /// Charges a call with a message of at most so many bytes. `waits`: its response waits for an origin.
+    /// Charges a call with a message of at most `bytes` bytes. `waits`: its response waits for an
+    /// origin.
     pub(super) fn call(&self, bytes: usize, waits: bool) -> Result<ByteCharge, NoMemory> {
         let message = match bytes {
             0..=MAX_FREE_CALL_BYTES => 0,
@@ -86,7 +89,7 @@ impl RequestedMemory {
         charge.or_else(|| own.try_charge(bytes)).ok_or(NoMemory)
     }
 
-    /// Charges what a response of so many bytes needs beside its call.
+    /// Charges a response of `bytes` bytes, in addition to its call.
     pub(super) fn response(
         &self,
         bytes: usize,

@@ -1,13 +1,16 @@
 //! The port by which nodes of a cluster speak to each other: HTTP/1.1 over mutual TLS, of its own address.
 //!
-//! A request is small, and read whole. A response is a sequence of frames (`frame.rs`): the node sends at once that it is alive,
-//! and again after each [`PortSettings::alive`] without another frame, so a slow origin and a dead node look different. Then comes
-//! the response, or bytes with their checksum.
+//! A request is small, and read whole. A response is a sequence of frames (`frame.rs`): the node
+//! sends at once that it is alive, and again after each [`PortSettings::alive`] without another
+//! frame, so a slow origin and a dead node look different. Then follows the response, or bytes with
+//! their checksum.
 //!
-//! **Memory.** Each end charges what it holds outside the pool before it takes it (`memory.rs`): connections, calls and reads, and messages
-//! that are longer than those of one object. For a block stream the server holds one item of the engine, which is a pin of the pool, and
-//! the client one frame and what it read last. Nothing is read ahead at either end: the reader sets the pace. There are limits for
-//! connections, handshakes and streams besides. What does not fit is refused at once, and leads to the origin.
+//! **Memory.** Each end charges memory outside the pool before it takes it (`memory.rs`): for
+//! connections, calls and reads, and for messages that are longer than a message of one object. For
+//! a block stream the server holds one item of the engine, which is a pin of the pool, and the
+//! client one frame and the bytes of its last read. Nothing is read ahead at either end: the reader
+//! sets the pace. Connections, handshakes and streams have limits, too. A request that does not fit
+//! is refused at once, and its node uses the origin.
 
 mod body;
 mod client;

@@ -82,13 +82,14 @@ impl Handshakes {
         }
     }
 
-    /// Returns a place, if necessary that of the oldest handshake. `None` never happens while the port lives.
+    /// Returns a place, if necessary the oldest handshake's. `None` never happens while the port
+    /// lives.
     async fn place(&mut self) -> Option<Place> {
         let places = Arc::clone(&self.places);
         let permit = match Arc::clone(&places).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                // Those that have ended have closed their end.
+                // Ended handshakes have closed their end.
                 self.oldest.retain(|place| !place.is_closed());
                 self.oldest.pop_front();
                 places.acquire_owned().await.ok()?
@@ -188,7 +189,7 @@ impl PeerPort {
     }
 }
 
-/// A connection, and what it takes from the port.
+/// A connection, and the state of the port that it uses.
 struct Connection {
     handler: Arc<Handler>,
     tls: TlsAcceptor,
@@ -197,8 +198,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Returns the place and the charge of a connection, if necessary those of the one that has been idle longest: the node that has it
-    /// needs it less, or has lost its power.
+    /// Returns the place and the charge of a connection, if necessary taken from the connection
+    /// that has been idle longest: its node needs it less, or has lost its power.
     async fn room(&self) -> Option<(OwnedSemaphorePermit, ByteCharge)> {
         for _ in 0..CLOSED_FOR_ONE {
             let admitted = Arc::clone(&self.connections).try_acquire_owned();
@@ -238,7 +239,7 @@ impl Connection {
             );
         };
         connected.admit();
-        // Not before the charge of the connection, which takes over what the handshake had.
+        // Not before the charge of the connection, which takes over the memory of the handshake.
         drop(_permit);
         let handler = self.handler;
         let requests = Arc::clone(&connected);

@@ -57,7 +57,7 @@ impl PortSettings {
         calls_bytes: MAX_CALLS_BYTES,
     };
 
-    /// Returns the settings of the product for a node with so much memory.
+    /// Settings of the product for a node with this memory in bytes.
     #[must_use]
     pub fn for_memory(memory: u64) -> Self {
         let handshakes = memory / MAX_HANDSHAKES_MEMORY_DIVISOR / PEER_CONNECTION_BYTES;
@@ -72,13 +72,14 @@ impl PortSettings {
         }
     }
 
-    /// Returns the memory of unused connections to one other node, in bytes. It is not charged.
+    /// Memory of unused connections to one other node, in bytes. It is not charged.
     #[must_use]
     pub fn unused_bytes(&self) -> u64 {
         self.pool_connections as u64 * PEER_CONNECTION_BYTES
     }
 
-    /// Returns the memory of all handshakes at once and of calls for themselves, in bytes, which the caller charges before the port serves.
+    /// Memory of all handshakes at once and of calls for themselves, in bytes, which the caller
+    /// charges before the port serves.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.handshakes as u64 * PEER_CONNECTION_BYTES + self.calls_bytes

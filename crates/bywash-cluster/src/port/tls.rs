@@ -1,9 +1,11 @@
 //! Mutual TLS 1.3 by raw public keys (RFC 7250): both ends prove that they have a cluster key.
 //!
-//! All nodes derive the same Ed25519 key from a cluster key. Each presents its public half and signs the handshake with the
-//! private one; the other end compares the public key with those of its own cluster keys. So the only question of the handshake is
-//! the one that matters: does the other end have a key of this cluster? A certificate would add names that any holder of the key
-//! may choose and dates that depend on a clock, and a parser for both. A node is named by the head of each request.
+//! All nodes derive the same Ed25519 key from a cluster key. Each presents its public half and
+//! signs the handshake with the private one; the other end compares the public key with the ones of
+//! its own cluster keys. So the only question of the handshake is the one that matters: does the
+//! other end have a key of this cluster? A certificate would add names that any holder of the key
+//! may choose and dates that depend on a clock, and a parser for both. A node is named by the head
+//! of each request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use rustls::{
 
 use super::key::{ClusterKey, ClusterKeys, KeyError};
 
-/// What the key of the handshake is derived for.
+/// Label for the derivation of the handshake key.
 const LABEL: &str = "peer handshake 1";
 /// DER of a private Ed25519 key (RFC 8410) before its 32 bytes.
 const PRIVATE_HEAD: [u8; 16] = [
@@ -43,7 +45,7 @@ fn public_key(key: &ClusterKey) -> Result<Vec<u8>, KeyError> {
     Ok([&PUBLIC_HEAD[..], pair.public_key().as_ref()].concat())
 }
 
-/// What this node presents: the raw public key of its first cluster key.
+/// The credential of this node: the raw public key of its first cluster key.
 fn presented(keys: &ClusterKeys) -> Result<Arc<CertifiedKey>, KeyError> {
     let first = &keys.all()[0];
     let private = [&PRIVATE_HEAD[..], &first.derive(LABEL)].concat();

@@ -72,7 +72,7 @@ struct ReadRecord {
     peek: bool,
 }
 
-/// Bytes are not what they should encode.
+/// The bytes are not a valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Undecodable;
 
@@ -139,7 +139,8 @@ impl RequestRecord {
         }
     }
 
-    /// Takes in the requests of `next`, if they are of the same kind, writer and bucket; otherwise returns it.
+    /// Appends the requests of `next`, if they are of the same kind, writer and bucket; otherwise
+    /// returns it.
     fn join(&mut self, next: Self) -> Option<Self> {
         match (self, next) {
             (Self::Begin(all), Self::Begin(more)) | (Self::End(all), Self::End(more))
@@ -184,10 +185,10 @@ impl RequestRecord {
     }
 }
 
-/// What requests have in common that are one record of a message: kind, writer and bucket.
+/// Common properties of the requests in one record of a message: kind, writer and bucket.
 type Group<'a> = (Discriminant<PeerRequest>, Option<(NodeId, u64)>, &'a str);
 
-/// Returns the group of a request; `None` if it is a record alone.
+/// Group of a request; `None` if it is a record alone.
 fn group(request: &PeerRequest) -> Option<Group<'_>> {
     let kind = discriminant(request);
     match request {
@@ -199,7 +200,7 @@ fn group(request: &PeerRequest) -> Option<Group<'_>> {
     }
 }
 
-/// Returns the most bytes that `request` adds to a message in which it follows `before`.
+/// Maximum number of bytes that `request` adds to a message in which it follows `before`.
 pub(crate) fn max_added_len(before: Option<&PeerRequest>, request: &PeerRequest) -> usize {
     /// Braces and names of fields, and three numbers of 20 digits.
     const RECORD: usize = 160;
@@ -228,7 +229,7 @@ pub(crate) fn max_added_len(before: Option<&PeerRequest>, request: &PeerRequest)
     }
 }
 
-/// Returns the most bytes of a message of these requests.
+/// Maximum length of a message of these requests, in bytes.
 pub(super) fn max_len(requests: &[PeerRequest]) -> usize {
     let before = requests.iter().map(Some);
     let before = std::iter::once(None).chain(before);
@@ -250,7 +251,7 @@ pub(super) fn encode_requests(requests: &[PeerRequest]) -> Result<Vec<u8>, Undec
     Ok(serde_json::to_vec(&records)?)
 }
 
-/// Returns the bytes of a message.
+/// Bytes of a message.
 #[cfg(test)]
 pub(crate) fn encoded_len(requests: &[PeerRequest]) -> usize {
     encode_requests(requests).map_or(0, |encoded| encoded.len())
@@ -364,7 +365,7 @@ pub(super) fn decode_read(bytes: &[u8]) -> Result<(PeerRead, bool), Undecodable>
 pub(super) mod fuzz {
     use super::*;
 
-    /// What is decoded is encoded and decoded to the same.
+    /// Encoding and decoding a decoded request returns an equal one.
     pub(in crate::port) fn request(bytes: &[u8]) {
         if let Ok(requests) = decode_requests(bytes) {
             let encoded = encode_requests(&requests);

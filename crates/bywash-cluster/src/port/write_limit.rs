@@ -1,4 +1,5 @@
-//! A socket whose writes fail when the other end reads nothing for a while: otherwise its response would hold blocks for ever.
+//! A socket whose writes fail when the other end reads nothing for a while: otherwise its response
+//! would hold blocks forever.
 
 use std::future::Future as _;
 use std::io;

@@ -81,7 +81,7 @@ fn case_6_holder_and_reader_on_an_island_return_no_stale_read() {
     run_case(island, Rule::OwnDeadline, 20);
 }
 
-/// What changes at etcd comes a minute late to one node: it is right or slow, and etcd refuses its claims.
+/// Changes at etcd reach one node a minute late: it is right or slow, and etcd refuses its claims.
 #[test]
 fn case_7_node_with_a_late_watch_returns_no_stale_read() {
     let late = |seed| Plan {

@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// A holder gives a shard on, whatever the ranks are; it comes back later.
+    /// A holder gives a shard on, regardless of the ranks; the shard returns later.
     fn hand_over(&mut self) {
         let shards = self.shards();
         let shard = shards[self.rng.random_range(0..shards.len())];

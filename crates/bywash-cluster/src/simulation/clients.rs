@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Returns the longest time that an operation has been in progress at the end.
+    /// Longest time that an operation has been in progress at the end.
     pub(super) fn oldest_operation(&self) -> u64 {
         let operations = self.machines.iter().flat_map(|of| of.operations.values());
         operations
@@ -119,7 +119,7 @@ impl World {
     }
 }
 
-/// Returns how many questions about `key` a node has in progress without authority.
+/// Number of questions about `key` that a node has in progress without authority.
 pub(super) fn direct_questions(node: &Node<u64>, key: &Key) -> usize {
     let is_direct = |of: &&Question| of.key == *key && matches!(of.purpose, Purpose::Direct(_));
     node.questions.values().filter(is_direct).count()

@@ -1,7 +1,8 @@
 //! Negative controls: each rule left out gives a wrong read within a stated number of seeds.
 //!
-//! [`Rule::Forget`] alone is kept by argument: what was known before a lapse is older than the window by the time at which a write
-//! without an end is acknowledged, so no read is wrong without it.
+//! [`Rule::Forget`] alone is kept by argument: knowledge from before a lapse is older than the
+//! window by the time at which a write without an end is acknowledged, so no read is wrong without
+//! it.
 
 use super::plan::Plan;
 use std::time::Duration;
@@ -20,12 +21,12 @@ pub(super) fn calm(seed: u64) -> Plan {
     }
 }
 
-/// Returns the first seed below `max` whose run has a wrong read.
+/// The first seed below `max` whose run has a wrong read.
 fn first_wrong(max: u64, plan: impl Fn(u64) -> Plan) -> Option<u64> {
     first_wrong_of(0..max, plan)
 }
 
-/// Returns the first of these seeds whose run has a wrong read; seeds are run by parts.
+/// The first of these seeds whose run has a wrong read; seeds are run by parts.
 fn first_wrong_of(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) -> Option<u64> {
     const PART: u64 = 16;
     let max = seeds.end;
@@ -76,7 +77,8 @@ fn question_older_than_the_window_gives_an_old_version() {
     assert_eq!(first_wrong(20, slow), None);
 }
 
-/// The origin's load, not what is read: without the rule a slow origin gets one question more each 150 ms.
+/// The origin's load, not the results of reads: without the rule a slow origin gets one question
+/// more each 150 ms.
 #[test]
 fn questions_without_their_bound_pile_up() {
     let plans: Vec<Plan> = (0..4)
@@ -134,7 +136,7 @@ fn leases_without_a_margin_give_a_wrong_read() {
     assert!(found.is_some());
 }
 
-/// No read is stale without it, but reads beside a write go back in time.
+/// No read is stale without it, but reads during a write move back in time.
 #[test]
 fn write_without_its_begin_makes_reads_go_back() {
     let plans: Vec<Plan> = (0..20)

@@ -27,7 +27,7 @@ fn run(plan: Plan) -> World {
     world
 }
 
-/// Runs plans side by side, and returns what `of` makes of each world, in order.
+/// Runs plans in parallel, and returns the result of `of` for each world, in order.
 fn run_all<T: Send>(plans: &[Plan], of: impl Fn(&World) -> T + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let size = plans.len().div_ceil(threads).max(1);
@@ -83,7 +83,7 @@ fn no_read_is_stale_or_older_than_the_window() {
         all.claims += counts.claims;
     }
     println!("{} seeds: {all:?}", ends.len());
-    // The runs reach what they are for.
+    // The runs reach the cases that they are for.
     if ends.len() >= 100 {
         assert!(all.leases > all.reads / 10 && all.peers > 0 && all.holder > all.reads / 10);
         assert!(all.waited > 0 && all.waited < all.acknowledged / 2);
@@ -98,7 +98,8 @@ fn seed_gives_the_same_run_twice() {
     assert_ne!(counts(7), counts(8));
 }
 
-/// Without faults and changes by others, no read goes back in time: not even beside a write, once shards have holders.
+/// Without faults and changes by others, no read moves back in time: not even during a write, once
+/// shards have holders.
 #[test]
 fn reads_are_linearizable_while_holders_stay() {
     let plans: Vec<Plan> = (0..20).map(controls::calm).collect();

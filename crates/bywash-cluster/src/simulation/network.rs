@@ -8,13 +8,14 @@ use super::world::{FIRST_FAULT, Happening, MS, NODES, Run, SECOND, World};
 use crate::message::{Action, CallId, EtcdReply, EtcdRequest, Event, PeerRequest, ViewChange};
 use crate::names::{Key, NodeId};
 
-/// Longest delay of a message in a run without faults: two of them are within the limit of a keepalive, and of a begin with the read lease
-/// that it waits for. Longer ones are a fault: they end a holder's authority for a moment, and a write that comes then goes to the origin
-/// while read leases last, as beside a change of the holder.
+/// Longest delay of a message in a run without faults: two such delays are within the limit of a
+/// keepalive, and of a begin with the read lease that it waits for. Longer delays are a fault: they
+/// end a holder's authority for a moment, and a write that begins then reaches the origin while
+/// read leases last, as during a change of the holder.
 const CALM_DELAY: u64 = 300 * MS;
 
 impl World {
-    /// Sends what changed at etcd to all nodes, each in order and after a delay of its own.
+    /// Sends the changes of etcd to all nodes, each in order and after a delay of its own.
     pub(super) fn watch(&mut self) {
         for change in std::mem::take(&mut self.etcd.changes) {
             for at in 0..NODES {

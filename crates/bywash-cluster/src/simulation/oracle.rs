@@ -1,4 +1,5 @@
-//! The judge of each read: it knows what the origin had when, and what was acknowledged when.
+//! The judge of each read: it knows when the origin had each version, and when each was
+//! acknowledged.
 
 /// Versions of one key are numbered as the origin gets them.
 #[derive(Debug, Default)]
@@ -14,7 +15,7 @@ pub(super) struct Oracle {
     back_from: u64,
     /// Reads that returned less than was acknowledged before they began (G1).
     pub(super) stale: u64,
-    /// Reads that returned what was replaced more than a window before they began (G3).
+    /// Reads that returned a version replaced more than a window before they began (G3).
     pub(super) old: u64,
     /// Reads that returned less than a read that ended before they began (G2).
     pub(super) back: u64,
@@ -22,7 +23,7 @@ pub(super) struct Oracle {
     pub(super) first: Option<String>,
 }
 
-/// What a read must return at least, taken when it begins.
+/// Oldest versions that a read may return, taken when it begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Floor {
     began: u64,

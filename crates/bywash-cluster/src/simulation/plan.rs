@@ -1,4 +1,4 @@
-//! What a run is like.
+//! Parameters of a run.
 
 use super::chaos::Fault;
 use super::world::{MS, SECOND};
@@ -24,7 +24,7 @@ pub(super) struct Plan {
     pub(super) slow: f64,
     /// Mean time between two faults.
     pub(super) faults: u64,
-    /// The kinds of faults; all, with their weights, if there is none.
+    /// The kinds of faults; all, with their weights, if empty.
     pub(super) only: &'static [Fault],
     /// Percent of islands on which the holder's lease ends early.
     pub(super) revoked: f64,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     /// Percent of actions before which a process stops, after its look at the clock, and the longest such stops.
     pub(super) stopped: f64,
     pub(super) stops: &'static [u64],
-    /// From the first fault on, node 0 learns a minute late what changes at etcd.
+    /// From the first fault on, node 0 learns a minute late of changes at etcd.
     pub(super) late_watch: bool,
     /// Clocks run as slow and as fast as they may.
     pub(super) extreme_clocks: bool,

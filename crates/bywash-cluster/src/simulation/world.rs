@@ -116,7 +116,7 @@ pub(super) struct World {
     pub(super) cuts: HashMap<(usize, usize), u64>,
     /// Requests to other nodes, with the node that is asked.
     pub(super) calls: HashMap<u64, (Run, CallId, usize)>,
-    /// Requests of which a message was lost: no frame comes any more.
+    /// Requests with a lost message: no further frame arrives.
     pub(super) lost: HashSet<u64>,
     pub(super) etcd_calls: HashSet<(usize, u64, CallId)>,
     pub(super) keys: Vec<Key>,

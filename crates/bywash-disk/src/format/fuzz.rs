@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Any bytes as a header: what is read is what was written, and without its checksum it is refused.
+/// Any bytes as a header: the decoded header encodes to the same bytes, and without its checksum it
+/// is refused.
 pub(crate) fn header(bytes: &[u8]) {
     let mut page = page(bytes, HEADER_MAGIC, HEADER_BYTES);
     let header = Header::decode(&page).expect("magic number and checksum are right");
@@ -20,7 +21,7 @@ pub(crate) fn seal(bytes: &[u8]) {
     assert_eq!(Seal::decode(&page), None);
 }
 
-/// Any bytes as a summary: each item is in the bytes, and what is read is written alike.
+/// Any bytes as a summary: each item is in the bytes, and the decoded summary is encoded alike.
 pub(crate) fn summary(bytes: &[u8]) {
     let pages = pages_of(bytes.len()).max(1);
     let mut summary = bytes.to_vec();

@@ -1,4 +1,5 @@
-//! Taking slots and giving them back: what the table decides, done on the disk. The table is not locked during I/O.
+//! Taking slots and giving them back: the decisions of the table, executed on the disk. The table
+//! is not locked during I/O.
 
 use std::io;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ impl SlotFiles {
         }
     }
 
-    /// Returns the error of a slot that could not be created, allocated or written.
+    /// Error of a slot that could not be created, allocated or written.
     pub(super) fn not_written(
         &self,
         class: SlotClass,

@@ -11,9 +11,10 @@ use zstd::bulk::{Compressor, Decompressor};
 
 /// Ways to write: plain, and the levels of zstd.
 const LEVELS: [Option<i32>; 4] = [None, Some(-5), Some(-1), Some(1)];
-/// Every so manieth block goes another way than the cheapest. Blocks that do not compress cost little more than a copy.
+/// One block in this number takes another way than the cheapest. Blocks that do not compress cost
+/// little more than a copy.
 const EXPLORE: u64 = 16;
-/// Weight of one block in a mean: those of about the last sixteen.
+/// Weight of one block in a mean: about the last sixteen blocks count.
 const WEIGHT: f64 = 1.0 / 16.0;
 /// Memory of the contexts of zstd at these levels, for one thread.
 const CONTEXT_MEMORY: u64 = 2 << 20;
@@ -128,7 +129,7 @@ impl Compression {
         }
     }
 
-    /// Memory that so many threads take.
+    /// Memory that `threads` threads take.
     pub(super) fn memory(threads: usize, block_bytes: usize) -> u64 {
         threads as u64 * (CONTEXT_MEMORY + room(block_bytes) as u64)
     }
@@ -174,7 +175,7 @@ impl Compression {
         }
     }
 
-    /// Counts a block of `len` bytes of which `stored` were written.
+    /// Counts a block of `len` bytes that was written as `stored` bytes.
     pub(super) fn written(&self, attempt: &Attempt, len: usize, stored: usize) {
         self.count(attempt.way, attempt.started.elapsed(), len, stored);
     }
@@ -186,7 +187,7 @@ impl Compression {
         self.costs.lock()[way].add(cost);
     }
 
-    /// Returns the cheapest way, or another one to learn about it.
+    /// Cheapest way, or another one to learn about it.
     fn choose(&self) -> usize {
         if self.threads == 0 {
             return 0;
@@ -301,7 +302,7 @@ mod tests {
         let compression = Compression::new(1, 1 << 20);
         costs(&compression, [100, 10, 200, 200], [1000; 4]);
         let block = b"0123456789abcdef".repeat(1000);
-        // The first goes another way than the cheapest.
+        // The first takes another way than the cheapest.
         assert!(compression.pack(&block).1.is_none());
         let mut again = compression.pack(&block).1.expect("it compresses");
         assert!(again.bytes().len() < block.len() / 8);

@@ -7,7 +7,7 @@ const STEPS: u32 = 8;
 /// Number of sizes: the last is [`LARGEST`].
 #[cfg(test)]
 const CLASSES: u8 = 64;
-/// Bytes of the largest slot: those of the largest block in memory.
+/// Bytes of the largest slot: the size of the largest block in memory.
 pub(super) const LARGEST: usize = 4 << 20;
 
 /// Size of a slot: a multiple of a page up to eight pages, then one of eight equal steps between a power of two and the next.
@@ -17,7 +17,7 @@ pub(super) const LARGEST: usize = 4 << 20;
 pub(super) struct SlotClass(u8);
 
 impl SlotClass {
-    /// Returns the smallest size that holds so many bytes; `None` above [`LARGEST`].
+    /// Smallest size that holds `bytes` bytes; `None` above [`LARGEST`].
     pub(super) fn of(bytes: usize) -> Option<Self> {
         if bytes > LARGEST {
             return None;

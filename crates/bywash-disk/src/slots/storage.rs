@@ -28,7 +28,8 @@ pub(crate) trait SlotStorage: Send + Sync + fmt::Debug {
 
 /// An open slot file.
 pub(crate) trait SlotFile: Send + Sync + fmt::Debug {
-    /// Allocates a range on the disk: a full disk fails here, unless the file system allocates only what is written.
+    /// Allocates a range on the disk: a full disk fails here, unless the file system allocates only
+    /// written ranges.
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()>;
     /// Fills the buffer from `offset` on.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
@@ -49,7 +50,8 @@ pub(super) struct SlotFolder {
 }
 
 impl SlotFolder {
-    /// Creates the folder if it is missing, locks it, and removes what a killed process left there.
+    /// Creates the folder if it is missing, locks it, and removes files that a killed process left
+    /// there.
     ///
     /// # Errors
     /// The folder is in use, has foreign files or belongs to another user; or a file operation failed.
@@ -72,8 +74,9 @@ impl SlotFolder {
     }
 }
 
-/// Returns the outcome of an allocation. A file system that cannot allocate does so when the range is written, which makes the file long
-/// enough, too: to set a length that was read before could cut off what another thread has written since.
+/// Returns the outcome of an allocation. A file system that cannot allocate does so when the range
+/// is written, which makes the file long enough, too: setting a length that was read before could
+/// cut off bytes that another thread has written since.
 fn outcome(allocated: Result<(), Errno>) -> io::Result<()> {
     match allocated {
         Err(Errno::OPNOTSUPP) => Ok(()),

@@ -1,7 +1,8 @@
-//! Which slots are taken, and what they take on the disk. Without I/O.
+//! Taken and free slots, and their bytes on the disk. Without I/O.
 //!
-//! A slot is taken, free with its bytes still allocated on the disk, or a free hole. A file is cut at its end while the table is not
-//! locked, and does not grow meanwhile. What is cut off is counted until it is gone, so the count is never too low.
+//! A slot is taken, free with its bytes still allocated on the disk, or a free hole. A file is
+//! truncated while the table is not locked, and does not grow until that has ended. Slots cut off
+//! are counted until they are gone, so the count is never too low.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const FIRST_FILE_BYTES: u64 = 64 << 20;
 const FIRST_FILE_SLOTS: u64 = 16;
 /// Doublings, at most.
 const DOUBLINGS: usize = 12;
-/// What the file system may take for its own records of a file.
+/// Bytes that the file system may take for its own records of a file.
 const FILE_OVERHEAD: u64 = PAGE as u64;
 
 /// Place of a slot.
@@ -47,7 +48,7 @@ struct FileSlots {
     shrinking: bool,
 }
 
-/// What [`SlotTable::reserve`] found.
+/// Result of [`SlotTable::reserve`].
 #[derive(Debug)]
 pub(super) enum Reserved {
     /// A slot. `grows`: its bytes are counted, and are to be allocated.
@@ -58,9 +59,9 @@ pub(super) enum Reserved {
     },
     /// The first slot of a file that is to be created; its bytes are counted.
     NewFile(Place),
-    /// There is room once this free slot is discarded, which nothing else takes meanwhile.
+    /// There is room once this free slot is discarded; until then no other thread takes it.
     Discard(Place, Arc<dyn SlotFile>),
-    /// There will be room when what other threads cut off or discard is gone.
+    /// There will be room once other threads have cut off or discarded slots.
     Wait,
     /// The limit is reached.
     Full,
@@ -140,7 +141,7 @@ impl SlotTable {
         files.map(|((_, number), entry)| (number, entry))
     }
 
-    /// Takes the lowest free slot of a size, or says what has to be done first.
+    /// Takes the lowest free slot of a size, or returns the step that is needed first.
     pub(super) fn reserve(&mut self, class: SlotClass) -> Reserved {
         let bytes = class.bytes();
         let fits = self.limit.saturating_sub(self.allocated);
@@ -212,7 +213,8 @@ impl SlotTable {
         found
     }
 
-    /// Returns a slot that was taken out: a hole if it was discarded, else with its bytes. Returns what can be cut off now.
+    /// Puts back a slot that was taken out: a hole if it was discarded, else with its bytes.
+    /// Returns the end of its file that can be cut off now.
     pub(super) fn discarded(&mut self, place: Place, is_hole: bool) -> Option<Shrink> {
         self.releasing -= 1;
         if is_hole {
@@ -304,7 +306,8 @@ impl SlotTable {
         Some(shrink)
     }
 
-    /// Counts what was cut off, or puts it back if that failed. Returns what can be cut off next.
+    /// Subtracts slots that were cut off from the allocated bytes, or puts them back if that
+    /// failed. Returns the end that can be cut off next.
     pub(super) fn shrunk(&mut self, shrink: Shrink, done: bool) -> Option<Shrink> {
         self.releasing -= 1;
         let bytes = shrink.cut.len() as u64 * shrink.class.bytes();
@@ -315,7 +318,7 @@ impl SlotTable {
             if done {
                 self.allocated -= FILE_OVERHEAD;
             }
-            // A file that could not be removed stays counted, and goes at the next start.
+            // A file that could not be removed stays counted, and is removed at the next start.
             return None;
         }
         let entry = self.files.get_mut(&(shrink.class, shrink.number))?;

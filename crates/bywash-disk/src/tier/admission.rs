@@ -6,13 +6,13 @@ use super::Tier;
 use super::write::Writer;
 use crate::format::{PAGE, VersionKey, pages_of};
 
-/// Pages that a block may take besides its own: of a summary, and of the footer.
+/// Pages that a block may use in addition to its own: of a summary, and of the footer.
 const SUMMARY_PAGES: u64 = 2;
 
 impl Tier {
-    /// Returns whether to write a block that was just loaded from its origin. Call it once a load: it notes that the block was
-    /// looked up and was not on the disk. A disk with room takes each block; if it or the index is full, those that come back soon
-    /// replace the oldest.
+    /// Whether to write a block that was just loaded from its origin. Call it once a load: it notes
+    /// that the block was looked up and was not on the disk. A disk with room takes each block; if
+    /// it or the index is full, blocks that are looked up again soon replace the oldest.
     #[must_use]
     pub fn wants(&self, version: VersionKey, block: u32, bytes: u32) -> bool {
         let came_back = self
@@ -25,13 +25,14 @@ impl Tier {
         })
     }
 
-    /// Returns whether to write a block that is in steady use in memory: no look-up reaches the disk, so it cannot come back.
+    /// Whether to write a block that is in steady use in memory: no look-up reaches the disk, so it
+    /// cannot come back.
     #[must_use]
     pub fn wants_settled(&self, version: VersionKey, block: u32) -> bool {
         self.admits(version, block, || true)
     }
 
-    /// Returns whether a block that is not there may be written, and is worth it. Counts the reason if not.
+    /// Whether a block that is not there may be written, and is worth it. Counts the reason if not.
     fn admits(&self, version: VersionKey, block: u32, is_worth: impl FnOnce() -> bool) -> bool {
         let counters = &self.counters;
         let refusal = if self.length(version, block).is_some() {
@@ -51,13 +52,13 @@ impl Tier {
         false
     }
 
-    /// Sets the bytes that may be written a day, those of summaries and of blocks written again included. A 24th of them may be
-    /// written at once. `None`, the default: without limit.
+    /// Sets the bytes that may be written a day, including summaries and blocks written again. A
+    /// 24th of the bytes may be written at once. `None`, the default: without limit.
     pub fn set_daily_writes(&self, bytes: Option<u64>) {
         self.write_budget.set(bytes, self.now());
     }
 
-    /// Returns whether the bytes written lately leave room for a block in the bytes of a day.
+    /// Whether the bytes written lately leave room for a block in the bytes of a day.
     #[must_use]
     pub fn allows_writes(&self) -> bool {
         self.write_budget.allows(self.now())

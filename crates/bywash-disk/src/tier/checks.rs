@@ -26,8 +26,8 @@ impl Tier {
         self.checks.lock().entry(version).or_default().running += 1;
     }
 
-    /// Ends one comparison, whatever came of it: bytes with another digest are erased apart. Returns whether marks are to be
-    /// released.
+    /// Ends one comparison, with any result: bytes with another digest are erased apart. Returns
+    /// whether marks are to be released.
     pub fn end_check(&self, version: VersionKey) -> bool {
         let mut checks = self.checks.lock();
         let Some(check) = checks.get_mut(&version) else {

@@ -1,4 +1,4 @@
-//! What the tier has, by version.
+//! Contents of the tier, by version.
 
 use super::Tier;
 use crate::VersionRecord;
@@ -6,9 +6,10 @@ use crate::format::VersionKey;
 use crate::recovery;
 
 impl Tier {
-    /// Calls `visit` with each version that has blocks here, and their number. A version with blocks in several segments may be
-    /// visited once for each. Blocks the thread: reads the footers of all segments, one after the other, and has no lock
-    /// meanwhile. Leaves out segments that cannot be read; while the tier is off, there are none.
+    /// Calls `visit` with each version that has blocks here, and their number. A version with
+    /// blocks in several segments may be visited once for each. Blocks the thread: reads the
+    /// footers of all segments, one after the other, and holds no lock during that. Leaves out
+    /// segments that cannot be read; while the tier is off, there are none.
     ///
     /// Returns whether all segments were read.
     pub fn for_each_version(&self, mut visit: impl FnMut(&VersionRecord, u32)) -> bool {

@@ -56,7 +56,7 @@ enum Record {
     Block,
 }
 
-/// What an erasure and a batch share, all of one version.
+/// State that an erasure and a batch share, all of one version.
 #[derive(Debug, Default)]
 struct Shared {
     erasures: Erasures,

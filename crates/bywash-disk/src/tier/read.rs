@@ -22,20 +22,20 @@ pub(super) enum BlockRead {
 }
 
 impl Tier {
-    /// Returns whether there may be blocks of a version of this object. `false` while the tier is off.
+    /// Whether there may be blocks of a version of this object. `false` while the tier is off.
     #[must_use]
     pub fn has_object(&self, url: &str, object: &str) -> bool {
         let name = NameHash::of(url, object);
         self.versions.lock().has_name(name) && self.health.is_readable()
     }
 
-    /// Returns whether the block is on the disk. `false` while the tier is off.
+    /// Whether the block is on the disk. `false` while the tier is off.
     #[must_use]
     pub fn contains(&self, version: VersionKey, block: u32) -> bool {
         self.length(version, block).is_some() && self.health.is_readable()
     }
 
-    /// Returns the length of a block that is on the disk.
+    /// Length of a block that is on the disk.
     pub(crate) fn length(&self, version: VersionKey, block: u32) -> Option<u32> {
         let number = self.versions.lock().find(version)?;
         self.index.find(number, block, |place| place.length)
@@ -114,7 +114,7 @@ impl Tier {
         read
     }
 
-    /// Returns the time since the tier was opened.
+    /// Time since the tier was opened.
     pub(crate) fn now(&self) -> Duration {
         self.health.clock.now()
     }
@@ -125,7 +125,7 @@ impl Tier {
         self.health.turn_off(error);
     }
 
-    /// Removes a block, unless it has been written elsewhere meanwhile.
+    /// Removes a block, unless it has been written elsewhere since.
     fn remove(&self, version: u32, block: u32, place: Place) {
         let removed = self
             .index
@@ -142,8 +142,8 @@ impl Tier {
         }
     }
 
-    /// Makes all blocks of a version unfindable, those of open batches too. Has no I/O: [`Self::record_erasures`], or a batch that is
-    /// begun later, makes it last beyond the process.
+    /// Makes all blocks of a version unfindable, including blocks of open batches. Has no I/O:
+    /// [`Self::record_erasures`], or a batch that is begun later, makes it last beyond the process.
     pub fn erase(&self, version: VersionKey) {
         self.erasures.erase(version, || {
             self.versions.lock().erase(version);

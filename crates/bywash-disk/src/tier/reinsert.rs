@@ -15,7 +15,7 @@ use crate::{Block, VersionRecord};
 
 /// The part of a segment for such blocks. Each block is written 1 / (1 - 1/4) times on average at most.
 const SHARE_DIVISOR: u32 = 4;
-/// Pages of a batch of them, unless one block is larger: they are in memory once more.
+/// Pages of a batch of such blocks, unless one block is larger: they are in memory once more.
 const BATCH_PAGES: u32 = 256;
 
 /// A block of the segment that is used again next.
@@ -26,8 +26,9 @@ struct Kept<'a> {
 }
 
 impl Tier {
-    /// Appends to the current segment what was read in the segment that is used again next, if so many pages would begin the last
-    /// quarter of the current one. Done once a segment. If the disk fails, there is no current segment afterwards.
+    /// Appends to the current segment the blocks that were read in the segment that is used again
+    /// next, if `pages` more pages would begin the last quarter of the current one. Done once a
+    /// segment. If the disk fails, there is no current segment afterwards.
     pub(super) fn reinsert_if_due(&self, writer: &mut Writer, open: &OpenBatch<'_>, pages: u32) {
         let current = writer.current.as_ref();
         let free = current.map_or(0, |current| current.free_pages());
@@ -90,7 +91,7 @@ impl Tier {
         (!victim.is_given_up()).then_some(victim)
     }
 
-    /// Returns whether the block is still found at this place, and was read there.
+    /// Whether the block is still found at this place, and was read there.
     fn was_read(&self, segment: &Segment, entry: &Entry) -> bool {
         let version = self.versions.lock().find(entry.version);
         version.is_some_and(|version| {

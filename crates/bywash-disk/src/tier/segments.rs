@@ -16,9 +16,10 @@ use crate::sync::{Counted, Mutex, Step, skipped};
 
 /// Bytes of the folder itself and of its small files.
 const FOLDER_BYTES: u64 = 64 << 10;
-/// Bytes that the file system may take for a segment besides its own: a name, and the list of its extents.
+/// Bytes that the file system may use for a segment in addition to the segment's own: a name, and
+/// the list of its extents.
 const SEGMENT_FILE_BYTES: u64 = 8 << 10;
-/// With fewer segments there is none to use again.
+/// With fewer segments, none can be used again.
 const MIN_SEGMENTS: usize = 2;
 /// Time between tries to create a segment when the file system is full.
 const CREATE_INTERVAL: Duration = Duration::from_secs(60);
@@ -26,7 +27,7 @@ const CREATE_INTERVAL: Duration = Duration::from_secs(60);
 /// Segments of a folder's former size that make it keep them: with fewer, using one again would cost too much of the tier.
 const MIN_KEPT_SEGMENTS: usize = 4;
 
-/// Returns whether a folder with segments of `segment_size` keeps them when the tier has `size` bytes.
+/// Whether a folder with segments of `segment_size` keeps them when the tier has `size` bytes.
 pub(super) fn keeps_segments(size: u64, segment_size: u64) -> bool {
     max_segments(size, segment_size).is_ok_and(|segments| segments >= MIN_KEPT_SEGMENTS)
 }
@@ -41,7 +42,7 @@ pub(super) fn max_segments(size: u64, segment_size: u64) -> Result<usize, DiskEr
     Ok(usize::try_from((size - FOLDER_BYTES) / segment).unwrap_or(usize::MAX))
 }
 
-/// Returns the max bytes that so many segments take.
+/// Max bytes that `segments` segments take.
 pub(super) fn size_of(segments: usize, segment_size: u64) -> u64 {
     FOLDER_BYTES + segments as u64 * (segment_size + SEGMENT_FILE_BYTES)
 }
@@ -80,12 +81,12 @@ impl Segments {
         self.all[number as usize] = None;
     }
 
-    /// Returns the number of files.
+    /// Number of files.
     pub(super) fn count(&self) -> usize {
         self.all.iter().flatten().count() + self.unread.len()
     }
 
-    /// Returns whether a segment has no blocks, so that using it again costs none.
+    /// Whether a segment has no blocks, so that using it again costs none.
     fn has_given_up(&self) -> bool {
         let mut all = self.all.iter().flatten();
         all.any(|segment| segment.is_given_up())
@@ -100,7 +101,7 @@ impl Segments {
         unused.next().expect("fewer files than 2^32")
     }
 
-    /// Returns the numbers of all segments but `current`: those without blocks, then the oldest first.
+    /// Numbers of all segments but `current`: those without blocks, then the oldest first.
     pub(super) fn oldest_first(&self, current: Option<u32>) -> Vec<u32> {
         let others = self.all.iter().flatten();
         let mut others: Vec<_> = others
@@ -119,8 +120,8 @@ impl Segments {
     }
 }
 
-/// Returns the segment and the place of a block for a reader: while it holds the segment, that is not used again. Marks the block as
-/// read.
+/// Returns the segment and the place of a block for a reader: while it holds the segment, that is
+/// not used again. Marks the block as read.
 pub(super) fn hold(
     index: &Index,
     segments: &Mutex<Segments>,
@@ -146,19 +147,19 @@ pub(super) fn release(
     if skipped(Step::Readers) {
         return Some(file);
     }
-    // Readers take segments while their entries cannot be removed, and the entries are gone: without a reader now, there is none
-    // later.
+    // Readers take segments while their entries cannot be removed, and the entries are gone:
+    // without a reader now, none can follow.
     segments.lock().without_reader(number)
 }
 
 impl Tier {
-    /// Returns the bytes of a segment.
+    /// Bytes of a segment.
     #[must_use]
     pub fn segment_size(&self) -> u64 {
         u64::from(self.pages) * PAGE as u64
     }
 
-    /// Returns the max bytes on the disk, all files together.
+    /// Max bytes on the disk, all files together.
     #[must_use]
     pub fn size(&self) -> u64 {
         size_of(self.segments.lock().max, self.segment_size())
@@ -225,7 +226,8 @@ impl Tier {
         true
     }
 
-    /// Removes the blocks of the oldest segments while the index has no room for so many. They are the next to be used again.
+    /// Removes the blocks of the oldest segments while the index has no room for `blocks` more.
+    /// These segments are the next to be used again.
     pub(super) fn free_index(&self, current: Option<u32>, blocks: usize) {
         if self.index.has_room(blocks) {
             return;
@@ -244,7 +246,7 @@ impl Tier {
         }
     }
 
-    /// Begins a new segment, or an old one anew.
+    /// Begins a new segment, or reuses an old one.
     pub(super) fn next_segment(&self, writer: &mut Writer) -> Result<SegmentWriter, Declined> {
         let created = self.create_segment(writer).map_err(Declined::Failed)?;
         writer.recycled = created.is_none();
@@ -262,7 +264,7 @@ impl Tier {
         begun.map_err(Declined::Failed)
     }
 
-    /// Returns whether another segment would be created before one is used again.
+    /// Whether another segment would be created before one is used again.
     pub(super) fn may_create(&self, writer: &Writer) -> bool {
         let segments = self.segments.lock();
         let count = segments.count();
@@ -270,7 +272,8 @@ impl Tier {
         count < segments.max && is_allowed && !segments.has_given_up()
     }
 
-    /// Creates a segment if there may be more of them. `None` also if the file system is full and there are others.
+    /// Creates a segment if the maximum allows one more. `None` also if the file system is full and
+    /// there are others.
     fn create_segment(
         &self,
         writer: &mut Writer,
@@ -294,7 +297,8 @@ impl Tier {
         }
     }
 
-    /// Creates a segment in place of one that was not read at the start; `None` if there is none, or that fails.
+    /// Creates a segment in place of one that was not read at the start; `None` if all were read,
+    /// or the creation fails.
     fn replace_unread(&self) -> Option<(u32, Arc<dyn SegmentFile>)> {
         let number = self.segments.lock().unread.pop()?;
         match self.storage.create(number, self.segment_size()) {

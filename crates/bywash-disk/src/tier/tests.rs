@@ -99,7 +99,7 @@ fn write(tier: &Tier, blocks: &[(u32, u32)]) -> Result<(), Declined> {
     tier.write(&blocks)
 }
 
-/// Returns whether the block is found; panics if it has other bytes.
+/// Whether the block is found; panics if it has other bytes.
 fn check(tier: &Tier, object: u32, number: u32) -> bool {
     let mut buffer = Pages::zeroed(8);
     let Some(found) = tier.read(VersionKey::of(&record(object)), number, buffer.as_mut()) else {
@@ -224,7 +224,7 @@ fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
     drop(tier);
     let tier = open(&storage, 8);
     erased(&tier);
-    // What is written later is found again.
+    // Blocks written later are found again.
     write(&tier, &[(1, 0)]).unwrap();
     assert!(check(&tier, 1, 0));
     drop(tier);

@@ -11,7 +11,7 @@ use crate::sync::Counted;
 /// Cells of the index that one step looks at, under the lock of their shard.
 const CELLS_AT_ONCE: usize = 1024;
 
-/// What a pass over all blocks found.
+/// Result of a pass over all blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Blocks as they were written.
@@ -27,9 +27,11 @@ pub struct Verification {
 }
 
 impl Tier {
-    /// Reads each block, and removes those that are damaged or cannot be read. Blocks the thread: calls `proceed` with the bytes of
-    /// each block before it is read, which may wait, and stops when that returns `false`. Has the memory of one block. Looks at the
-    /// index in steps, and has no lock while it reads; blocks that are written meanwhile may be left out. Counts no hits.
+    /// Reads each block, and removes blocks that are damaged or cannot be read. Blocks the thread:
+    /// calls `proceed` with the bytes of each block before it is read, which may wait, and stops
+    /// when that returns `false`. Has the memory of one block. Scans the index in steps, and holds
+    /// no lock while it reads; blocks that are written during the pass may be left out. Counts no
+    /// hits.
     pub fn verify(&self, mut proceed: impl FnMut(u64) -> bool) -> Verification {
         let mut found = Verification::default();
         let mut buffer = Pages::zeroed(1);
@@ -66,7 +68,8 @@ impl Tier {
         found
     }
 
-    /// Returns the segment of a block, held, and the key of its version; `None` if the block is no longer there.
+    /// Segment of a block, held, and the key of its version; `None` if the block is no longer
+    /// there.
     fn hold(&self, block: &FoundBlock) -> Option<(Counted<Segment>, VersionKey)> {
         let place = block.place;
         let held = || {

@@ -61,13 +61,14 @@ impl Writer {
         }
     }
 
-    /// Returns the number of the current segment.
+    /// Number of the current segment.
     pub(super) fn number(&self) -> Option<u32> {
         self.current.as_ref().map(|current| current.segment.number)
     }
 }
 
-/// Blocks on their way to the disk: those of versions that are erased since this was begun are not found afterwards.
+/// Blocks on their way to the disk: blocks of a version that is erased after the begin of the batch
+/// are not found afterwards.
 #[derive(Debug)]
 pub struct Batch<'a> {
     tier: &'a Tier,
@@ -171,7 +172,7 @@ impl Tier {
             self.enter_all(open, blocks, |erased| self.append(writer, blocks, erased))
         };
         let mut appended = Ok(());
-        // More erasures than a batch takes beside its blocks are written before it.
+        // Erasures beyond the number that a batch takes with its blocks are written before it.
         while appended.is_ok() && self.erasures.pending_count() > self.max_erasures() {
             appended = append(&[]);
         }
@@ -190,7 +191,7 @@ impl Tier {
         appended
     }
 
-    /// Returns the erasures that a batch takes: a small part of a segment.
+    /// Erasures that a batch takes: a small part of a segment.
     fn max_erasures(&self) -> usize {
         self.pages as usize * (PAGE / ERASURES_DIVISOR)
     }
@@ -219,8 +220,9 @@ impl Tier {
         }
     }
 
-    /// Writes the erasures of which the disk has no record yet: without this they last as soon as blocks are written. If that fails
-    /// they are marked, as far as there is room. Blocks on the disk.
+    /// Writes the erasures that are not recorded on the disk yet: without this they last as soon as
+    /// blocks are written. If that fails they are marked, as far as there is room. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// Erasures without a record or a mark are lost if the process is killed before it writes blocks.
@@ -285,7 +287,7 @@ impl Tier {
         let appended = current.append(blocks, erased);
         self.count_written(current.written_bytes() - before);
         appended.map_err(|error| {
-            // What follows a failed batch would never be recovered.
+            // Batches after a failed batch would never be recovered.
             if let Some(failed) = writer.current.take().filter(SegmentWriter::is_empty) {
                 failed.segment.give_up();
             }
@@ -307,7 +309,7 @@ impl Tier {
     /// Writes the pending erasures and seals the newest segment, so that the next start reads one footer for all of it.
     ///
     /// # Errors
-    /// The disk failed; what was written is still found, and recovered batch by batch.
+    /// The disk failed; written blocks are still found, and recovered batch by batch.
     pub fn close(&self) -> io::Result<()> {
         let recorded = self.record_erasures();
         let current = self.writer.lock().current.take();

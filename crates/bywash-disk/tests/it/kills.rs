@@ -31,7 +31,7 @@ const SEGMENT: u32 = 1 << 20;
 const OBJECT: u32 = 32;
 /// Sizes of the tier in MiB.
 const SIZES: std::ops::Range<u64> = 12..33;
-/// Newest blocks that must be there: about half of what the smallest tier holds.
+/// Newest blocks that must be there: about half of the blocks that the smallest tier holds.
 const NEWEST: usize = 120;
 /// Newest blocks that are looked for: more than any tier holds.
 const CHECKED: usize = 2000;
@@ -64,7 +64,7 @@ fn record(object: u32) -> VersionRecord {
     }
 }
 
-/// The bytes of a block: its number in each eight of them, and a length of its own.
+/// The bytes of a block: its number in each eight bytes, and a length of its own.
 fn bytes(number: u32) -> Vec<u8> {
     let length = BLOCK - (number as usize * 7919) % (BLOCK / 2);
     let mut bytes = vec![0; length];
@@ -119,7 +119,7 @@ fn argument<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// The process that is killed: reports what it has done.
+/// The process that is killed: reports its completed steps.
 #[test]
 #[ignore = "the process that the other test kills"]
 fn child() {
@@ -180,7 +180,7 @@ fn is_in(erased: &Erased, number: u32) -> bool {
     until.is_some_and(|until| number < *until)
 }
 
-/// What the processes reported.
+/// Reports of the processes.
 #[derive(Debug)]
 struct Reported {
     /// Bytes of the tier.
@@ -188,7 +188,7 @@ struct Reported {
     /// The newest blocks that were written, and the number of all.
     written: VecDeque<u32>,
     count: usize,
-    /// Erasures that were begun, and those that were recorded.
+    /// Erasures that were begun, and erasures that were recorded.
     erasing: Erased,
     erased: Erased,
 }
@@ -222,7 +222,7 @@ impl Reported {
         }
     }
 
-    /// Returns the first number of the next process. What was not reported may be there as well.
+    /// The first number of the next process. Unreported blocks may be there as well.
     fn next(&self) -> u32 {
         self.written.back().map_or(0, |last| last + 100)
     }

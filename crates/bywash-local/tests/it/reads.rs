@@ -1,4 +1,4 @@
-//! Reads: what comes by lease and what is copied.
+//! Reads: leased bytes and copied bytes.
 
 use bywash::Verify;
 use bywash_client::limits::MAX_KEPT_PARTS;
@@ -478,7 +478,7 @@ fn joined_maps_are_kept_and_show_the_bytes_of_their_lease() {
     }
     assert!(first.contiguous() == Some(&small));
     drop(first);
-    // Frames are reused while maps of them are kept.
+    // Frames are reused while their maps are kept.
     for round in 0..200 {
         let key = format!("k{}", round % 7);
         let bytes = pattern(&round.to_string(), 5 * block);

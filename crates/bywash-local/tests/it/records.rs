@@ -1,4 +1,4 @@
-//! Requests are counted and logged as those of the HTTP endpoints.
+//! Requests are counted and logged as at the HTTP endpoints.
 
 use bywash_client::{GetOptions, PutOptions, WriteCondition};
 

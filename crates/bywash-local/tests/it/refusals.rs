@@ -1,4 +1,4 @@
-//! What is refused: other versions, garbage, counts and ranges that cannot be.
+//! Refused input: other versions, garbage, counts and ranges that cannot be.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -47,8 +47,9 @@ impl SeriesDb {
         prepared.take_over().await
     }
 
-    /// Locks and replays the log, and reads the manifest. The store stays with its writer until [`PreparedDb::take_over`]: a
-    /// process with several databases prepares all of them before it takes over the first.
+    /// Locks and replays the log, and reads the manifest. The store stays with its writer until
+    /// [`PreparedDb::take_over`]: a process with several databases prepares all databases before it
+    /// takes over the first.
     ///
     /// # Errors
     /// [`SeriesError`], see its variants.
@@ -75,8 +76,8 @@ impl SeriesDb {
         prepared.take_over().await
     }
 
-    /// Opens the files in `store` to read them, beside a process that writes them. Rows that are not flushed yet are not
-    /// seen, nor are later files. Writes fail with [`SeriesError::Closed`].
+    /// Opens the files in `store` to read them, while a process may write them. Rows that are not
+    /// flushed yet are not seen, nor are later files. Writes fail with [`SeriesError::Closed`].
     ///
     /// The writer may delete a file that was compacted or has expired; reads of it then fail with
     /// [`SeriesError::Store`], and a database opened again has its rows.
@@ -148,7 +149,8 @@ impl PreparedDb {
     ) -> Result<Self, SeriesError> {
         let width = options.validate()?;
         let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
-        // The lock of the log comes first: a process that does not get it must not take the store from the one that has it.
+        // The lock of the log is taken first: a process that does not get it must not take the
+        // store from the one that has it.
         let mut folder = None;
         if options.log {
             let mut opened = blocking(move || LogFolder::open(wal_dir, disk)).await?;
@@ -189,8 +191,8 @@ impl PreparedDb {
     /// Takes the store over from its writer, which fails at its next change, and starts the database.
     ///
     /// # Errors
-    /// [`SeriesError::AnotherWriter`] if another process opened the store with this log's rows meanwhile;
-    /// [`SeriesError::NoConditionalPut`]; [`SeriesError::Store`].
+    /// [`SeriesError::AnotherWriter`] if another process opened the store with this log's rows
+    /// since the preparation; [`SeriesError::NoConditionalPut`]; [`SeriesError::Store`].
     pub async fn take_over(self) -> Result<SeriesDb, SeriesError> {
         let files = self.opening.take_over().await?;
         let shared = Shared::new(

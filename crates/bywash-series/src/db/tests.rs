@@ -303,7 +303,7 @@ async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
     let all = names(usize::MAX).await;
     assert_eq!(first[..], all[..MAX]);
     assert_eq!(all.len(), 60);
-    // The same with some of them in files.
+    // The same with some rows in files.
     db.flush().await.unwrap();
     add(60, 70);
     let sources = db.sources(ALL).await.unwrap();

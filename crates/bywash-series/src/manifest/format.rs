@@ -164,7 +164,8 @@ impl Manifest {
         }
     }
 
-    /// Generations whose rows an earlier log may have, or that of the writer itself has from before it came back, and no file.
+    /// Generations whose rows are in no file, but may be in an earlier log, or in the writer's own
+    /// log from before its return.
     pub(crate) fn outstanding(&self) -> impl Iterator<Item = Range<u64>> {
         let own = self.flushed_below..first_generation(self.epoch);
         let earlier = self.earlier.iter().map(EarlierLog::unflushed);

@@ -85,8 +85,8 @@ impl DataFiles {
         opening.await?.take_over().await
     }
 
-    /// Opens a store to read its files as they are now. Changes nothing, so that a writer goes on; its later changes are not
-    /// seen, and files that it deletes cannot be read.
+    /// Opens a store to read its files as they are now. Changes nothing, so that a writer
+    /// continues; its later changes are not seen, and files that it deletes cannot be read.
     ///
     /// Fails with [`SeriesError::NoDatabase`] if the store has no manifest.
     pub(crate) async fn open_to_read(
@@ -150,7 +150,7 @@ impl DataFiles {
         self.edit(|version| Some(version.manifest().clone())).await
     }
 
-    /// Returns the current version. Its files are not deleted while it is held.
+    /// Current version. Its files are not deleted while it is held.
     pub(crate) fn version(&self) -> Arc<Version> {
         Arc::clone(&self.0.state.lock().current)
     }

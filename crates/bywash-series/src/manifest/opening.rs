@@ -86,7 +86,7 @@ impl Prepared {
         .await
     }
 
-    /// Returns whether the log is replayed alike by both manifests: they name the same rows as flushed.
+    /// Whether the log is replayed alike by both manifests: they name the same rows as flushed.
     fn has_same_replay(&self, other: &Self) -> bool {
         let flushed = |of: &Self| (of.manifest.flushed_below, of.manifest.flushed.clone());
         self.known == other.known && (self.is_empty || flushed(self) == flushed(other))
@@ -94,10 +94,11 @@ impl Prepared {
 }
 
 impl Opening {
-    /// Reads what the manifest knows of `log`, the log of the process `writer`, if it has one. Changes nothing.
+    /// Reads the manifest's record of `log`, the log of the process `writer`, if it has one.
+    /// Changes nothing.
     ///
-    /// Fails with [`SeriesError::PartitionWidthMismatch`] if the store's partitions have another width, and with
-    /// [`SeriesError::ForeignLog`] if the log's rows are those of another store.
+    /// Fails with [`SeriesError::PartitionWidthMismatch`] if the store's partitions have another
+    /// width, and with [`SeriesError::ForeignLog`] if the log's rows belong to another store.
     pub(crate) async fn begin(
         store: Arc<dyn ObjectStore>,
         budget: Budget,
@@ -116,7 +117,7 @@ impl Opening {
         })
     }
 
-    /// Returns the version by which the log is replayed.
+    /// Version by which the log is replayed.
     pub(crate) fn version(&self) -> Arc<Version> {
         let layouts = LayoutCache::new(Arc::clone(&self.store), self.budget.clone());
         Version::new(self.prepared.manifest.clone(), None, &Arc::new(layouts))
@@ -124,15 +125,17 @@ impl Opening {
 
     /// Takes the store over: a process that has it open fails at its next change.
     ///
-    /// A log that the manifest knows names the writer before the manifest does, beside the writer before: after a crash it has
-    /// the id that the manifest has, whichever that is. Any other log names it afterwards only: without an id it counts as new.
+    /// A log that the manifest knows names the writer before the manifest does, in addition to the
+    /// writer before: after a crash it has the id that the manifest has, whichever that is. Any
+    /// other log names it afterwards only: without an id it counts as new.
     ///
-    /// Costs two conditional puts of the manifest, of which the second must fail. Fails with [`SeriesError::NoConditionalPut`]
-    /// if the store has no conditional puts or ignores their conditions.
+    /// Costs two conditional puts of the manifest; the second must fail. Fails with
+    /// [`SeriesError::NoConditionalPut`] if the store has no conditional puts or ignores their
+    /// conditions.
     pub(crate) async fn take_over(mut self) -> Result<DataFiles, SeriesError> {
         let stored = self.replace().await?;
-        // Record the id before anything else can fail: the next start would not know the log without it. The former id goes, since
-        // the manifest no longer has it.
+        // Record the id before anything else can fail: the next start would not know the log
+        // without it. The former id is removed, since the manifest no longer has it.
         if let Some(log) = self.log.clone() {
             let writer = self.writer.clone();
             blocking(move || log.record_writer(None, &writer)).await?;
@@ -142,7 +145,8 @@ impl Opening {
         Ok(DataFiles::new(self.store, self.budget, self.format, opened))
     }
 
-    /// Replaces the manifest. Tries again if its writer has replaced it meanwhile, as long as the replay stays valid.
+    /// Replaces the manifest. Tries again if its writer has replaced it since, as long as the
+    /// replay stays valid.
     async fn replace(&mut self) -> Result<StoredManifest, SeriesError> {
         for _ in 0..TAKEOVER_ATTEMPTS {
             if let (Some(log), Some(known)) = (self.log.clone(), self.prepared.known.clone()) {

@@ -89,7 +89,7 @@ pub(crate) async fn swap(
     }
 }
 
-/// Puts the manifest if the stored one is `old`, or if there is none.
+/// Puts the manifest if the stored one is `old`, or if none is stored.
 async fn put_if(
     store: &dyn ObjectStore,
     old: Option<&UpdateVersion>,

@@ -1,9 +1,11 @@
-//! Opening a store for writing: what the new writer takes over, and what stays of the logs of others.
+//! Opening a store for writing: the state that the new writer takes over, and the records that are
+//! kept of other logs.
 //!
-//! Rows are acknowledged once they are in a log, which is on a disk of one machine, while the files may be in a store that many
-//! reach. A generation is flushed or not *of one log*. So the manifest keeps the flushed generations of each log apart, the
-//! current writer's and those of the last ones before it: a log that comes back is replayed from where its files end, and
-//! none of its rows is taken for a row of another log. Each writer with another log begins an epoch of generations, so
+//! Rows are acknowledged once they are in a log, which is on a disk of one machine, while the files
+//! may be in a store that many reach. A generation is flushed or not *of one log*. So the manifest
+//! keeps the flushed generations of each log apart, for the current writer's log and the last logs
+//! before it: a log that returns is replayed from where its files end, and none of its rows is
+//! taken for a row of another log. Each writer with another log begins an epoch of generations, so
 //! that generations of two logs never mix.
 
 use std::collections::BTreeSet;
@@ -12,10 +14,10 @@ use std::path::Path;
 use super::format::{EarlierLog, Manifest, first_generation};
 use crate::SeriesError;
 
-/// Earlier logs whose flushed generations a manifest keeps. A log that comes back later is refused.
+/// Earlier logs whose flushed generations a manifest keeps. A log that returns later is refused.
 pub(super) const EARLIER_LOGS: usize = 8;
 
-/// Returns the id of a process that opens a store.
+/// Id of a process that opens a store.
 pub(crate) fn new_writer() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
@@ -28,7 +30,7 @@ pub(super) struct OwnLog<'a> {
     pub(super) writers: &'a [String],
     /// Whether it has no segment.
     pub(super) is_empty: bool,
-    /// Whether the store may be another's than that of an older build's log.
+    /// Whether the store may differ from the store of an older build's log.
     pub(super) shared_store: bool,
 }
 
@@ -37,7 +39,7 @@ impl OwnLog<'_> {
         self.writers.iter().any(|known| known == writer)
     }
 
-    /// Returns the id by which a manifest knows this log.
+    /// Id by which a manifest knows this log.
     pub(super) fn known_as<'m>(&self, manifest: &'m Manifest) -> Option<&'m str> {
         let earlier = manifest.earlier.iter().map(|log| &log.writer);
         let mut writers = [&manifest.writer].into_iter().chain(earlier);
@@ -47,8 +49,8 @@ impl OwnLog<'_> {
     }
 }
 
-/// Returns the manifest with which `writer` takes the store over: its own log's flushed generations, and those of the log
-/// before it if that is another.
+/// Returns the manifest with which `writer` takes the store over: its own log's flushed
+/// generations, and the flushed generations of the log before it if that is another.
 ///
 /// Fails with [`SeriesError::ForeignLog`] if the log has segments and the manifest does not know which of their rows are in
 /// files.
@@ -77,7 +79,7 @@ pub(super) fn taken_over(
         Some(mut found) => {
             let continues = match log {
                 None => !found.logged,
-                // Logs of older builds have no ids, and lie beside their files.
+                // Logs of older builds have no ids, and are next to their files.
                 Some(log) if log.writers.is_empty() => !log.is_empty && !log.shared_store,
                 Some(log) => log.was_written_by(&found.writer),
             };
@@ -93,8 +95,8 @@ pub(super) fn taken_over(
     Ok(manifest)
 }
 
-/// Sets the log of the writer before aside, and continues with what the manifest knows of `log`. Returns the log if that
-/// is nothing, but the log has rows.
+/// Sets the log of the writer before aside, and continues with the manifest's record of `log`.
+/// Returns the log if there is no record, but the log has rows.
 fn begin_epoch<'a>(manifest: &mut Manifest, log: Option<OwnLog<'a>>) -> Result<(), OwnLog<'a>> {
     let known = log.and_then(|log| {
         let mut earlier = manifest.earlier.iter();

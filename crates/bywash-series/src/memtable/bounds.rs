@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// The earliest and the latest timestamp, each of an actual row; `i64::MAX` and `i64::MIN` without rows.
 ///
-/// Written under the series' lock. A concurrent reader may load the two from before and after a write. Each alone was
-/// valid when loaded, so `has` decides only what one of them proves.
+/// Written under the series' lock. A concurrent reader may load the two from before and after a
+/// write. Each alone was valid when loaded, so `has` decides only if one bound alone is a proof.
 ///
 /// The two lie apart: nearly each write changes the latest, and few the earliest.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl<'a> Bounds<'a> {
         self.latest.store(latest, Ordering::Relaxed);
     }
 
-    /// Whether a row lies in this range; `None` if only the rows can decide.
+    /// Whether a row is in this range; `None` if only the rows can decide.
     pub(super) fn has(&self, range: &RangeInclusive<i64>) -> Option<bool> {
         match self.get() {
             Self::NONE => Some(false),

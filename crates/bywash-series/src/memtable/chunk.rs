@@ -19,7 +19,7 @@ const INITIAL_POINTS: usize = 4;
 const INSERT_WINDOW: usize = 8;
 /// Bytes of a point.
 const POINT_BYTES: usize = size_of::<Point>();
-/// Bytes of a full block besides its points: counters, vector, list entry. On the heap.
+/// Bytes of a full block in addition to its points: counters, vector, list entry. On the heap.
 const BLOCK_OVERHEAD: usize = 64;
 
 /// A row of a known series.
@@ -47,11 +47,12 @@ impl AsPoint for (SeriesHandle, i64, f64) {
 /// Immutable points.
 pub(crate) type Block = Arc<FrameVec<Point>>;
 
-/// Rows in the order of their writes. As long as they ascend, a row that is late by little is put in its place, and a
-/// reader takes them as they are. Otherwise a reader sorts its copy, so that a late row costs a writer no more than
-/// another: concurrent writers of one series, of which one is ahead, write late rows only.
+/// Rows in the order of their writes. As long as they ascend, a row that is late by little is put
+/// in its place, and a reader takes them as they are. Otherwise a reader sorts its copy, so that a
+/// late row costs a writer no more than another: if one of several concurrent writers of a series
+/// is ahead, the others write late rows only.
 ///
-/// What each write changes comes first, for `Series`, which places it in one cache line.
+/// The fields that each write changes are first, for `Series`, which places them in one cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct MemtableChunk {
@@ -152,7 +153,7 @@ impl MemtableChunk {
         (earliest.unwrap_or(self.last), self.last)
     }
 
-    /// Whether a row lies in this range.
+    /// Whether a row is in this range.
     pub(super) fn has(&self, range: &RangeInclusive<i64>) -> bool {
         // The common case, without reading rows.
         if range.contains(&self.last) && !self.is_empty() {
@@ -245,9 +246,10 @@ impl MemtableChunk {
         true
     }
 
-    /// Appends the leading rows of the chunk's partition, in whatever order, at most to the end of the block being filled: for a
-    /// chunk with rows that do not ascend, to which the first of them must belong. Returns their number, 0 if there is no memory, and
-    /// their earliest and latest timestamp.
+    /// Appends the leading rows of the chunk's partition, in any order, at most to the end of the
+    /// block being filled: for a chunk with rows that do not ascend, to which the first row must
+    /// belong. Returns their number, 0 if there is no memory, and their earliest and latest
+    /// timestamp.
     #[inline]
     pub(super) fn push_unordered(
         &mut self,
@@ -281,7 +283,7 @@ impl MemtableChunk {
         (count, (earliest, latest))
     }
 
-    /// Returns the position of a late row that has its place among the last of the block being filled.
+    /// Position of a late row that has its place among the last of the block being filled.
     #[inline]
     fn insert_position(&self, timestamp: i64) -> Option<usize> {
         if !self.ascending || timestamp > self.last {
@@ -313,7 +315,7 @@ impl MemtableChunk {
         self.tail.truncate(POINTS_PER_BLOCK - 1);
         self.tail.insert(at, point);
         if !self.grow(memory) {
-            // As before: the block stays where it lies, as it is charged.
+            // As before: the block stays in its place, as it is charged.
             self.tail[at..].rotate_left(1);
             self.tail[POINTS_PER_BLOCK - 1] = moved;
             return false;
@@ -359,7 +361,7 @@ impl MemtableChunk {
         blocks.map(RowMemory::of).fold(overhead, RowMemory::plus)
     }
 
-    /// Copies what may still change, at most a block. Full blocks are shared.
+    /// Copies the rows that may still change, at most a block. Full blocks are shared.
     pub(super) fn snapshot(&self) -> UnsortedChunk {
         UnsortedChunk {
             blocks: self.full().to_vec(),

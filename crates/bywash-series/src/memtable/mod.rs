@@ -56,7 +56,8 @@ impl Memtable {
         self.memory.used().saturating_sub(self.directory.bytes())
     }
 
-    /// Max bytes that new names take: names leave their parts of the catalog only with all of them, and rows need memory too.
+    /// Max bytes that new names take: names leave their parts of the catalog only all together, and
+    /// rows need memory too.
     pub(crate) fn max_name_bytes(&self) -> u64 {
         self.memory.limit() / 4 * 3
     }

@@ -10,24 +10,26 @@ use crate::Point;
 /// Bytes reserved from the budget at a time, so that its lock is taken once in some thousand blocks.
 const STEP: u64 = 1 << 20;
 
-/// Max bytes of a frame with blocks of rows: the system gives it as one huge page, whose fault costs less than those of 512 small ones.
+/// Max bytes of a frame with blocks of rows: the system gives it as one huge page, whose page fault
+/// costs less than 512 faults of small ones.
 const FRAME_BYTES: u64 = 2 << 20;
 /// Fraction of the limit that a frame takes at most.
 const FRAME_DIVISOR: u64 = 32;
 
-/// Frames that are being cut at once; further writers take blocks from the heap. Bounds what frames take beside their blocks.
+/// Frames that are being cut at once; further writers take blocks from the heap. Bounds the memory
+/// that frames use in addition to their blocks.
 const OPEN_FRAMES: usize = 4;
 
 /// Frames that are being cut.
 #[derive(Debug, Default)]
 struct OpenFrames {
-    /// Those that no writer has out.
+    /// Frames that no writer has out.
     with_room: Vec<SharedFrame>,
-    /// All of them.
+    /// Number of all frames that are being cut.
     count: usize,
 }
 
-/// Memory of rows, by where it lies.
+/// Memory of rows, by location.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RowMemory {
     heap: u64,
@@ -100,9 +102,9 @@ impl MemoryReservation {
         }
     }
 
-    /// Charges whatever comes until [`Self::end_replay`]: what is in the log was accepted, perhaps under a higher limit or a lower charge
-    /// for a name. Bytes that the budget does not have are not reserved. At most what the process that wrote the log had in
-    /// memory.
+    /// Charges any bytes until [`Self::end_replay`]: the contents of the log were accepted, perhaps
+    /// under a higher limit or a lower charge for a name. Bytes that the budget does not have are
+    /// not reserved. At most as much as the process that wrote the log had in memory.
     pub(crate) fn begin_replay(&self) {
         // Relaxed: the threads of the replay start after this.
         self.replaying.store(true, Ordering::Relaxed);
@@ -203,7 +205,7 @@ impl MemoryReservation {
         // Relaxed: only the count matters.
         let framed = self.framed.fetch_sub(memory.frames, Ordering::Relaxed);
         if framed == memory.frames {
-            // Their parts that were used are free only when all of them is.
+            // The used parts of a frame are free only when the whole frame is.
             let mut open = self.frames.lock();
             open.count -= open.with_room.len();
             open.with_room.clear();
@@ -240,7 +242,7 @@ impl MemoryReservation {
     }
 }
 
-/// Returns the bytes of a frame for rows under this limit: a power of two.
+/// Bytes of a frame for rows under this limit: a power of two.
 fn frame_bytes(limit: u64) -> usize {
     let largest = (limit / FRAME_DIVISOR).clamp(MIN_FRAME as u64, FRAME_BYTES);
     1 << largest.ilog2()

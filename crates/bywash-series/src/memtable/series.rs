@@ -17,8 +17,9 @@ const NOT_IDLE: u32 = u32::MAX;
 
 /// A series. Lives as long as its catalog.
 ///
-/// What each write changes is one cache line, its first ([`bywash_mem::Names`] places values so), and the others are only read:
-/// a writer waits for each line that another core changed, for as long as ten rows take if the cores share no cache.
+/// The fields that each write changes are in one cache line, its first ([`bywash_mem::Names`]
+/// places values so), and the others are only read: a writer waits for each line that another core
+/// changed, for as long as ten rows take if the cores share no cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Series {
@@ -38,7 +39,8 @@ pub(crate) struct Series {
     _rest_of_line: [u64; 3],
 }
 
-/// State under the lock of a series, held for one run of rows at a time. What each write changes comes first.
+/// State under the lock of a series, held for one run of rows at a time. The fields that each write
+/// changes are first.
 #[derive(Debug)]
 #[repr(C)]
 struct Points {
@@ -189,7 +191,8 @@ impl Series {
         }
     }
 
-    /// Whether a row in memory lies in this range. Takes the lock only if the range lies strictly between the bounds.
+    /// Whether a row in memory is in this range. Takes the lock only if the range is strictly
+    /// between the bounds.
     #[inline]
     pub(crate) fn has(&self, range: &std::ops::RangeInclusive<i64>) -> bool {
         let of_rows = || self.points.lock().runs().any(|run| run.has(range));
@@ -244,7 +247,7 @@ impl Series {
         now - points.idle_since >= grace
     }
 
-    /// Begins its idle time anew.
+    /// Restarts its idle time.
     pub(crate) fn touch(&self) {
         self.points.lock().idle_since = NOT_IDLE;
     }
@@ -257,8 +260,8 @@ impl Series {
 
     /// Moves all rows to the same series in the catalog that replaces this one's. No writer has this one any more.
     ///
-    /// Readers read this one first. Under both locks, so that they find the rows in one of them; the bounds here stay, because
-    /// they are read without a lock.
+    /// Readers read this one first. Under both locks, so that they find the rows in one of the two;
+    /// the bounds here stay, because they are read without a lock.
     pub(crate) fn move_to(&self, next: &Self) {
         let mut points = self.points.lock();
         let mut next_points = next.points.lock();

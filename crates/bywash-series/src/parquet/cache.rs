@@ -74,7 +74,8 @@ impl LayoutCache {
         }
     }
 
-    /// A charge of a reader; one that charges nothing if its caller has charged what it reads.
+    /// A charge of a reader; one that charges nothing if its caller has charged the memory of its
+    /// reads.
     pub(crate) fn charge(&self, charged_by_caller: bool) -> Charge {
         Charge::new((!charged_by_caller).then_some(&self.budget))
     }

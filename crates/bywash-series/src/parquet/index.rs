@@ -42,7 +42,7 @@ pub(crate) struct SeriesIndex {
 }
 
 impl SeriesIndex {
-    /// Returns the rows of a series, if the file has any.
+    /// Rows of a series, if the file has any.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&SeriesRows> {
         let at = self
             .sources
@@ -59,7 +59,7 @@ impl SeriesIndex {
         Some(&entries[at].rows)
     }
 
-    /// Returns the position after the rows of this series and of all series that sort before it.
+    /// Position after the rows of this series and of all series that sort before it.
     pub(crate) fn end_of(&self, source: &str, metric: &str) -> u64 {
         let before = self.sources.partition_point(|(known, _)| **known < *source);
         let mut count = self.sources[..before].last().map_or(0, |(_, end)| *end);
@@ -77,7 +77,7 @@ impl SeriesIndex {
             .map_or(0, |entry| entry.rows.rows.end)
     }
 
-    /// Returns the indices of selected series that may have a row in this range, in name order.
+    /// Indices of selected series that may have a row in this range, in name order.
     pub(crate) fn select<'a>(
         &'a self,
         selector: &'a Selector,
@@ -129,7 +129,8 @@ impl SeriesIndex {
         (names + self.entries.len() * size_of::<Entry>() + self.checksums.len() * 4) as u64
     }
 
-    /// Decodes an index of `series` series at the start of `tail`. An error describes what is invalid.
+    /// Decodes an index of `series` series at the start of `tail`. An error describes the invalid
+    /// part.
     pub(crate) fn decode(tail: &[u8], rows: u64, series: u64) -> Result<Self, String> {
         let mut from = Decoder(tail);
         if from.bytes(8)? != MAGIC {

@@ -20,7 +20,8 @@ use crate::manifest::FileEntry;
 
 /// Copies of a tail while it is decoded, at most: its bytes, its names, and Parquet's metadata, which takes more than its encoding.
 const TAIL_COPIES: u64 = 4;
-/// Bytes of a series in a decoded tail besides its names, at most: its entry, and the places of a source and a metric of its own.
+/// Bytes of a series in a decoded tail in addition to its names, at most: its entry, and the places
+/// of a source and a metric of its own.
 const DECODED_SERIES_BYTES: u64 = 192;
 
 /// The decoded tail of a file. Immutable.
@@ -91,8 +92,8 @@ impl Layout {
         tail.saturating_add(file.series.saturating_mul(DECODED_SERIES_BYTES))
     }
 
-    /// Decodes a tail that begins at offset `start`, with `series` series. An error describes what is invalid. `charge` has
-    /// [`Self::decoding_bytes`], and keeps what the layout takes.
+    /// Decodes a tail that begins at offset `start`, with `series` series. An error describes the
+    /// invalid part. `charge` has [`Self::decoding_bytes`], and keeps the bytes of the layout.
     pub(crate) fn decode(
         tail: &Bytes,
         start: u64,
@@ -138,7 +139,7 @@ impl Layout {
         self.charge.move_to_downloads()
     }
 
-    /// Returns the pages of these rows, at least one, cut at the end of a row group.
+    /// Pages of these rows, at least one, cut at the end of a row group.
     pub(crate) fn pages_of(&self, rows: &Range<u64>) -> Range<usize> {
         let first = self
             .pages
@@ -150,19 +151,19 @@ impl Layout {
         first..first + 1 + more.count()
     }
 
-    /// Returns the rows of some pages.
+    /// Rows of some pages.
     pub(crate) fn rows_of(&self, pages: &Range<usize>) -> Range<u64> {
         self.pages[pages.start].rows.start..self.pages[pages.end - 1].rows.end
     }
 
-    /// Returns the byte range of some pages of one row group.
+    /// Byte range of some pages of one row group.
     pub(crate) fn bytes_of(&self, pages: &Range<usize>, column: Column) -> Range<u64> {
         let (first, last) = (&self.pages[pages.start], &self.pages[pages.end - 1]);
         first.bytes(column).start..last.bytes(column).end
     }
 
-    /// Returns the first of a series' rows that may have a timestamp of `from` or later. Skips pages that are
-    /// earlier.
+    /// The first of a series' rows that may have a timestamp of `from` or later. Skips pages that
+    /// are earlier.
     pub(crate) fn skip_to(&self, rows: &Range<u64>, from: i64) -> u64 {
         // Pages at either end have rows of other series too, so their time ranges do not apply.
         let first = self
@@ -176,7 +177,8 @@ impl Layout {
             .map_or(rows.start, |page| page.rows.end)
     }
 
-    /// Appends the rows of some pages from the bytes of both columns. An error describes what is invalid.
+    /// Appends the rows of some pages from the bytes of both columns. An error describes the
+    /// invalid part.
     pub(crate) fn decode_pages(
         &self,
         pages: &Range<usize>,

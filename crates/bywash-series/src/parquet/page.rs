@@ -33,7 +33,7 @@ thread_local! {
 }
 
 impl Page<'_> {
-    /// Appends the page's rows to `out`. An error describes what is invalid.
+    /// Appends the page's rows to `out`. An error describes the invalid part.
     pub(crate) fn decode(&self, out: &mut Vec<Point>) -> Result<(), &'static str> {
         BUFFERS.with_borrow_mut(|buffers| {
             let zstd = match &mut buffers.zstd {

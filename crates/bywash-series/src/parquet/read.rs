@@ -1,7 +1,7 @@
 //! Reading of rows: few ranged GETs, each verified by checksums.
 //!
-//! The manifest has the checksum of a file's tail, and the tail those of all other blocks. So a file needs no ETag, which
-//! would be another one after a restore from a backup.
+//! The manifest has the checksum of a file's tail, and the tail has the checksums of all other
+//! blocks. So a file needs no ETag, which would be another one after a restore from a backup.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ async fn get(
     }
 }
 
-/// Copies of decoded rows: in the reader, merged with those of other files, and in the steps made of them.
+/// Copies of decoded rows: in the reader, merged with rows of other files, and in the steps made of
+/// the rows.
 const DECODED_COPIES: u64 = 3;
 
 /// Max rows decoded at a time: half a megabyte.

@@ -26,7 +26,8 @@ impl SeriesDb {
     pub fn iterator(&self, source: &str, metric: &str) -> SeriesIterator {
         let names: Names = (source.into(), metric.into());
         let selector = Selector::series(source, metric);
-        // The rows of one series are charged where they are; those of files are charged as they are read.
+        // The rows of one series are charged where they are; rows of files are charged as they are
+        // read.
         let range = i64::MIN..=i64::MAX;
         let memory = (&self.0.memtable, &self.0.files);
         let snapshot = Snapshot::take(memory.0, memory.1, &selector, range, &Charge::new(None));
@@ -69,8 +70,8 @@ impl SeriesIterator {
         Ok(point)
     }
 
-    /// Moves to the first point at or after `timestamp`, forward or backward. Returns false, at the end, if there is
-    /// none.
+    /// Moves to the first point at or after `timestamp`, forward or backward. Returns false, at the
+    /// end, if no such point exists.
     ///
     /// # Errors
     /// As [`Self::next`]; the position is then unchanged.

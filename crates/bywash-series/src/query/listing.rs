@@ -15,7 +15,8 @@ use crate::{SeriesDb, SeriesError};
 const CONCURRENT_TAIL_READS: u64 = 16;
 /// Fraction of the budget that the tails decoded at a time take at most, unless one alone takes more.
 const TAILS_PART_OF_BUDGET: u64 = 16;
-/// Bytes of a name in a list besides its characters: its places in the list before and after a merge, and two texts.
+/// Bytes of a name in a list in addition to its characters: its places in the list before and after
+/// a merge, and two texts.
 const NAME_BYTES: u64 = 2 * size_of::<Names>() as u64 + 2 * 16;
 
 /// Names of series, in order, charged to the memory budget until they are dropped.
@@ -112,7 +113,7 @@ impl SeriesNames {
         self.merge(positions.map(|position| layout.index.names(position)))
     }
 
-    /// Merges further names, which are in order. Charges those that are new before it keeps them.
+    /// Merges further names, which are in order. Charges new names before it keeps them.
     fn merge<'a>(
         &mut self,
         more: impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
@@ -146,12 +147,12 @@ impl SeriesNames {
         Ok(())
     }
 
-    /// Whether the caller has charged the memory of the list, and of what is read for it.
+    /// Whether the caller has charged the memory of the list, and of the data read for it.
     pub(crate) fn is_charged_by_caller(&self) -> bool {
         self.charge.is_charged_by_caller()
     }
 
-    /// Number of tails to decode at a time, the largest of which takes `bytes`.
+    /// Number of tails to decode at a time, if the largest one takes `bytes`.
     pub(crate) fn tails_at_once(&self, bytes: u64) -> usize {
         let part = self
             .charge

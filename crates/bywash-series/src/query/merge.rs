@@ -27,7 +27,7 @@ pub(crate) struct FileReaders {
     open: Mutex<HashMap<String, Arc<FileReader>>>,
     /// The last series to be read, if known: rows after it are not read ahead.
     last: Option<Names>,
-    /// Whether the caller has charged what is read.
+    /// Whether the caller has charged the memory of reads.
     charged_by_caller: bool,
     /// How often all readers were closed to read further files in their memory.
     closed: AtomicUsize,
@@ -42,7 +42,7 @@ impl FileReaders {
         }
     }
 
-    /// Readers of a caller that has charged what they read.
+    /// Readers of a caller that has charged the memory of their reads.
     pub(crate) fn charged_by_caller() -> Self {
         Self {
             charged_by_caller: true,

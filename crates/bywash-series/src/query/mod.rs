@@ -29,7 +29,8 @@ use crate::{Point, SeriesDb, SeriesError};
 /// Min series a task: for fewer, starting a task takes longer than reading.
 const SERIES_PER_TASK: usize = 8;
 
-/// Bytes of a series in a result besides its points, in a list that grows by doubling; its names may be those of a file.
+/// Bytes of a series in a result in addition to its points, in a list that grows by doubling; its
+/// names may belong to a file.
 const RESULT_SERIES_BYTES: u64 = 256;
 /// Memory of each point of a list that grows by doubling.
 const GROWING: usize = 2;

@@ -65,7 +65,7 @@ impl Selector {
         Self::parse("*", "*")
     }
 
-    /// Returns the names if exactly one series is selected.
+    /// Names if exactly one series is selected.
     pub(crate) fn exact(&self) -> Option<(&str, &str)> {
         match (&self.source, &self.metric) {
             (Pattern::Exact(source), Pattern::Exact(metric)) => Some((source, metric)),

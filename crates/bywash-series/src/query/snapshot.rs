@@ -12,7 +12,8 @@ use crate::manifest::{DataFile, DataFiles, Version};
 use crate::memtable::Memtable;
 use crate::parquet::{Charge, Layout};
 
-/// Bytes of a series with rows in memory besides its name and rows: its entry in the map of runs, and the run.
+/// Bytes of a series with rows in memory in addition to its name and rows: its entry in the map of
+/// runs, and the run.
 const SNAPSHOT_SERIES_BYTES: u64 = 256;
 
 /// Names of source and metric.
@@ -69,7 +70,7 @@ impl Snapshot {
         self.files.retain(|file| !left_out.has(file));
     }
 
-    /// Returns the runs of one series.
+    /// Runs of one series.
     pub(crate) fn runs(&self, names: &Names) -> Vec<SortedRun> {
         let memory = self.memory.get(names).into_iter().flatten().cloned();
         memory

@@ -70,7 +70,7 @@ impl LogFile for File {
 pub(crate) struct LogFolder {
     pub(crate) path: PathBuf,
     pub(crate) disk: Box<dyn LogStorage>,
-    /// Whether the store may be another's than that of an older build's log.
+    /// Whether the store may differ from the store of an older build's log.
     pub(crate) shared_store: bool,
     /// Dropping it releases the lock.
     lock: File,

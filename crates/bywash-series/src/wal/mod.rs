@@ -32,8 +32,8 @@ use self::segment::{SegmentWriter, header};
 use crate::SeriesError;
 use crate::limits::{MAX_FRAME_BYTES, MAX_PENDING_LOG_BYTES};
 
-/// Rounds in which a writer watches for the end of another's write before it sleeps: some ten microseconds, a few times what
-/// a small write takes, and about what it takes to wake a thread.
+/// Rounds in which a writer watches for the end of another's write before it sleeps: some ten
+/// microseconds, a few times the duration of a small write, and about the time to wake a thread.
 const SPINS: u32 = 400;
 
 /// Pending bytes from which a writer under `Ack::Memory` writes the log itself.
@@ -258,7 +258,7 @@ impl Wal {
         self.folder.delete_segments(&dropped)
     }
 
-    /// Returns the error that ended the log.
+    /// Error that ended the log.
     pub(crate) fn failure(&self) -> Option<String> {
         self.state.lock().failed.clone()
     }

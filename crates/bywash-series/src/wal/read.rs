@@ -227,7 +227,7 @@ impl SegmentTail {
         }
     }
 
-    /// Returns the buffer for reuse.
+    /// Buffer for reuse.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }

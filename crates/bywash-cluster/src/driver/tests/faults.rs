@@ -12,7 +12,7 @@ async fn refusal(node: &Process) -> Arc<JoinError> {
     refused.await.expect("the node is refused")
 }
 
-/// Returns the faults that a node sees, with the members that have them.
+/// Faults that a node sees, with the members that have them.
 fn faults(of: &Process) -> Vec<(NodeId, Vec<MemberFault>)> {
     of.node.status().faults.into_iter().collect()
 }

@@ -24,7 +24,8 @@ async fn write_and_read(
     }
 }
 
-/// While the nodes get nothing from etcd a member goes, and the history that has it is compacted.
+/// While the nodes get nothing from etcd, a member leaves, and the history that has it is
+/// compacted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_8_member_that_went_in_a_compacted_history_is_no_ghost() {
     let mut world = World::new().await;
@@ -116,7 +117,8 @@ async fn case_12_slow_origin_behind_a_live_holder_is_asked_once() {
     panic!("five objects cost more than a question each");
 }
 
-/// Each object is known to all nodes. Once etcd is back, one question an object is enough for all of them.
+/// Each object is known to all nodes. Once etcd is back, one question an object is enough for all
+/// nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_18_etcd_that_comes_back_causes_no_storm() {
     const OBJECTS: usize = 60;
@@ -157,8 +159,8 @@ async fn case_18_etcd_that_comes_back_causes_no_storm() {
     assert!(transactions < 30, "{transactions} transactions");
 }
 
-/// Without etcd a node has no authority. A hundred reads of one object meet an origin that takes longer than all of them together, while
-/// another program changes the object before each.
+/// Without etcd a node has no authority. A hundred reads of one object meet an origin that takes
+/// longer than all reads together, while another program changes the object before each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_15_slow_origin_without_authority_has_two_questions_and_returns_nothing_old() {
     let mut world = World::new().await;

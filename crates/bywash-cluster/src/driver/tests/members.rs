@@ -15,7 +15,7 @@ async fn all_shards_are_claimed_in_batches() {
         node.node.status().shards == usize::from(crate::SHARDS)
     })
     .await;
-    // Registration, lists and records besides.
+    // Plus registration, lists and records.
     let batches = usize::from(crate::SHARDS).div_ceil(crate::etcd::BATCH);
     let asked = world.fake.transactions() - before;
     assert!(asked < batches + 20, "{asked} transactions");
@@ -61,7 +61,8 @@ async fn last_node_leaves_without_waiting() {
     assert!(!left.unwrap().deregistered);
 }
 
-/// With etcd itself, where `BYWASH_ETCD` names its program: all shards, a node that leaves, and one of which the lease ends.
+/// With etcd itself, where `BYWASH_ETCD` names its program: all shards, a node that leaves, and one
+/// whose lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_real_etcd() {
     let Some((_server, endpoint)) = crate::etcd::tests::start_real("driver").await else {
@@ -111,7 +112,7 @@ async fn members_are_listed_anew_after_a_compaction() {
     let joined = world.start(2, Some(WINDOW));
     nodes.push(joined);
     world.settled(&nodes).await;
-    // A watch that ends while a member goes.
+    // A watch that ends while a member leaves.
     let gone = nodes.pop().unwrap();
     gone.node.leave(Duration::from_secs(10)).await;
     world.fake.end_watches();
@@ -157,7 +158,8 @@ async fn nodes_with_other_settings_of_a_bucket_are_no_members_for_it() {
     assert_eq!(nodes[1].read(&path).await, 1);
     assert_eq!(nodes[1].current(&path), None);
     assert_eq!(world.origin.asked(), asked + 1);
-    // What it holds itself, it has for its own window: a write of the others ends it all the same.
+    // Versions that it holds itself are valid for its own window: a write of the others ends them
+    // all the same.
     let path = nodes[1].held();
     world.origin.set(&path, 1);
     assert_eq!(nodes[1].read(&path).await, 1);

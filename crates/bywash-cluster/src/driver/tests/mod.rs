@@ -56,7 +56,7 @@ fn timing() -> Timing {
     }
 }
 
-/// Objects, of which each version is a number.
+/// Objects whose versions are numbers.
 #[derive(Debug, Default)]
 struct Origin {
     objects: Mutex<HashMap<Path, u64>>,
@@ -166,7 +166,8 @@ struct Network {
 }
 
 impl Network {
-    /// A message of a write on its way to `address`, for so long that others are sent beside it.
+    /// A message of a write on its way to `address`, for long enough that others are sent in
+    /// parallel.
     async fn pass_write(&self, address: &str) {
         {
             let mut writes = self.writes.lock().unwrap();

@@ -43,7 +43,7 @@ async fn node_that_starts_without_etcd_reads_from_the_origin_and_joins_later() {
     assert_eq!(nodes[0].read("a").await, 2);
 }
 
-/// The node does not know that another one believes for longer what the write replaces.
+/// The node does not know that another one believes the replaced version for longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn write_is_not_acknowledged_before_the_windows_of_the_members_are_known() {
     let (short, long) = (ms(100), Duration::from_secs(30));

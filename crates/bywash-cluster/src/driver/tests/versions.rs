@@ -19,7 +19,7 @@ async fn origin_is_asked_once_by_all_nodes() {
         assert_eq!(reader.read_by_lease("a").await, 7);
     }
     assert_eq!(world.origin.asked(), 1);
-    // What is absent is known as well.
+    // Absence is known as well.
     for reader in &nodes {
         let absent = VersionAuthority::read(&reader.node, BUCKET, &Path::from("b")).await;
         assert_eq!(absent.unwrap(), None);

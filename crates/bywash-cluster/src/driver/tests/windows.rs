@@ -1,4 +1,5 @@
-//! The time for which a write waits without a holder: the longest for which a member may believe what it replaces.
+//! The time for which a write waits without a holder: the longest time for which a member may
+//! believe a replaced version.
 
 use std::time::Instant;
 
@@ -120,13 +121,14 @@ impl Process {
     }
 }
 
-/// Two nodes, of which one learns no change from the moment at which the other attaches the bucket with a longer window. That one holds an
-/// object's version, and does not hear of a write of the first. Returns what it returns then.
+/// Two nodes: a writer, and the holder of an object's version. From the moment at which the holder
+/// attaches the bucket with a longer window, the writer learns of no change, and the holder does
+/// not hear of its write. Returns the version that the holder then reads.
 async fn read_beside_a_node_that_has_not_seen_the_window(list_age: Duration) -> u64 {
     let mut world = World::new().await;
     let (late, late_endpoint) = world.fake.another_endpoint().await;
     let endpoint = std::mem::replace(&mut world.endpoint, late_endpoint);
-    // It lists nothing meanwhile.
+    // It lists nothing during the test.
     world.timing.list = LONG;
     world.timing.list_age = LONG;
     let writer = world.start(1, Some(SHORT));
@@ -157,7 +159,8 @@ async fn read_beside_a_node_that_has_not_seen_the_window(list_age: Duration) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn window_that_another_node_has_not_seen_is_not_used() {
-    // The control: without the wait, the read returns what an acknowledged write has replaced.
+    // The control: without the wait, the read returns a version that an acknowledged write has
+    // replaced.
     let (read, control) = tokio::join!(
         read_beside_a_node_that_has_not_seen_the_window(LONG),
         read_beside_a_node_that_has_not_seen_the_window(Duration::ZERO),

@@ -175,7 +175,7 @@ impl Fake {
         self.keys.lock().unwrap().cluster += 1;
     }
 
-    /// Returns what a backup has.
+    /// Contents of a backup.
     pub(crate) fn backup(&self) -> Backup {
         let keys = self.keys.lock().unwrap();
         Backup {

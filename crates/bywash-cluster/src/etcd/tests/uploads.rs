@@ -55,7 +55,7 @@ pub(super) async fn nodes_share_records(endpoint: Url) {
     );
     let both = one.attempt(&first, "L2").await.unwrap();
     assert_eq!(both, open(&["L1", "L2"], true));
-    // One that comes late changes nothing.
+    // A late begin changes nothing.
     one.begun(&first).await.unwrap();
     assert_eq!(two.state(first.name()).await.unwrap(), both);
 

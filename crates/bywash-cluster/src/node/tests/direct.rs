@@ -26,12 +26,12 @@ fn reads_without_authority_share_the_next_question_only() {
     assert_eq!(node.read(5), []);
     let patience = node.node.settings.timing.patience;
     question(&node.pass(patience));
-    // The third waits for the end of one of them.
+    // The third waits for the end of one.
     assert_eq!(node.read(6), []);
     assert_eq!(node.pass(patience), []);
 }
 
-/// A read that comes later than that moment waits for nothing.
+/// A read that begins later than that moment waits for nothing.
 #[test]
 fn read_beside_one_slow_question_asks_at_once() {
     let mut node = without_authority();
@@ -58,7 +58,7 @@ fn reads_that_the_holder_has_answered_cost_no_question() {
     assert!(node.node.direct.is_empty());
 }
 
-/// What a hundred reads in 5 s make of an origin that takes 5 s for each response.
+/// Load of a hundred reads in 5 s on an origin that takes 5 s for each response.
 #[derive(Debug, Default)]
 struct SlowOrigin {
     /// Questions in progress, each with the time at which it was sent.

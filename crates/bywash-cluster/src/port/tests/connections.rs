@@ -150,7 +150,7 @@ async fn connection_that_is_idle_longest_makes_room_for_a_new_one() {
     let to = port.address.clone();
     let busy = tokio::spawn(async move { call(&client(), &to).await });
     begun.notified().await;
-    // Authenticated and silent, as that of a node without power.
+    // Authenticated and silent, like the connection of a node without power.
     let mut silent = raw_connection(&port).await;
     let members = [client(), client()];
     for member in [&members[0], &members[1], &members[0]] {
@@ -174,7 +174,7 @@ async fn stopped_server_ends_its_requests_first() {
     let last = tokio::spawn(async move { call(&client(), &to).await });
     begun.notified().await;
     port.stop.send(()).unwrap();
-    // The listener is closed while the last request goes on.
+    // The listener is closed while the last request is in progress.
     while TcpStream::connect(&port.address.address).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Drawn messages are decoded to what was encoded.
+//! Random messages decode to the encoded ones.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Memory of connections and messages: charged, refused beyond what there is, and released.
+//! Memory of connections and messages: charged, refused beyond the limit, and released.
 
 use bywash::{Reservation, Share};
 use tokio::sync::Notify;
@@ -12,7 +12,7 @@ use crate::message::{OpId, Token};
 
 const MEMORY: u64 = 64 << 20;
 
-/// Takes what is left of an engine's memory.
+/// Takes the remaining memory of an engine.
 fn fill(engine: &Engine) -> Vec<Reservation> {
     let mut held = Vec::new();
     for step in [1 << 20, 1 << 10] {
@@ -112,7 +112,7 @@ async fn message_is_charged_from_its_head_until_its_response() {
         assert!(caller.await.unwrap().is_ok());
         until_free(&engine).await;
     }
-    // One byte below and above what a connection is charged for.
+    // One byte below and above the size that the charge of a connection covers.
     let exact = |length: usize| {
         let drop = r#"[{"drop":{"bucket":"b","paths":["k"]}}]"#;
         drop.to_owned() + &" ".repeat(length - drop.len())
@@ -208,7 +208,7 @@ async fn calls_have_memory_that_neither_reads_nor_calls_that_wait_can_take() {
     }
     assert_eq!(engine.budget().used(), MEMORY / MAX_PEERS_MEMORY_DIVISOR);
     assert_eq!(call(&client, to).await, Ok(PeerResponse::Done));
-    // One that waits for an origin leaves the place of those that do not.
+    // A call that waits for an origin leaves the reserve of calls that do not.
     let waiting = memory.requested.call(1, true);
     assert!(waiting.is_ok() && memory.requested.call(1, true).is_err());
     let prompt = memory.requested.call(1, false);

@@ -45,7 +45,7 @@ const SERVER_BOOT: Boot = Boot(11);
 const CLIENT: NodeId = NodeId(2);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a test decides, and what the port asked.
+/// Responses that a test chooses, and the calls of the port.
 struct Service {
     respond: Respond,
     read: Read,
@@ -250,7 +250,7 @@ async fn collect(mut stream: ByteStream) -> object_store::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Serves one request with this body, whatever it is, and closes the connection.
+/// Serves any one request with this body, and closes the connection.
 async fn raw_server(body: Vec<u8>) -> PeerAddress {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -269,7 +269,7 @@ async fn raw_server(body: Vec<u8>) -> PeerAddress {
     address(port)
 }
 
-/// Reads a request, the body of which is JSON of a list or an object.
+/// Reads a request whose body is a JSON list or object.
 async fn read_request(stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"}") && !bytes.ends_with(b"]") {
@@ -278,7 +278,7 @@ async fn read_request(stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
     }
 }
 
-/// Sends bytes over TLS with a cluster key, and returns all that comes back.
+/// Sends bytes over TLS with a cluster key, and returns all bytes received.
 async fn raw_exchange(port: &Running, bytes: &[u8]) -> String {
     let mut stream = raw_connection(port).await;
     stream.write_all(bytes).await.unwrap();

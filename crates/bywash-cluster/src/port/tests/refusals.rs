@@ -144,7 +144,7 @@ async fn another_cluster_etcd_or_registration_is_refused() {
     let word = PeerRequest::Released(Boot(10));
     let got = client.call(&earlier, vec![word.clone()], &|| ()).await;
     assert_eq!(got, Ok(vec![PeerResponse::Done]));
-    // Nothing else comes with it.
+    // No other request may be in the same message.
     let got = client
         .call(&earlier, vec![word, drop_request()], &|| ())
         .await;

@@ -1,4 +1,4 @@
-//! What is written once the disk is full.
+//! Choice of blocks to write once the disk is full.
 
 use super::*;
 

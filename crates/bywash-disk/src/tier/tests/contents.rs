@@ -1,10 +1,10 @@
-//! What the tier has, by version.
+//! Contents of the tier, by version.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Returns the blocks of each object.
+/// Blocks of each object.
 fn contents(tier: &Tier) -> BTreeMap<String, u32> {
     let mut found = BTreeMap::new();
     tier.for_each_version(|record, blocks| {
@@ -33,7 +33,7 @@ fn versions_are_visited_in_sealed_and_open_segments_also_after_a_restart() {
     tier.erase(VersionKey::of(&record(7)));
     right.remove(&record(7).object);
     assert_eq!(contents(&tier), right);
-    // What other blocks replaced is not there.
+    // Replaced blocks are not there.
     for number in 0..500 {
         write(&tier, &[(99, number)]).unwrap();
     }

@@ -14,7 +14,7 @@ use crate::memory_storage::{Fault, Operation};
 
 const SEEDS: Range<u64> = 0..400;
 
-/// What is known of the blocks of one tier, across its restarts.
+/// A tier with the expected state of its blocks, across its restarts.
 struct World {
     rng: StdRng,
     storage: Arc<MemoryStorage>,
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Erases a version, and writes what makes that last. Returns whether it did.
+    /// Erases a version, and makes that last by a write. Returns whether it did.
     fn erase(&mut self) -> bool {
         let object = self.rng.random_range(0..6);
         self.tier.erase(VersionKey::of(&record(object)));
@@ -128,7 +128,8 @@ impl World {
     }
 }
 
-/// After any write, of which any pages reached the disk: what is found is right, and what was found before is found.
+/// After any write, with any of its pages on the disk: found blocks are right, and blocks that were
+/// found before are found.
 #[test]
 fn kill_at_any_step_loses_at_most_what_was_being_written() {
     for seed in seeds(SEEDS) {

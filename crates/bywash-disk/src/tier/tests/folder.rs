@@ -107,7 +107,7 @@ fn moved_folder_turns_off_when_it_must_grow_and_on_when_it_is_back() {
     assert!(check(&tier, 1, 0) && check(&tier, 1, failed.unwrap()));
 }
 
-/// Sparse segments of 64 MiB with 64 blocks of 1 MiB each: what a start reads of them is what it reads of full ones.
+/// Sparse segments of 64 MiB with 64 blocks of 1 MiB each: a start reads the same as of full ones.
 fn make_segments(path: &Path, segments: u32, segment_size: u32) {
     let pages = segment_size / PAGE as u32;
     for number in 0..segments {
@@ -196,7 +196,8 @@ fn blocks_of_a_version_under_comparison_are_not_found_after_a_kill() {
     }
     write(&tier, &[(1, 0), (2, 0), (3, 0)]).unwrap();
     assert_eq!(found(&tier), [true; 4]);
-    // The first one held. The second one did not, and no batch names its erasure yet. The third one goes on.
+    // The first comparison held. The second one did not, and no batch names its erasure yet. The
+    // third one is in progress.
     assert!(tier.end_check(version(1)));
     tier.erase(version(2));
     assert!(tier.end_check(version(2)));
@@ -207,7 +208,7 @@ fn blocks_of_a_version_under_comparison_are_not_found_after_a_kill() {
         assert_eq!(found(&tier), [true, true, false, false]);
         drop(tier);
     }
-    // With the erasures on the disk, what is written from then on is found.
+    // With the erasures on the disk, blocks written from then on are found.
     let tier = open_folder(&path, 4).unwrap();
     write(&tier, &[(3, 0)]).unwrap();
     tier.release_marks();

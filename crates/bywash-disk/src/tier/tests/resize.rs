@@ -13,7 +13,7 @@ fn size(segments: usize) -> u64 {
     size_of(segments, u64::from(SEGMENT))
 }
 
-/// Returns the bytes that the file system has allocated for a folder.
+/// Bytes that the file system has allocated for a folder.
 fn allocated(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).unwrap();
     let files: u64 = files

@@ -4,7 +4,7 @@ use super::*;
 use crate::memory_storage::{Fault, Operation};
 use rustix::io::Errno;
 
-/// Writes so many blocks of one object, each in a batch of its own.
+/// Writes `blocks` blocks of one object, each in a batch of its own.
 fn filled(storage: &Arc<MemoryStorage>, blocks: u32) -> Tier {
     let tier = open(storage, 8);
     for number in 0..blocks {

@@ -89,7 +89,7 @@ async fn charge_of_names_is_what_they_take_while_some_stay() {
     insert(1, 1);
     let full = charged();
     db.flush().await.unwrap();
-    // One of each chunk goes on.
+    // One series of each chunk continues.
     insert(2, CHUNK);
     assert_eq!(sweep_twice(&db), (NAMES - NAMES / CHUNK) as u64);
     let scattered = charged();
@@ -125,7 +125,7 @@ async fn series_with_rows_stay_with_their_handles() {
         db.append(*handle, 1, 0.5).unwrap();
     }
     db.flush().await.unwrap();
-    // Every tenth goes on.
+    // Every tenth series continues.
     let going_on = || handles.iter().step_by(10);
     for round in 2..6 {
         for handle in going_on() {
@@ -250,7 +250,7 @@ fn catalogs_are_read_twice_at_most() {
 
 /// Writers by name, and one by handle.
 const WRITERS: i64 = 3;
-/// Min rounds of a writer, which goes on until so many series have left.
+/// Min rounds of a writer, which continues until `LEFT` series have left.
 const ROUNDS: i64 = 500;
 const LEFT: u64 = 300;
 /// Names that a writer by name writes in a round.
@@ -337,7 +337,7 @@ impl Churn<'_> {
         }
     }
 
-    /// What was once read is read again.
+    /// Data that was read once is read again.
     fn read(&self) {
         let (mut count, mut listed) = (0, 0);
         while !self.is_done() {

@@ -45,7 +45,8 @@ async fn names_beyond_the_memory_are_written_as_others_leave() {
     assert_eq!(names.len(), NAMES);
 }
 
-/// Names without rows leave without a flush: the writer waits for sweeps, and requests nothing meanwhile.
+/// Names without rows leave without a flush: the writer waits for sweeps, and requests nothing
+/// until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_name_waits_for_names_without_rows_and_causes_no_flush() {
     let database = small(Duration::from_secs(600));
@@ -66,7 +67,7 @@ async fn new_name_waits_for_names_without_rows_and_causes_no_flush() {
     assert_eq!(content(&db).len(), 1);
 }
 
-/// Each call of a batch used to wait its time limit anew.
+/// Each call of a batch used to wait for a time limit of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_batch_wait_one_time_limit_together() {
     const CALLS: u32 = 20;
@@ -171,7 +172,7 @@ async fn writer_that_waits_for_names_is_refused_when_the_database_is_closed() {
     assert!(matches!(refused, Some(SeriesError::Closed)), "{refused:?}");
 }
 
-/// The log may be that of a process with more memory, or of a build that charged less for a name.
+/// The log may come from a process with more memory, or from a build that charged less for a name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_beyond_the_memory_is_opened_and_refuses_only_new_names() {
     let mut database = TestDatabase::new();

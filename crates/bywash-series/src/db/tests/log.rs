@@ -189,7 +189,8 @@ async fn segment_without_frames_before_others_is_damage() {
     }
 }
 
-/// A crash may end a start before its first frame. What it leaves is no damage once others follow.
+/// A crash may end a start before its first frame. The segment that it leaves is no damage once
+/// others follow.
 #[tokio::test]
 async fn segments_that_crashes_left_empty_are_removed_before_others_follow() {
     let database = TestDatabase::new();
@@ -293,7 +294,7 @@ async fn large_batch_takes_few_log_writes_and_one_sync() {
     }
     batch.commit().unwrap();
     let (written, synced) = (attempts(&writes) - before.0, attempts(&syncs) - before.1);
-    // The background writes what is pending at most once an interval.
+    // The background writes pending bytes at most once an interval.
     let in_background = start_time.elapsed().as_millis() / TICK.as_millis();
     let most = 4 + in_background as u64;
     assert!(written <= most, "{written} log writes, at most {most}");

@@ -358,7 +358,7 @@ async fn database_is_read_beside_its_writer() {
     assert!(reader.compact().await.is_err());
     assert!(insert(&reader, &[(3, 3.0)]).is_err());
     reader.close().await.unwrap();
-    // The writer goes on.
+    // The writer continues.
     db.flush().await.unwrap();
     db.compact().await.unwrap();
     assert_eq!(rows(&open().await.unwrap()).await.len(), 2);
@@ -385,7 +385,7 @@ impl crate::Clock for At {
     }
 }
 
-/// Days after those of the rows, which are compacted then.
+/// A time after the days of the rows, which are compacted then.
 const LATER: i64 = 10 * 24 * HOUR;
 const WIDTH: i64 = 2 * HOUR;
 
@@ -529,7 +529,7 @@ impl Simulation {
         assert!(self.unflushed[self.active].is_empty());
     }
 
-    /// Flushes the partitions before one of them.
+    /// Flushes the partitions before a random one.
     async fn flush_in_part(&mut self) {
         let part = PARTS[self.random.random_range(0..PARTS.len())];
         self.faulty.fault("put", part, Fault::Fail);
@@ -624,7 +624,7 @@ async fn rows_of_several_machines_match_a_map_under_takeovers_and_failures() {
                 run.compare().await;
             }
         }
-        // In the end each machine comes back, and no row is lost.
+        // In the end each machine returns, and no row is lost.
         for machine in 0..MACHINES {
             run.start(machine).await;
             run.flush().await;

@@ -1,4 +1,4 @@
-//! Tests of rows in very many partitions: what one client writes costs others nothing.
+//! Tests of rows in very many partitions: the writes of one client cost others nothing.
 
 use std::time::Instant;
 

@@ -112,7 +112,7 @@ async fn crash_between_file_and_manifest_leaves_the_rows_to_the_log() {
         let other = open_over(store.shared(), &elsewhere).await.unwrap();
         let seen = u64::from(fault == Fault::LoseResponse);
         assert_eq!(sealed_rows(&other), seen, "{fault:?}");
-        // The put of a writer that is gone comes late, and is refused.
+        // The put of a writer that is gone arrives late, and is refused.
         let late = store.complete_delayed().await;
         assert!(late.iter().all(std::result::Result::is_err), "{late:?}");
         drop(other);

@@ -39,7 +39,8 @@ async fn case_7_concurrent_writers_have_one_winner_before_and_after_replay() {
         };
         std::thread::scope(|threads| {
             let middle = catalog.series(ascending[MIDDLE]).unwrap();
-            // Holds the middle series, so that both writers are past their first half before either goes on.
+            // Holds the middle series, so that both writers are past their first half before either
+            // continues.
             let held = middle.lock(0);
             threads.spawn(|| write(&ascending, 1.0));
             threads.spawn(|| write(&descending, 2.0));
@@ -179,9 +180,9 @@ fn assert_stored_once(db: &SeriesDb, metric: &str) {
     }
 }
 
-/// Timestamps of batch `number`, out of order. At each border, before and after 1970 and with gaps between them, the last
-/// of one partition and the first of the next, which all batches write, and some beside each, which the batches of one
-/// round write. Then one that no other batch writes.
+/// Timestamps of batch `number`, out of order. At each border, before and after 1970 and with gaps
+/// between them, the last of one partition and the first of the next, which all batches write, and
+/// some next to each, which the batches of one round write. Then one that no other batch writes.
 fn timestamps(number: i64) -> Vec<i64> {
     /// First hours of partitions.
     const BORDERS: [i64; 5] = [-12, 6, -2, 12, 0];
@@ -264,7 +265,8 @@ async fn case_6_concurrent_batches_over_partitions_are_stored_once() {
     assert!(rows(&db).await == written, "other rows in files");
 }
 
-/// Rows of a batch are stored by series, so those of the last frame are not stored from its first on.
+/// Rows of a batch are stored by series, so the rows of the last frame are not stored from its
+/// first on.
 #[tokio::test]
 async fn stalled_batch_reports_leading_rows_that_are_all_stored() {
     let mut database = TestDatabase::new();

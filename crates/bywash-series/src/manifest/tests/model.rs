@@ -105,7 +105,7 @@ impl Run {
         self.store.complete_delayed().await;
     }
 
-    /// Applies retention, and removes from the model what the files lost.
+    /// Applies retention, and removes the rows from the model that the files lost.
     async fn apply_retention(&mut self) {
         let now = self.random.random_range(-60..0) * 1_000_000_000_000;
         let age = Some(Duration::from_secs(1000));
