@@ -252,6 +252,13 @@ const SERVER: [Family<Stats>; 1] = [(
     |s| s.damaged.len() as u64,
 )];
 
+/// Counters of the memory budget.
+const BUDGET_COUNTERS: [Family<BudgetStats>; 1] = [(
+    "bywash_budget_refused_total",
+    "Requests that got no memory within the admission deadline.",
+    |s| s.refused,
+)];
+
 /// Gauges of the memory budget.
 const BUDGET: [Family<BudgetStats>; 6] = [
     (
@@ -430,6 +437,7 @@ pub(crate) fn render(text: &mut String, sources: &Sources<'_>) {
     gauges(text, &POOL, &stats.pool);
     memory(text, &stats.memory);
     gauges(text, &BUDGET, &stats.budget);
+    counters(text, &BUDGET_COUNTERS, &stats.budget);
     gauges(text, &OBJECTS, &stats.objects);
     counters(text, &FILE_DOWNLOAD_COUNTERS, &stats.file_downloads);
     seconds(

@@ -319,6 +319,7 @@ impl Engine {
                 idle: budget.idle(),
                 downloads: budget.held(Share::Download),
                 uploads: budget.held(Share::Upload),
+                refused: self.shared.refused.load(Relaxed),
             },
             objects: self.shared.objects.stats(),
             file_downloads: self.shared.file_downloads.snapshot(),

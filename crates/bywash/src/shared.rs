@@ -84,6 +84,9 @@ pub(crate) struct EngineShared {
     pub(crate) traffic: Arc<Traffic>,
     /// Bytes of blocks evicted because they were not used for a time.
     pub(crate) idle_evicted_bytes: AtomicU64,
+    /// Requests that got no memory within the admission deadline. Written by any request, read by snapshots; it orders nothing, hence
+    /// relaxed.
+    pub(crate) refused: AtomicU64,
     /// Destination of evicted blocks that are to be kept.
     pub(crate) spill: Arc<SpillRouter>,
     /// The tier below memory.
@@ -173,8 +176,9 @@ impl EngineShared {
         }
     }
 
-    /// Returns the error of a request that waited for memory until the deadline.
+    /// Counts a request that waited for memory until the deadline, and returns its error.
     pub(crate) fn slow_down(&self, operation: &'static str, object: &str) -> EngineError {
+        self.refused.fetch_add(1, Relaxed);
         EngineError::SlowDown {
             operation,
             object: object.to_owned(),

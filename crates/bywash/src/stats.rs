@@ -273,7 +273,7 @@ pub struct FileDownloadStats {
     pub oldest_ms: u64,
 }
 
-/// The memory budget, in bytes (`waiting`: a count).
+/// The memory budget, in bytes (`waiting` and `refused`: counts).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BudgetStats {
     /// Bytes charged now; never above `limit`.
@@ -288,6 +288,8 @@ pub struct BudgetStats {
     pub downloads: u64,
     /// Bytes of `used` held by writes and tables.
     pub uploads: u64,
+    /// Requests that got no memory within the admission deadline, since the start.
+    pub refused: u64,
 }
 
 /// Counters behind [`BucketStats`].

@@ -83,6 +83,7 @@ fn writes_each_counter_under_its_name() {
     stats.pool.idle_evicted_bytes = 14;
     stats.pool.slow_evictions = 15;
     stats.budget.limit = 9;
+    stats.budget.refused = 24;
     stats.file_downloads.finished = 16;
     stats.file_downloads.waiting_bytes = 17;
     stats.file_downloads.finished_ms = 18;
@@ -106,6 +107,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_idle_evicted_bytes_total 14",
         "bywash_slow_evictions_total 15",
         "bywash_budget_limit_bytes 9",
+        "bywash_budget_refused_total 24",
         "bywash_file_downloads_finished_total 16",
         "bywash_file_downloads_waiting_bytes 17",
         "bywash_file_downloads_finished_seconds_total 0.018",

@@ -301,6 +301,7 @@ impl EngineBuilder {
             file_downloads: Arc::default(),
             traffic: Arc::default(),
             idle_evicted_bytes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             spill,
             disk,
             damaged,

@@ -68,11 +68,13 @@ mod tests {
             refused,
             Err(EngineError::SlowDown { waited_s: 3, .. })
         ));
+        assert_eq!(engine.stats().budget.refused, 1);
         charge.shrink_to(max - (1 << 20));
         let next = engine.reserve(Share::Download, 1 << 20, "list", "b").await;
         drop((charge, next.unwrap()));
         assert_eq!(engine.budget().used(), 0);
         let never = engine.reserve(Share::Download, max + 1, "list", "b").await;
         assert!(matches!(never, Err(EngineError::InvalidSetting { .. })));
+        assert_eq!(engine.stats().budget.refused, 1, "it can never be met");
     }
 }
