@@ -33,6 +33,8 @@ pub(super) struct Drawn {
     access: (String, String),
     region: String,
     service: String,
+    /// Time of the draw, in seconds since 1970: both sends have the same signature, also if a second passes between them.
+    drawn_at: i64,
     /// Seconds that the signature is old.
     age: i64,
     expires: String,
@@ -63,6 +65,7 @@ impl Drawn {
             access: (KEY.to_owned(), SECRET.to_owned()),
             region: "us-east-1".to_owned(),
             service: "s3".to_owned(),
+            drawn_at: Utc::now().timestamp(),
             age: 0,
             expires: "3000".to_owned(),
             payload: sha256_hex(b""),
@@ -103,7 +106,7 @@ impl Drawn {
         Signer {
             access_key: self.access.0.clone(),
             secret_key: self.access.1.clone(),
-            date: date(Utc::now().timestamp() - self.age),
+            date: date(self.drawn_at - self.age),
             host: self.host.clone(),
             region: self.region.clone(),
             service: self.service.clone(),
