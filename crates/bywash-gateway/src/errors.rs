@@ -166,10 +166,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
             _ if is_transient(other) => slow_down(format!(
                 "{operation} {bucket}/{key} failed: {other}; try again"
             )),
-            _ => fault(
-                S3ErrorCode::InternalError,
-                format!("{operation} {bucket}/{key} failed: {other}"),
-            ),
+            _ => internal_error(doing, &other.to_string()),
         },
     }
 }
@@ -188,11 +185,6 @@ fn credentials_refused(doing: OperationContext<'_>) -> S3Error {
 
 /// Converts an error of the engine.
 pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S3Error {
-    let OperationContext {
-        operation,
-        bucket,
-        key,
-    } = doing;
     let text = error.to_string();
     match error {
         EngineError::SlowDown { .. } | EngineError::WriteUnconfirmed { .. } => slow_down(text),
@@ -210,13 +202,10 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
             fault(S3ErrorCode::BucketNotEmpty, text).with([("BucketName", name)])
         }
         EngineError::InvalidBucketName { .. } => {
-            fault(S3ErrorCode::InvalidBucketName, text).with([("BucketName", bucket)])
+            fault(S3ErrorCode::InvalidBucketName, text).with([("BucketName", doing.bucket)])
         }
         EngineError::NoRoot(_) => not_implemented(text),
-        _ => fault(
-            S3ErrorCode::InternalError,
-            format!("{operation} {bucket}/{key} failed: {text}"),
-        ),
+        _ => internal_error(doing, &text),
     }
 }
 
@@ -233,18 +222,19 @@ fn from_origin(doing: OperationContext<'_>, error: &OriginError) -> S3Error {
         }
         OriginError::InvalidTag { .. } => fault(S3ErrorCode::InvalidTag, text),
         OriginError::ReadOnly { .. } => fault(S3ErrorCode::AccessDenied, text),
-        _ => {
-            let OperationContext {
-                operation,
-                bucket,
-                key,
-            } = doing;
-            fault(
-                S3ErrorCode::InternalError,
-                format!("{operation} {bucket}/{key} failed: {text}"),
-            )
-        }
+        _ => internal_error(doing, &text),
     }
+}
+
+/// The error of an operation that failed for a reason that is not the client's.
+fn internal_error(doing: OperationContext<'_>, reason: &str) -> S3Error {
+    let OperationContext {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let message = format!("{operation} {bucket}/{key} failed: {reason}");
+    fault(S3ErrorCode::InternalError, message)
 }
 
 pub(crate) fn slow_down(message: String) -> S3Error {
