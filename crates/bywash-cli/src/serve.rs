@@ -347,6 +347,7 @@ fn engine(
 ) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
+        .memory_shares(settings.memory_shares)
         .hedge(settings.hedge)
         .verify(settings.verify)
         .write_cache(settings.write_cache)

@@ -10,6 +10,7 @@ mod memory;
 mod reserve;
 mod root;
 mod scratch;
+mod shares;
 mod wrap;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,7 @@ use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 pub use builder::EngineBuilder;
 pub use byte_limit::{ByteCharge, ByteLimit};
 pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
+pub use shares::MemoryShares;
 pub use wrap::WrapOptions;
 
 #[derive(Debug, Clone)]

@@ -78,7 +78,7 @@ pub use damage::DamagedFile;
 pub use disk::{DISK_THREADS, DiskOptions, DiskVerification};
 pub use engine::{
     BucketInfo, ByteCharge, ByteLimit, CacheLimits, DiskLimit, Engine, EngineBuilder, MemoryLimit,
-    WrapOptions,
+    MemoryShares, WrapOptions,
 };
 pub use error::EngineError;
 pub use key_turns::HeldKeys;

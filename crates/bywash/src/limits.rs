@@ -19,6 +19,10 @@ pub(crate) const MAX_JOINED_BYTES: usize = 256 << 10;
 /// Time that pieces of a part wait for the next one before they are written: a stalled client holds no memory.
 pub(crate) const MAX_JOIN_WAIT: Duration = Duration::from_millis(100);
 
+/// Percent of the memory that can be guaranteed to reads, or to writes. The other side then has at least 60 %, which is more than the
+/// largest request holds: a chunk of half the memory, and what a copy reads into.
+pub(crate) const MAX_GUARANTEED_PERCENT: u8 = 40;
+
 /// Divisor of the memory limit: copies through the engine hold at most this part, so at most limit / 2 / (chunk + read buffers) copies
 /// run at a time. Further ones wait in order. The rest of the uploads' share is for the writes of clients.
 pub(crate) const MAX_COPIES_MEMORY_DIVISOR: u64 = 2;

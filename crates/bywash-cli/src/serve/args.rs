@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// machine are logged at start.
     #[arg(long, env = "BYWASH_MEMORY", value_name = "SIZE|PERCENT")]
     pub(super) memory: Option<String>,
+    /// Parts of --memory that reads and writes are guaranteed, at most 40% each, as 10%:0% for a server that only reads [default: 25%:25%]
+    #[arg(long, env = "BYWASH_MEMORY_SHARES", value_name = "READS%:WRITES%")]
+    pub(super) memory_shares: Option<String>,
     /// Keep blocks of s3://, gs://, az:// and http:// origins on a disk below memory, as /var/cache/bywash:100GiB [default: none]
     ///
     /// DIR is created if missing and used by this server alone; SIZE is its max size on the disk. Its blocks survive a restart, also

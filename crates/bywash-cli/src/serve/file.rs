@@ -18,6 +18,7 @@ const WORLD_READABLE: u32 = 0o004;
 pub(super) struct FileSettings {
     pub(super) data_dir: Option<PathBuf>,
     pub(super) memory: Option<String>,
+    pub(super) memory_shares: Option<String>,
     pub(super) disk: Option<String>,
     pub(super) disk_daily_writes: Option<String>,
     pub(super) hedge: bool,

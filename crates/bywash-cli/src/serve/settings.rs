@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, DiskOptions, OriginUrl, Unlistable, Verify, WriteCache};
+use bywash::{Consistency, DiskOptions, MemoryShares, OriginUrl, Unlistable, Verify, WriteCache};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, ETagStyle, GcsAccount, Limits, Network,
     NetworkError, PublicAccess, Scope, is_domain,
@@ -41,6 +41,8 @@ const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
+    /// What reads and writes are guaranteed of it.
+    pub(super) memory_shares: MemoryShares,
     /// The tier below memory.
     pub(super) disk: Option<DiskOptions>,
     pub(super) hedge: bool,
@@ -215,6 +217,7 @@ impl Settings {
             cluster: ClusterSettings::parse(cluster, &access, &buckets)?,
             data_dir: data_dir(args.data_dir.or(file.data_dir)),
             memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
+            memory_shares: word("--memory-shares", args.memory_shares.or(file.memory_shares))?,
             disk: disk(args.disk.or(file.disk), daily_writes, &buckets)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,

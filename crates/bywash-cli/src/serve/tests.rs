@@ -77,6 +77,26 @@ fn idle_age_comes_from_the_option_or_the_file() {
 }
 
 #[test]
+fn memory_shares_are_defined_by_an_option_or_the_file() {
+    let settings = merge(Args::default(), "").unwrap();
+    assert_eq!(settings.memory_shares.to_string(), "25%:25%");
+    let file = "memory-shares = '10%:0%'";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.memory_shares.to_string(), "10%:0%");
+    let args = Args {
+        memory_shares: text("40%:20%"),
+        ..Args::default()
+    };
+    let settings = merge(args, file).unwrap();
+    assert_eq!(settings.memory_shares.to_string(), "40%:20%");
+    for wrong in ["memory-shares = '50%:0%'", "memory-shares = '25'"] {
+        let failure = merge(Args::default(), wrong).unwrap_err();
+        let message = &failure.message;
+        assert!(message.contains("--memory-shares:"), "{message}");
+    }
+}
+
+#[test]
 fn slow_evictions_are_defined_by_options_or_the_file() {
     let file = "slow-eviction = '250ms'\nslow-eviction-rounds = 3";
     let settings = merge(Args::default(), file).unwrap();

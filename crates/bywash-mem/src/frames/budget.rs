@@ -28,6 +28,12 @@ impl Budget {
         self.0.limits().limit
     }
 
+    /// Bytes that a share can ever hold: the limit without the other share's guarantee.
+    #[must_use]
+    pub fn max_of_share(&self, share: Share) -> u64 {
+        self.0.limits().max_of_share(share)
+    }
+
     /// Highest limit that can be set at run time: [`crate::PoolConfig::ceiling`].
     #[must_use]
     pub fn ceiling(&self) -> u64 {

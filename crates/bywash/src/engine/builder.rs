@@ -6,10 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bywash_disk::{DiskError, Tier, TierOptions};
-use bywash_mem::{BlockPool, PoolConfig, PoolError};
+use bywash_mem::{BlockPool, PoolConfig, PoolError, Share};
 use parking_lot::Mutex;
 
 use super::Engine;
+use super::shares::MemoryShares;
 use super::checks::{
     CHUNK_MEMORY_DIVISOR, check_block_size, check_memory, chunk_bytes, max_fetch_bytes,
     readahead_limits,
@@ -41,6 +42,7 @@ const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
 #[derive(Debug, Clone)]
 pub struct EngineBuilder {
     memory: Option<u64>,
+    shares: MemoryShares,
     block_size: usize,
     chunk_size: Option<u64>,
     root: Option<PathBuf>,
@@ -63,6 +65,7 @@ impl EngineBuilder {
     pub(super) fn new() -> Self {
         Self {
             memory: None,
+            shares: MemoryShares::default(),
             block_size: DEFAULT_BLOCK_BYTES,
             chunk_size: None,
             root: None,
@@ -87,6 +90,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// Sets which parts of the memory are guaranteed to reads and to writes. Default: a quarter each.
+    #[must_use]
+    pub fn memory_shares(mut self, shares: MemoryShares) -> Self {
+        self.shares = shares;
         self
     }
 
@@ -212,7 +222,7 @@ impl EngineBuilder {
     }
 
     fn open_pool(&self, memory: u64) -> Result<Arc<BlockPool>, EngineError> {
-        let defaults = PoolConfig::new(memory);
+        let defaults = self.shares.of_pool(memory);
         let rounds = self.slow_eviction_rounds;
         let config = PoolConfig {
             ceiling: memory.max(available_memory()),
@@ -268,6 +278,7 @@ impl EngineBuilder {
         }
         self.create_root()?;
         let pool = self.open_pool(memory)?;
+        let downloads = pool.budget().max_of_share(Share::Download);
         let objects = Arc::new(KnownObjects::new(&pool));
         let spill = Arc::new(SpillRouter::default());
         pool.set_spill(Arc::<SpillRouter>::clone(&spill));
@@ -287,8 +298,8 @@ impl EngineBuilder {
             fetch_size: AtomicU64::new(max_fetch_bytes(memory)),
             limit_change: Mutex::default(),
             announced_limit: AtomicU64::new(u64::MAX),
-            readahead: ReadaheadBudget::new(readahead_limits(memory)),
-            loans: Loans::new(readahead_limits(memory).downloads),
+            readahead: ReadaheadBudget::new(readahead_limits(memory, downloads)),
+            loans: Loans::new(downloads),
             objects,
             root: self.root,
             journal: self.journal,

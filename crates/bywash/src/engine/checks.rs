@@ -1,7 +1,5 @@
 //! Checks of sizes, and the limits that follow from the memory.
 
-use bywash_mem::PoolConfig;
-
 use crate::error::EngineError;
 use crate::read::ReadaheadLimits;
 
@@ -55,11 +53,12 @@ pub(super) fn chunk_bytes(memory: u64, max: u64) -> u64 {
     max.min((memory / CHUNK_MEMORY_DIVISOR).max(S3_MIN_PART_BYTES))
 }
 
-pub(super) fn readahead_limits(memory: u64) -> ReadaheadLimits {
+/// Returns the limits of read-ahead at a memory limit of which reads can hold `downloads`.
+pub(super) fn readahead_limits(memory: u64, downloads: u64) -> ReadaheadLimits {
     ReadaheadLimits {
         each: (FETCHES_AHEAD * FETCH_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),
         all: memory / ALL_AHEAD_MEMORY_DIVISOR,
-        downloads: memory - PoolConfig::new(memory).upload_guarantee,
+        downloads,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use bywash_mem::Share;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -89,7 +90,8 @@ impl Engine {
         let changed = shared.pool.set_limit(bytes);
         shared.objects.resize(&shared.pool, u64::MAX);
         changed?;
-        let limits = readahead_limits(bytes);
+        let downloads = shared.pool.budget().max_of_share(Share::Download);
+        let limits = readahead_limits(bytes, downloads);
         shared.loans.set_downloads(limits.downloads);
         shared.readahead.set_limits(limits);
         // Relaxed: the size of the next range fetch, which orders nothing.
