@@ -1,5 +1,4 @@
-//! Changing the key or the length of a resident block, or taking its frame, by the holder of its only pin. Without a
-//! caller: `resize`.
+//! Changing the key or the length of a resident block, or taking its frame, by the holder of its only pin.
 //!
 //! The holder first makes sure that its pin is the only one (`ShardedPins::try_own`). Pins that arrive during this are effective and
 //! make that fail, so no reader ever finds a block half changed. Then the block is taken out and published again through a [`Load`]

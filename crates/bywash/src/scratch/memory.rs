@@ -115,7 +115,7 @@ impl Store {
         }
     }
 
-    fn no_memory(&self, len: usize) -> ScratchError {
+    pub(super) fn no_memory(&self, len: usize) -> ScratchError {
         let budget = self.engine.pool.budget();
         ScratchError::NoMemory {
             bytes: len,

@@ -307,6 +307,34 @@ impl ScratchBlock {
         Ok(ScratchPin { pin, _block: self })
     }
 
+    /// Gives the block another length, at most 4 MiB: bytes beyond it are cut off, further ones are zeros. In place where its memory
+    /// fits the new length. Its slot is freed.
+    ///
+    /// # Errors
+    /// Errors of [`Scratch::allocate`] and [`Self::pin`]. The block is then as it was.
+    pub async fn resize(self, len: usize) -> Result<Self, ScratchPinError> {
+        let resized = on_blocking_thread(move || {
+            let mut block = self;
+            let resized = block.resize_blocking(len);
+            Ok((block, resized))
+        });
+        match resized.await {
+            Ok((block, Ok(()))) => Ok(block),
+            Ok((block, Err(error))) => Err(ScratchPinError {
+                block: Some(block),
+                error,
+            }),
+            Err(error) => Err(ScratchPinError { block: None, error }),
+        }
+    }
+
+    /// As [`Self::resize`], on the calling thread, which it blocks.
+    pub fn resize_blocking(&mut self, len: usize) -> Result<(), ScratchError> {
+        self.handle = self.store.resize(self.id(), self.len, len)?;
+        self.len = len;
+        Ok(())
+    }
+
     /// Pins the block for writing, without a copy. Its slot is freed.
     ///
     /// # Errors
@@ -382,7 +410,7 @@ impl fmt::Debug for ScratchPin<'_> {
     }
 }
 
-/// A block was not pinned for writing.
+/// A block was not pinned for writing, or not resized.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ScratchPinError {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Instant;
 
 use bywash_disk::{Slot, SlotError, SlotFiles};
 use bywash_mem::{BlockHandle, BlockKey, Claim, Frame, OwnedPin, Reservation, Spill, Spilled};
@@ -235,6 +236,42 @@ impl Store {
             self.free_slot(slot);
         }
         Ok(frame)
+    }
+
+    /// Gives a block another length; its caller has the only handle of it. Returns its new handle in memory. Blocks the thread.
+    pub(super) fn resize(
+        &self,
+        id: u64,
+        len: usize,
+        new_len: usize,
+    ) -> Result<BlockHandle, ScratchError> {
+        let deadline = Instant::now() + self.engine.admission_deadline;
+        let mut pin = self.pin(id, len)?;
+        let resized = loop {
+            match self.engine.pool.resize(pin, new_len) {
+                Ok(resized) => break resized,
+                Err(refused) => pin = refused.pin,
+            }
+            if Instant::now() > deadline {
+                return Err(self.no_memory(new_len));
+            }
+            // A thread that looks at all blocks holds it for a moment, or memory is short. The frame that blocks are evicted for is
+            // free when the pool asks for one of its size, unless another thread is faster.
+            drop(self.frame(new_len)?);
+        };
+        let copy = {
+            let mut table = self.table.lock();
+            let copy = match table.blocks.get_mut(&id) {
+                Some(BlockState::Memory(copy)) => copy.take(),
+                _ => unreachable!("a pinned block is in memory"),
+            };
+            table.copies -= u64::from(copy.is_some());
+            copy
+        };
+        if let Some(slot) = copy {
+            self.free_slot(slot);
+        }
+        Ok(resized.handle())
     }
 
     /// Removes a block, with its memory and its slot.

@@ -154,6 +154,56 @@ fn block_is_changed_in_place_after_an_eviction() {
 }
 
 #[test]
+fn resized_block_keeps_the_bytes_that_fit_also_after_an_eviction() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let scratch = scratch(&engine, folder.path(), 64 << 20);
+    let mut blocks: Vec<_> = (0..32)
+        .map(|seed| block(&scratch, BLOCK / 2 + 1, seed).unwrap())
+        .collect();
+    for (block, seed) in blocks.iter_mut().zip(0..) {
+        let cut = 5 * (seed as usize + 1);
+        block.resize_blocking(BLOCK).unwrap();
+        block.resize_blocking(cut).unwrap();
+        block.resize_blocking(BLOCK).unwrap();
+        assert_eq!(block.len(), BLOCK);
+    }
+    assert!(scratch.stats().read_blocks > 0, "some had been evicted");
+    for (block, seed) in blocks.iter().zip(0..) {
+        let cut = 5 * (seed as usize + 1);
+        let pin = block.pin_blocking().unwrap();
+        assert!(pin[..cut] == content(cut, seed) && pin[cut..].iter().all(|byte| *byte == 0));
+    }
+    let error = blocks[0].resize_blocking(8 << 20).unwrap_err();
+    assert!(matches!(error, ScratchError::TooLarge { .. }), "{error}");
+    assert_eq!(blocks[0].len(), BLOCK, "the block is as it was");
+}
+
+#[tokio::test]
+async fn resize_waits_for_memory_until_the_deadline_and_returns_the_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
+    let deadline = Duration::from_millis(50);
+    let engine = builder.admission_deadline(deadline).build().unwrap();
+    let scratch = scratch(&engine, folder.path(), 64 << 20);
+    let small = block(&scratch, 4096, 7).unwrap();
+    let mut pinned = Vec::new();
+    let error = loop {
+        match scratch.allocate(BLOCK).await {
+            Ok(buffer) => pinned.push(buffer),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ScratchError::NoMemory { .. }), "{error}");
+    let failed = small.resize(BLOCK).await.unwrap_err();
+    assert!(matches!(failed.error, ScratchError::NoMemory { .. }));
+    let small = failed.block.unwrap();
+    drop(pinned);
+    let grown = small.resize(BLOCK).await.unwrap();
+    assert!(grown.pin().await.unwrap()[..4096] == content(4096, 7));
+}
+
+#[test]
 fn full_files_are_an_error_that_names_the_limit_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine();
@@ -296,21 +346,41 @@ async fn asynchronous_calls_find_the_same_bytes() {
     );
 }
 
+/// A block of the model: the content of `seed` in its first `kept` bytes, then zeros.
+struct Modelled {
+    block: ScratchBlock,
+    seed: u64,
+    kept: usize,
+}
+
+impl Modelled {
+    fn new(block: ScratchBlock, seed: u64) -> Self {
+        let kept = block.len();
+        Self { block, seed, kept }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = content(self.kept, self.seed);
+        bytes.resize(self.block.len(), 0);
+        bytes
+    }
+}
+
 /// One thread of the model: random calls on its own blocks.
 fn run(scratch: &Scratch, seed: u64, calls: u32) -> u32 {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut model: HashMap<u64, (ScratchBlock, u64)> = HashMap::new();
+    let mut model: HashMap<u64, Modelled> = HashMap::new();
     let (mut next, mut refused) = (0, 0);
     for _ in 0..calls {
         let keys: Vec<u64> = model.keys().copied().collect();
         let chosen = (!keys.is_empty()).then(|| keys[rng.random_range(0..keys.len())]);
-        match (rng.random_range(0..8), chosen) {
+        match (rng.random_range(0..9), chosen) {
             (0..3, _) | (_, None) => {
                 let len = rng.random_range(1..=BLOCK);
                 let content = rng.random();
                 match block(scratch, len, content) {
                     Ok(block) => {
-                        model.insert(next, (block, content));
+                        model.insert(next, Modelled::new(block, content));
                         next += 1;
                     }
                     Err(ScratchError::NotEvictable { .. }) => refused += 1,
@@ -318,27 +388,38 @@ fn run(scratch: &Scratch, seed: u64, calls: u32) -> u32 {
                 }
             }
             (3..6, Some(key)) => {
-                let (block, seed) = &model[&key];
-                match block.pin_blocking() {
-                    Ok(pin) => assert!(pin[..] == content(block.len(), *seed)),
+                let modelled = &model[&key];
+                match modelled.block.pin_blocking() {
+                    Ok(pin) => assert!(pin[..] == modelled.bytes()),
                     Err(ScratchError::NotEvictable { .. }) => refused += 1,
                     Err(error) => panic!("{error}"),
                 }
             }
             (6, Some(key)) => {
-                let (block, seed) = model.remove(&key).unwrap();
-                match block.pin_mut_blocking() {
+                let mut modelled = model.remove(&key).unwrap();
+                let before = modelled.bytes();
+                match modelled.block.pin_mut_blocking() {
                     Ok(mut buffer) => {
-                        assert!(buffer[..] == content(buffer.len(), seed));
+                        assert!(buffer[..] == before);
                         let content = rng.random();
                         fill(&mut buffer, content);
-                        model.insert(key, (buffer.unpin(), content));
+                        modelled = Modelled::new(buffer.unpin(), content);
                     }
                     Err(failed) => {
                         assert!(matches!(failed.error, ScratchError::NotEvictable { .. }));
-                        model.insert(key, (failed.block.unwrap(), seed));
+                        modelled.block = failed.block.unwrap();
                         refused += 1;
                     }
+                }
+                model.insert(key, modelled);
+            }
+            (7, Some(key)) => {
+                let modelled = model.get_mut(&key).unwrap();
+                let len = rng.random_range(1..=BLOCK);
+                match modelled.block.resize_blocking(len) {
+                    Ok(()) => modelled.kept = modelled.kept.min(len),
+                    Err(ScratchError::NotEvictable { .. }) => refused += 1,
+                    Err(error) => panic!("{error}"),
                 }
             }
             (_, Some(key)) => drop(model.remove(&key)),
@@ -347,9 +428,9 @@ fn run(scratch: &Scratch, seed: u64, calls: u32) -> u32 {
             model.retain(|_, _| rng.random());
         }
     }
-    for (block, seed) in model.values() {
-        if let Ok(pin) = block.pin_blocking() {
-            assert!(pin[..] == content(block.len(), *seed));
+    for modelled in model.values() {
+        if let Ok(pin) = modelled.block.pin_blocking() {
+            assert!(pin[..] == modelled.bytes());
         }
     }
     refused
