@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod at_rest;
 mod banner;
+mod bucket_reads;
 mod cluster;
 mod cluster_settings;
 pub(crate) mod data_dir;
@@ -17,7 +18,6 @@ mod open_uploads;
 mod refuse;
 mod series_bucket;
 mod settings;
-mod stale;
 mod unused;
 
 use std::net::SocketAddr;
@@ -25,9 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::origin::ReadOnly;
-use bywash::{
-    BucketOptions, DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory,
-};
+use bywash::{DISK_THREADS, DiskOptions, Engine, EngineError, Origin, available_memory};
 use bywash_cluster::{MAX_HANDSHAKES, MAX_PEER_CONNECTIONS, PortSettings};
 use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::{MAX_BLOCKING_THREADS, MAX_GCS_CONNECTIONS};
@@ -374,18 +372,12 @@ fn engine(
         tokio::spawn(engine.evict_idle(age));
     }
     for bucket in &settings.buckets {
-        let options = BucketOptions {
-            consistency: bucket.consistency,
-            block_size: bucket.block_size,
-            unlistable: bucket.unlistable,
-            stale_if_error: bucket.stale_if_error,
-        };
         let origin = origin(bucket)?;
         if let Some(cluster) = cluster {
             cluster.describe(bucket, &*origin);
         }
         engine
-            .mount(&bucket.name, origin, options)
+            .mount(&bucket.name, origin, bucket.reads)
             .map_err(|error| match error {
                 EngineError::InvalidSetting { .. } => {
                     Failure::usage(format!("[[bucket]] {}: {error}", bucket.name))

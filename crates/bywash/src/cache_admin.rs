@@ -13,7 +13,9 @@ use object_store::{GetOptions, ObjectStore, Result};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::bucket_options::Caching;
 use crate::cost::Cost;
+use crate::error::EngineError;
 use crate::limits::MAX_WARMED_AT_ONCE;
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
@@ -237,12 +239,21 @@ impl Bucket {
     /// does not keep up.
     ///
     /// # Errors
-    /// Errors of the listing. Objects that cannot be read are named in the result.
+    /// Errors of the listing; [`EngineError::InvalidSetting`] for a bucket with [`Caching::WhileRead`]. Objects that cannot be read are
+    /// named in the result.
     pub async fn warm(&self, prefix: &str) -> Result<CacheChange> {
         let folder = prefix
             .rsplit_once('/')
             .map(|(folder, _)| Path::from(folder));
         let shared = self.shared();
+        if shared.caching == Caching::WhileRead {
+            let reason = format!(
+                "bucket {} keeps blocks only while they are read; there is nothing to warm",
+                self.name()
+            );
+            let setting = "cache";
+            return Err(EngineError::InvalidSetting { setting, reason }.into());
+        }
         let memory = shared.engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
         // Blocks that leave the memory are on the disk then.
         let disk = shared.disk().map_or(0, |(disk, _)| disk.size()) / 100 * WARMED_DISK_PERCENT;

@@ -27,7 +27,7 @@ use parking_lot::RwLock;
 
 use crate::block_kind::BlockKind;
 use crate::bucket::Bucket;
-use crate::bucket_options::BucketOptions;
+use crate::bucket_options::{BucketOptions, Caching};
 use crate::cluster::{BucketSource, ClusterStatus};
 use crate::disk::DiskTier;
 use crate::error::EngineError;
@@ -38,6 +38,7 @@ use crate::stats::{
 };
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
+use crate::verify::Verify;
 use checks::{S3_MIN_PART_BYTES, check_block_size, check_memory};
 use root::{check_bucket_name, check_new_bucket_name, remove_empty_bucket};
 
@@ -90,6 +91,7 @@ impl Engine {
         let options = options.into();
         check_bucket_name(name)?;
         options.block_size.map(check_block_size).transpose()?;
+        self.check_caching(options.caching)?;
         let chunk_size = self.shared.max_chunk_size;
         if origin.capabilities().kind == "s3" && chunk_size < S3_MIN_PART_BYTES {
             let reason = format!(
@@ -108,6 +110,23 @@ impl Engine {
             Arc::clone(&self.shared),
         ));
         self.insert(bucket, Utc::now(), false)
+    }
+
+    fn check_caching(&self, caching: Caching) -> Result<(), EngineError> {
+        let needs_blocks = if self.shared.cluster.is_some() {
+            "a cluster, whose nodes keep blocks for each other"
+        } else if self.shared.verify == Verify::Always {
+            "reads that are always verified, which compare blocks in memory"
+        } else {
+            return Ok(());
+        };
+        match caching {
+            Caching::Kept => Ok(()),
+            Caching::WhileRead => Err(EngineError::InvalidSetting {
+                setting: "cache",
+                reason: format!("while-read cannot be combined with {needs_blocks}"),
+            }),
+        }
     }
 
     /// Opens the origin at `url` and mounts it as the bucket `name`. Sends no request.

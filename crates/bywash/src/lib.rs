@@ -55,7 +55,7 @@ mod write_cache;
 mod written_blocks;
 
 pub use bucket::Bucket;
-pub use bucket_options::BucketOptions;
+pub use bucket_options::{BucketOptions, Caching};
 pub use byte_quota::{ByteQuota, QuotaPermit};
 pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
+use bywash_mem::{BlockOptions, BlockPool, Frame, FrameError, Reservation, Share};
 use bywash_store::{Capability, Metered, Origin, OriginHealth, VersionDeletes};
 use crossbeam_utils::CachePadded;
 use object_store::Result as StoreResult;
@@ -13,7 +13,8 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::bucket_options::BucketOptions;
+use crate::block_kind::BlockKind;
+use crate::bucket_options::{BucketOptions, Caching};
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cluster::{Cluster, PeerWaits};
 use crate::consistency::Consistency;
@@ -199,6 +200,8 @@ pub(crate) struct BucketShared {
     pub(crate) unlistable: Unlistable,
     /// See [`BucketOptions::stale_if_error`].
     pub(crate) stale_if_error: Option<Duration>,
+    /// For how long its blocks stay in memory.
+    pub(crate) caching: Caching,
     pub(crate) warned_entries: WarnedEntries,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
@@ -249,7 +252,8 @@ impl BucketShared {
             .map_or(engine.block_size, |size| size as u64);
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
-        let disk_identity = engine.disk.as_ref().and_then(|_| origin.cache_identity());
+        let stays = engine.disk.is_some() && options.caching == Caching::Kept;
+        let disk_identity = stays.then(|| origin.cache_identity()).flatten();
         // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
         let looks = engine.cluster.is_none()
             && origin.capabilities().version_deletes == VersionDeletes::ByLook;
@@ -264,6 +268,7 @@ impl BucketShared {
             consistency,
             unlistable: options.unlistable,
             stale_if_error: options.stale_if_error,
+            caching: options.caching,
             warned_entries: WarnedEntries::default(),
             block_size,
             disk_identity,
@@ -287,6 +292,19 @@ impl BucketShared {
             peer_waits: Arc::default(),
             engine,
         }
+    }
+
+    /// Returns the options of its blocks of a kind.
+    pub(crate) fn block_options(&self, kind: BlockKind) -> BlockOptions {
+        BlockOptions {
+            keep: self.caching.keep(),
+            ..kind.options()
+        }
+    }
+
+    /// Whether the bytes of its writes come into memory with the write.
+    pub(crate) fn keeps_writes(&self) -> bool {
+        self.engine.write_cache == WriteCache::OnWrite && self.caching == Caching::Kept
     }
 
     /// The disk tier and the origin's identity there, if blocks of this origin are kept.

@@ -20,7 +20,6 @@ use crate::progress::send_watched;
 use crate::read;
 use crate::retry::{once, with_retries};
 use crate::upload::{Upload, UploadOptions};
-use crate::write_cache::WriteCache;
 use crate::written_blocks::WrittenBlocks;
 
 /// Options of a streamed body.
@@ -161,10 +160,7 @@ impl Bucket {
     ) -> Result<PutResult> {
         options.attributes.remove(&ENCRYPTION);
         let shared = Arc::clone(self.shared());
-        let kept = match shared.engine.write_cache {
-            WriteCache::OnRead => None,
-            WriteCache::OnWrite => Some(payload.clone()),
-        };
+        let kept = shared.keeps_writes().then(|| payload.clone());
         let put = self.write(path, move |path| async move {
             let mut retry = shared.retry();
             retry.policy.stall = retry.policy.limit(payload.content_length() as u64);

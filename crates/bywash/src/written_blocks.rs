@@ -7,7 +7,6 @@ use bywash_mem::{BlockKey, BlockOptions, BlockPool, Claim, Frame, Keep, OwnedPin
 
 use crate::shared::BucketShared;
 use crate::versions::{Version, next_object_id};
-use crate::write_cache::WriteCache;
 
 /// Max fraction of the memory for the blocks of one upload.
 const MEMORY_DIVISOR: u64 = 4;
@@ -42,7 +41,7 @@ impl fmt::Debug for WrittenBlocks {
 impl WrittenBlocks {
     /// Begins an upload to a bucket; `None` if written bytes are not kept.
     pub(crate) fn of_upload(bucket: &BucketShared) -> Option<Self> {
-        if bucket.engine.write_cache == WriteCache::OnRead {
+        if !bucket.keeps_writes() {
             return None;
         }
         let pool = Arc::clone(&bucket.engine.pool);

@@ -140,7 +140,7 @@ impl Banner<'_> {
                 heading(index),
                 bucket.name,
                 bucket.url,
-                bucket.consistency,
+                bucket.reads.consistency,
                 if bucket.read_only { ", read-only" } else { "" }
             ));
         }

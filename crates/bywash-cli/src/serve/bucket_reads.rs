@@ -1,27 +1,70 @@
-//! The setting `stale-if-error`: for how long versions are read as stale while the origin fails.
+//! How the objects of a bucket are read and cached: settings of a `[[bucket]]` in the file.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::Consistency;
 use bywash::time::parse_duration;
+use bywash::{BucketOptions, Consistency};
 
+use super::file::FileBucket;
 use super::settings::BucketSettings;
 use crate::failure::Failure;
+use crate::size;
 
-/// Parses the setting of a bucket.
-pub(super) fn stale_if_error_of(
-    bucket: &BucketSettings,
+/// Parses these settings of the bucket `name`.
+pub(super) fn bucket_reads(name: &str, bucket: &FileBucket) -> Result<BucketOptions, Failure> {
+    let consistency = parsed(name, "consistency", bucket.consistency.as_deref())?;
+    let block_size = bucket.block_size.as_deref();
+    let block_size = block_size.map(|text| block_size_of(name, text));
+    let stale = bucket.stale_if_error.as_deref();
+    Ok(BucketOptions {
+        consistency,
+        block_size: block_size.transpose()?,
+        unlistable: parsed(name, "unlistable", bucket.unlistable.as_deref())?,
+        stale_if_error: stale_if_error_of(name, consistency, stale)?,
+        caching: parsed(name, "cache", bucket.cache.as_deref())?,
+    })
+}
+
+fn parsed<T: FromStr<Err: ToString> + Default>(
+    name: &str,
+    setting: &str,
+    text: Option<&str>,
+) -> Result<T, Failure> {
+    let Some(text) = text else {
+        return Ok(T::default());
+    };
+    text.parse()
+        .map_err(|error: T::Err| wrong(name, setting, &error.to_string()))
+}
+
+fn wrong(name: &str, setting: &str, problem: &str) -> Failure {
+    Failure::usage(format!("{setting} of [[bucket]] {name}: {problem}"))
+}
+
+/// Parses the size of a block. The engine validates it.
+fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
+    let bytes = size::parse(text).ok();
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
+        Failure::usage(format!(
+            "block-size of [[bucket]] {bucket} is {text:?}; write 64KiB, 1MiB or another power of two from 4 KiB to 4 MiB"
+        ))
+    })
+}
+
+/// Parses `stale-if-error`: for how long versions are read as stale while the origin fails.
+fn stale_if_error_of(
+    name: &str,
+    consistency: Consistency,
     text: Option<&str>,
 ) -> Result<Option<Duration>, Failure> {
-    let wrong = |problem: String| {
-        let name = &bucket.name;
-        Failure::usage(format!("stale-if-error of [[bucket]] {name}: {problem}"))
-    };
+    let wrong = |problem: &str| wrong(name, "stale-if-error", problem);
     let Some(text) = text else { return Ok(None) };
-    let time = parse_duration(text).map_err(|error| wrong(error.to_string()))?;
-    if bucket.consistency == Consistency::Immutable {
+    let time = parse_duration(text).map_err(|error| wrong(&error.to_string()))?;
+    if consistency == Consistency::Immutable {
         let problem = "objects of an immutable bucket are never stale; leave one of them out";
-        return Err(wrong(problem.to_owned()));
+        return Err(wrong(problem));
     }
     Ok(Some(time))
 }
@@ -30,7 +73,7 @@ pub(super) fn stale_if_error_of(
 pub(super) fn refuse_stale(buckets: &[BucketSettings]) -> Result<(), Failure> {
     let stale = buckets
         .iter()
-        .find(|bucket| bucket.stale_if_error.is_some());
+        .find(|bucket| bucket.reads.stale_if_error.is_some());
     let Some(bucket) = stale else { return Ok(()) };
     Err(Failure::usage(format!(
         "--cluster: bucket {} has stale-if-error, but nodes of a cluster serve nothing stale; leave one of them out",
@@ -50,7 +93,7 @@ mod tests {
     fn stale_reads_are_off_unless_a_bucket_allows_them_for_a_time() {
         let set = |text: &str| {
             let file = format!("[[bucket]]\nurl = 'memory://'\n{text}");
-            merge(Args::default(), &file).map(|settings| settings.buckets[0].stale_if_error)
+            merge(Args::default(), &file).map(|settings| settings.buckets[0].reads.stale_if_error)
         };
         assert_eq!(set("").unwrap(), None);
         let time = set("stale-if-error = '10m'").unwrap();
@@ -70,7 +113,7 @@ mod tests {
     fn cluster_refuses_buckets_with_stale_reads() {
         let mut bucket = BucketSettings::new("b", "s3://b".parse().unwrap());
         assert!(refuse_stale(std::slice::from_ref(&bucket)).is_ok());
-        bucket.stale_if_error = Some(Duration::from_secs(1));
+        bucket.reads.stale_if_error = Some(Duration::from_secs(1));
         let message = refuse_stale(&[bucket]).unwrap_err().message;
         assert!(message.contains("bucket b has stale-if-error"), "{message}");
     }

@@ -125,8 +125,8 @@ impl ClusterParts {
         let shared = SharedSettings {
             url: identity.unwrap_or_else(|| bucket.url.to_string()),
             endpoint: None,
-            block_bytes: bucket.block_size.map_or(0, |bytes| bytes as u64),
-            consistency: bucket.consistency.to_string(),
+            block_bytes: bucket.reads.block_size.map_or(0, |bytes| bytes as u64),
+            consistency: bucket.reads.consistency.to_string(),
         };
         self.node.describe(&bucket.name, &shared);
     }

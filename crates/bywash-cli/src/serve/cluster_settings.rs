@@ -10,9 +10,9 @@ use bywash_cluster::etcd::ClusterName;
 use url::Url;
 
 use super::Args;
+use super::bucket_reads::refuse_stale;
 use super::file::FileSettings;
 use super::settings::{Access, BucketSettings, address};
-use super::stale::refuse_stale;
 use crate::failure::Failure;
 
 /// Time for which a stopped node still serves the blocks in its memory to other nodes.

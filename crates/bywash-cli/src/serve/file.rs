@@ -72,6 +72,8 @@ pub(super) struct FileBucket {
     pub(super) block_size: Option<String>,
     /// A duration.
     pub(super) stale_if_error: Option<String>,
+    /// `kept` or `while-read`.
+    pub(super) cache: Option<String>,
     /// `leave-out` or `error`.
     pub(super) unlistable: Option<String>,
     /// `read` or `read-list` for unsigned requests.
@@ -101,6 +103,7 @@ impl FileBucket {
             "block-size",
             "unlistable",
             "stale-if-error",
+            "cache",
             "read-only",
             "redirects",
         ];
@@ -114,6 +117,7 @@ impl FileBucket {
             block_size: text("block-size"),
             unlistable: text("unlistable"),
             stale_if_error: text("stale-if-error"),
+            cache: text("cache"),
             at_rest_encryption: None,
             public: None,
             read_only: text("read-only").is_some_and(|value| value == "true"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::{Bucket, BucketOptions, Engine, EngineError};
+use bywash::{Bucket, Engine, EngineError};
 use bywash_client::place::{DATA_DIR_SOCKET, user_socket};
 use bywash_gateway::S3Config;
 use bywash_local::{
@@ -129,12 +129,6 @@ impl ServerBuckets {
             return Err(Failure::usage(message));
         }
         let opened = origin(&wanted)?;
-        let options = BucketOptions {
-            consistency: wanted.consistency,
-            block_size: wanted.block_size,
-            unlistable: wanted.unlistable,
-            stale_if_error: wanted.stale_if_error,
-        };
         // Another origin may have the name.
         let names = (1..).map(|number| match number {
             1 => wanted.name.clone(),
@@ -142,7 +136,7 @@ impl ServerBuckets {
         });
         let tried = if named { 1 } else { MAX_ATTACHED_BUCKETS };
         for name in names.take(tried) {
-            match self.engine.mount(&name, Arc::clone(&opened), options) {
+            match self.engine.mount(&name, Arc::clone(&opened), wanted.reads) {
                 Err(EngineError::BucketExists(_)) => {}
                 Err(error) => return Err(Failure::usage(error.to_string())),
                 Ok(bucket) => {

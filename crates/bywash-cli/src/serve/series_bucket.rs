@@ -74,7 +74,7 @@ impl SeriesBucket {
                 "what is in memory is lost at the end of the server; name a bucket that stays",
             ));
         }
-        match served.consistency.max_age() {
+        match served.reads.consistency.max_age() {
             Some(age) if age <= TRUSTED_FOR => Ok(series),
             _ => Err(bad(
                 "the bucket trusts what it knows for longer than a minute, and the manifest of series changes; set its consistency to revalidate=1s",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, DiskOptions, MemoryShares, OriginUrl, Unlistable, Verify, WriteCache};
+use bywash::{BucketOptions, DiskOptions, MemoryShares, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, ETagStyle, GcsAccount, Limits, Network,
     NetworkError, PublicAccess, Scope, is_domain,
@@ -17,13 +17,13 @@ use bywash_gateway::{
 use super::Args;
 use super::args::{data_dir, made_buckets};
 use super::at_rest::AtRestEncryption;
+use super::bucket_reads::bucket_reads;
 use super::cluster_settings::{ClusterOptions, ClusterSettings};
 use super::data_dir::Credentials;
 use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use super::gcs_accounts::accounts;
 use super::series_bucket::SeriesBucket;
-use super::stale::stale_if_error_of;
 use crate::failure::Failure;
 use crate::limits::MAX_CONNECTIONS_SET;
 use crate::size::{self, Memory};
@@ -137,12 +137,8 @@ pub(super) enum Transport {
 pub(super) struct BucketSettings {
     pub(super) name: String,
     pub(super) url: OriginUrl,
-    pub(super) consistency: Consistency,
-    /// In bytes; `None`: the engine's default.
-    pub(super) block_size: Option<usize>,
-    pub(super) unlistable: Unlistable,
-    /// Time for which versions are read as stale while the origin fails.
-    pub(super) stale_if_error: Option<Duration>,
+    /// How its objects are read and cached.
+    pub(super) reads: BucketOptions,
     /// Whether all writes are rejected.
     pub(super) read_only: bool,
     /// Access of unsigned requests.
@@ -158,10 +154,7 @@ impl BucketSettings {
         Self {
             name: name.to_owned(),
             url,
-            consistency: Consistency::default(),
-            block_size: None,
-            unlistable: Unlistable::default(),
-            stale_if_error: None,
+            reads: BucketOptions::default(),
             read_only: false,
             public: None,
             at_rest: AtRestEncryption::Unknown,
@@ -444,7 +437,10 @@ fn disk(
         .rsplit_once(':')
         .filter(|(path, _)| !path.is_empty())
         .ok_or_else(|| bad("the size is missing".to_owned()))?;
-    let smallest = buckets.iter().filter_map(|bucket| bucket.block_size).min();
+    let smallest = buckets
+        .iter()
+        .filter_map(|bucket| bucket.reads.block_size)
+        .min();
     Ok(Some(DiskOptions {
         path: PathBuf::from(path),
         size: size::parse(size).map_err(bad)?,
@@ -619,24 +615,11 @@ pub(super) fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
 /// Checks a bucket of the file.
 pub(super) fn file_bucket(bucket: FileBucket) -> Result<BucketSettings, Failure> {
     let options = bucket.origin_options()?;
-    let mut settings = bucket_settings(bucket.name, &bucket.url)?;
-    if let Some(text) = bucket.consistency {
-        let parsed = text.parse();
-        settings.consistency = parsed
-            .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", settings.url)))?;
-    }
-    let block_size = bucket.block_size.as_deref();
-    settings.block_size = block_size
-        .map(|text| block_size_of(&settings.name, text))
-        .transpose()?;
+    let mut settings = bucket_settings(bucket.name.clone(), &bucket.url)?;
+    settings.reads = bucket_reads(&settings.name, &bucket)?;
     let name = settings.name.clone();
     let wrong =
         |what: &str, error: String| Failure::usage(format!("{what} of [[bucket]] {name}: {error}"));
-    if let Some(text) = bucket.unlistable {
-        settings.unlistable = text.parse().map_err(|error| wrong("unlistable", error))?;
-    }
-    let stale = bucket.stale_if_error.as_deref();
-    settings.stale_if_error = stale_if_error_of(&settings, stale)?;
     settings.read_only = bucket.read_only;
     let public = bucket.public.as_deref().map(str::parse).transpose();
     settings.public = public.map_err(|error| wrong("public", error))?;
@@ -677,17 +660,6 @@ fn add(
             other.url
         ))),
     }
-}
-
-/// Parses the size of a block. The engine validates it.
-fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
-    let bytes = size::parse(text).ok();
-    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.ok_or_else(|| {
-        Failure::usage(format!(
-            "block-size of [[bucket]] {bucket} is {text:?}; write 64KiB, 1MiB or another power of two from 4 KiB to 4 MiB"
-        ))
-    })
 }
 
 /// A bucket with default settings, named as given or by its URL.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bywash::{Consistency, OriginUrl, Unlistable, Verify, WriteCache};
+use bywash::{Caching, Consistency, OriginUrl, Unlistable, Verify, WriteCache};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget, ETagStyle};
 use url::Url;
 
@@ -251,7 +251,10 @@ fn options_win_over_the_file() {
     };
     assert_eq!(settings.access, Access::Given(given));
     assert_eq!(settings.memory, Memory::Bytes(1 << 30));
-    assert_eq!(settings.buckets[0].consistency, Consistency::Immutable);
+    assert_eq!(
+        settings.buckets[0].reads.consistency,
+        Consistency::Immutable
+    );
 
     let args = Args {
         origins: vec!["both=s3://other".to_owned()],
@@ -277,8 +280,14 @@ fn options_win_over_the_file() {
         .collect();
     assert_eq!(names, ["both", "only-file"]);
     assert!(matches!(&settings.buckets[0].url, OriginUrl::S3 { bucket, .. } if bucket == "other"));
-    assert_eq!(settings.buckets[0].consistency, Consistency::default());
-    assert_eq!(settings.buckets[1].consistency, "ttl=5m".parse().unwrap());
+    assert_eq!(
+        settings.buckets[0].reads.consistency,
+        Consistency::default()
+    );
+    assert_eq!(
+        settings.buckets[1].reads.consistency,
+        "ttl=5m".parse().unwrap()
+    );
 }
 
 #[test]
@@ -386,7 +395,7 @@ fn block_size_is_set_per_bucket() {
     };
     for (text, bytes) in [("64KiB", 64 << 10), ("4096", 4096), ("4M", 4 << 20)] {
         let settings = sized(text).unwrap();
-        assert_eq!(settings.buckets[0].block_size, Some(bytes), "{text}");
+        assert_eq!(settings.buckets[0].reads.block_size, Some(bytes), "{text}");
     }
     for text in ["", "64 apples", "25%"] {
         let message = sized(text).unwrap_err().message;
@@ -399,10 +408,24 @@ fn block_size_is_set_per_bucket() {
 }
 
 #[test]
+fn blocks_of_a_bucket_are_kept_or_leave_with_their_readers() {
+    let set = |text: &str| {
+        let file = format!("[[bucket]]\nurl = 'memory://'\n{text}");
+        merge(Args::default(), &file).map(|settings| settings.buckets[0].reads.caching)
+    };
+    assert_eq!(set("").unwrap(), Caching::Kept);
+    assert_eq!(set("cache = 'kept'").unwrap(), Caching::Kept);
+    assert_eq!(set("cache = 'while-read'").unwrap(), Caching::WhileRead);
+    let message = set("cache = 'no'").unwrap_err().message;
+    let named = message.contains("cache of [[bucket]] memory") && message.contains("while-read");
+    assert!(named, "{message}");
+}
+
+#[test]
 fn entries_that_cannot_be_listed_are_left_out_or_an_error_per_bucket() {
     let set = |text: &str| {
         let file = format!("[[bucket]]\nurl = 'memory://'\n{text}");
-        merge(Args::default(), &file).map(|settings| settings.buckets[0].unlistable)
+        merge(Args::default(), &file).map(|settings| settings.buckets[0].reads.unlistable)
     };
     for (text, expected) in [
         ("", Unlistable::LeaveOut),

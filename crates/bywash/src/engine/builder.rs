@@ -10,11 +10,11 @@ use bywash_mem::{BlockPool, PoolConfig, PoolError, Share};
 use parking_lot::Mutex;
 
 use super::Engine;
-use super::shares::MemoryShares;
 use super::checks::{
     CHUNK_MEMORY_DIVISOR, check_block_size, check_memory, chunk_bytes, max_fetch_bytes,
     readahead_limits,
 };
+use super::shares::MemoryShares;
 use crate::byte_quota::{ByteQuota, Quotas};
 use crate::cgroup::available_memory;
 use crate::cluster::Cluster;

@@ -112,7 +112,10 @@ mod tests {
     #[test]
     fn default_is_a_quarter_for_each_side() {
         for memory in [8 << 20, (64 << 20) + 3, 1 << 40] {
-            let (ours, plain) = (MemoryShares::default().of_pool(memory), PoolConfig::new(memory));
+            let (ours, plain) = (
+                MemoryShares::default().of_pool(memory),
+                PoolConfig::new(memory),
+            );
             assert_eq!(ours, plain);
         }
     }
@@ -120,8 +123,11 @@ mod tests {
     #[test]
     fn each_side_gets_all_that_is_not_guaranteed_to_the_other_also_after_a_change_of_the_limit() {
         let memory = 100 << 20;
-        for (text, reads, writes) in [("25%:25%", 75, 75), ("40%:0%", 100, 60), ("0%:40%", 60, 100)]
-        {
+        for (text, reads, writes) in [
+            ("25%:25%", 75, 75),
+            ("40%:0%", 100, 60),
+            ("0%:40%", 60, 100),
+        ] {
             let builder = Engine::builder().memory(memory);
             let engine = builder.memory_shares(shares(text)).build().unwrap();
             for limit in [memory, memory / 2, memory] {

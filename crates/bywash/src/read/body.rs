@@ -404,7 +404,7 @@ impl Body {
     /// Loads `block`, waiting for its memory, and as many absent neighbours as there is memory for.
     async fn load(&mut self, block: u32, load: Load) -> Result<()> {
         let mut load = plan::attach(&self.bucket, &self.resolved.version, load).await?;
-        load.set_options(self.kind().options());
+        load.set_options(self.bucket.block_options(self.kind()));
         let mut loads = vec![load];
         let (next, end) = (block + 1, self.end_block());
         if next < end {
@@ -424,7 +424,7 @@ impl Body {
         let pool = &self.bucket.engine.pool;
         let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();
         let mut loads = plan::claim_run(&self.bucket, &self.resolved.version, blocks, frame);
-        let options = self.kind().options();
+        let options = self.bucket.block_options(self.kind());
         for load in &mut loads {
             load.set_options(options);
             let block = load.key().block;

@@ -27,6 +27,7 @@ use super::digest_check::{is_digest_mismatch, is_requested, stated_digest};
 use super::ranged::{checked_range, is_version_change};
 use super::shared_error::clone_error;
 use crate::bucket::Bucket;
+use crate::bucket_options::Caching;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
 use crate::shared::BucketShared;
@@ -288,7 +289,8 @@ async fn run(
     };
     let whole = range == (0..version.meta.size);
     let verified = digest.is_some() || (whole && is_requested(bucket, &version));
-    let settings = (part_size, verified, options.cached);
+    let stays = options.cached && bucket.caching == Caching::Kept;
+    let settings = (part_size, verified, stays);
     let job = DownloadJob::new(bucket, Arc::clone(&version), &buffer, &range, settings);
     let mut workers = JoinSet::new();
     if verified {

@@ -186,7 +186,7 @@ pub(super) fn claim_run(
     blocks
         .map_while(|block| {
             let mut load = claim_block(bucket, version, block, &mut frame)?;
-            load.set_options(kind.options());
+            load.set_options(bucket.block_options(kind));
             Some(load)
         })
         .collect()
@@ -245,7 +245,7 @@ pub(super) fn start_readahead(
         at = last.key().block + 1;
         for mut loads in batches {
             for load in &mut loads {
-                load.set_options(context.kind.options());
+                load.set_options(context.bucket.block_options(context.kind));
                 context.window.hold(load.key().block, load.flight().join());
                 started(load.key().block);
             }

@@ -86,7 +86,7 @@ pub(crate) async fn keep_written(
         let Some(mut load) = plan::claim_block(bucket, &version, block, frame) else {
             continue;
         };
-        load.set_options(kind.options());
+        load.set_options(bucket.block_options(kind));
         write_from(&mut load, payload, u64::from(block) * bucket.block_size);
         if let Err(error) = publish(bucket, &version, load, stored.as_ref(), 0) {
             tracing::debug!(object = %path, %error, "a written block is not kept");

@@ -45,5 +45,6 @@ mod upload_parts;
 mod upload_servers;
 mod uploads;
 mod web_origin;
+mod while_read;
 mod wrapped;
 mod write_cache;
