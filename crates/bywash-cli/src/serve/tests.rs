@@ -77,6 +77,16 @@ fn idle_age_comes_from_the_option_or_the_file() {
 }
 
 #[test]
+fn each_option_is_under_a_heading_but_the_common_ones() {
+    let command = <Args as clap::Args>::augment_args(clap::Command::new("serve"));
+    let plain = command
+        .get_arguments()
+        .filter(|arg| arg.get_help_heading().is_none())
+        .map(|arg| arg.get_id().as_str());
+    assert_eq!(plain.collect::<Vec<_>>(), ["origins", "config", "data_dir"]);
+}
+
+#[test]
 fn memory_shares_are_defined_by_an_option_or_the_file() {
     let settings = merge(Args::default(), "").unwrap();
     assert_eq!(settings.memory_shares.to_string(), "25%:25%");
