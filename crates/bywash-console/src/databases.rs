@@ -56,7 +56,7 @@ impl DatabaseState {
         let percent = |used: u64, limit: u64| used.saturating_mul(100) / limit.max(1);
         let stats = &self.stats;
         Some(format!(
-            "series of the database {name} do not come into their store for {}: {}; {} % of their memory and {} % of their log \
+            "series of the database {name} have not reached their store for {}: {}; {} % of their memory and {} % of their log \
              are used, and writes are refused when one of them is full",
             lasted(since),
             failure.reason,

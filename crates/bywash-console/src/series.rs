@@ -275,7 +275,7 @@ impl SeriesRequest {
             "last" => Aggregate::Last,
             other => {
                 let reason =
-                    format!("agg {other:?} is none of avg, min, max, sum, count, first, last");
+                    format!("agg {other:?} is not one of avg, min, max, sum, count, first, last");
                 return Err(SeriesRequestError::Request(reason));
             }
         })

@@ -31,7 +31,7 @@ pub enum DiskError {
     },
     /// The file that names the folder's format was cut or overwritten. Its blocks cannot be told
     /// from another folder's.
-    #[error("{} is damaged: remove the folder, and it is made anew", path.display())]
+    #[error("{} is damaged: remove the folder, and it is created again", path.display())]
     DamagedFormat {
         /// The file.
         path: PathBuf,

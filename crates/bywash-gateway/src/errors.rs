@@ -85,7 +85,7 @@ pub(crate) fn conflict(doing: OperationContext<'_>) -> S3Error {
         key,
     } = doing;
     let message = format!(
-        "{operation} {bucket}/{key}: another request changed the object meanwhile; try again."
+        "{operation} {bucket}/{key}: another request changed the object at the same time; try again."
     );
     custom("ConditionalRequestConflict", StatusCode::CONFLICT, message).with([("Key", key)])
 }
@@ -135,7 +135,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
         StoreError::InvalidPath { source } if operation == "list" => fault(
             S3ErrorCode::InternalError,
             format!(
-                "list {bucket}/{key}: the origin lists a name that is that of no key: {source}"
+                "list {bucket}/{key}: the origin lists a name that no key can have: {source}"
             ),
         ),
         StoreError::InvalidPath { source } => fault(

@@ -189,7 +189,7 @@ impl ObjectCondition {
             let value = HeaderValue::from_str(&format!("\"{}\"", bare(etag)));
             let value = value.map_err(|_| ObjectError {
                 code: "InvalidArgument".to_owned(),
-                message: format!("The ETag {etag:?} of the condition is none."),
+                message: format!("{etag:?} in the condition is not an ETag."),
             })?;
             headers.insert(IF_MATCH, value);
         }

@@ -32,7 +32,7 @@ pub enum SeriesError {
     /// There is no memory for a new series. Known series are not affected. Writes by name wait for it instead, see
     /// [`Self::WriteStalled`].
     #[error(
-        "no memory for a new series: names take at most {limit} bytes, and those of {series} series are in memory; raise memtable_bytes or the memory budget (--memory of a server), or use fewer names"
+        "no memory for a new series: names take at most {limit} bytes, and {series} series are in memory; raise memtable_bytes or the memory budget (--memory of a server), or use fewer names"
     )]
     TooManySeries {
         /// Number of known series.
@@ -163,8 +163,7 @@ pub enum SeriesError {
     /// The log's rows are not in this store's files, as far as the store knows: they belong to another store, or to this one
     /// more than eight writers ago. Nothing was changed.
     #[error(
-        "the log {} has rows of another series store, or of this one long ago; open it with the store it was written beside, \
-         or move it away to go on without its rows",
+        "the log {} has rows of another series store, or of this one long ago; open it with its own store, or move it away to continue without its rows",
         path.display()
     )]
     ForeignLog {

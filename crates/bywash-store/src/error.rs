@@ -63,7 +63,7 @@ pub enum OriginError {
     /// The store no longer knows the upload's session, and no object proves that the upload was completed. Upload it
     /// again.
     #[error(
-        "upload of {object}: the store no longer knows the session, and no object there matches what was sent; upload it again"
+        "upload of {object}: the store no longer knows the session, and no object there matches the bytes sent; upload it again"
     )]
     UploadLost {
         /// The object.

@@ -95,7 +95,7 @@ impl Expected {
         let length = range.end - range.start;
         match text(headers, &CONTENT_LENGTH) {
             Some(text) if text.parse() != Ok(length) => Err(format!(
-                "Content-Length {text} is not that of a range of {length} bytes"
+                "Content-Length {text} does not match a range of {length} bytes"
             )),
             _ => Ok(()),
         }

@@ -20,7 +20,7 @@ pub(crate) const MAX_JOINED_BYTES: usize = 256 << 10;
 pub(crate) const MAX_JOIN_WAIT: Duration = Duration::from_millis(100);
 
 /// Percent of the memory that can be guaranteed to reads, or to writes. The other side then has at least 60 %, which is more than the
-/// largest request holds: a chunk of half the memory, and what a copy reads into.
+/// largest request holds: a chunk of half the memory, and the buffers of a copy.
 pub(crate) const MAX_GUARANTEED_PERCENT: u8 = 40;
 
 /// Divisor of the memory limit: copies through the engine hold at most this part, so at most limit / 2 / (chunk + read buffers) copies

@@ -294,7 +294,7 @@ impl BucketShared {
         }
     }
 
-    /// Returns the options of its blocks of a kind.
+    /// The options of its blocks of a kind.
     pub(crate) fn block_options(&self, kind: BlockKind) -> BlockOptions {
         BlockOptions {
             keep: self.caching.keep(),

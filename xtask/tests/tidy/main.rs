@@ -12,6 +12,7 @@ mod claims;
 mod decisions;
 mod layers;
 mod limits;
+mod messages;
 mod programs;
 mod promises;
 mod sources;

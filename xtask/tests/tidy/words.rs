@@ -18,7 +18,7 @@ const PATTERNS: [&str; 8] = [
 ];
 
 /// Phrases of the first five patterns, in comments.
-const PHRASES: [&[&str]; 5] = [
+pub(super) const PHRASES: [&[&str]; 5] = [
     &[
         "that of",
         "those of",
@@ -108,7 +108,7 @@ fn comment_words(source: &str) -> Vec<String> {
 }
 
 /// Number of times that a phrase is in a sequence of words.
-fn occurrences(words: &[String], phrase: &str) -> usize {
+pub(super) fn occurrences(words: &[String], phrase: &str) -> usize {
     let phrase: Vec<&str> = phrase.split(' ').collect();
     let windows = words.windows(phrase.len());
     windows

@@ -26,7 +26,7 @@ impl Remote {
                         Kind::Denied,
                         format!(
                             "cannot sign for {address}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY \
-                         (`bywash env` prints those of a local server), or AWS_PROFILE"
+                         (`bywash env` prints the keys of a local server), or AWS_PROFILE"
                         ),
                     ));
                 }

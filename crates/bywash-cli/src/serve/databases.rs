@@ -349,7 +349,7 @@ impl<'a> Place<'a> {
         match error {
             SeriesError::Store { ref source, .. } => Failure::store(what, source),
             SeriesError::ForeignLog { .. } => Failure::failed(format!(
-                "{what}: {error}; to go on in the bucket with what the data folder has, copy the files there first \
+                "{what}: {error}; to continue in the bucket with the rows of the data folder, copy the files there first \
                  (bywash sync {} ...)",
                 files(&self.folder).display()
             )),
@@ -381,7 +381,7 @@ fn mount(engine: &Engine, files: Arc<dyn Origin>) -> Result<(), Failure> {
     );
     mounted.map(|_| ()).map_err(|error| match error {
         EngineError::BucketExists(_) => Failure::usage(format!(
-            "the name {HISTORY_BUCKET} is that of the server's own history; give the bucket another, or --no-history"
+            "the name {HISTORY_BUCKET} belongs to the server's own history; give the bucket another name, or --no-history"
         )),
         other => Failure::failed(other.to_string()),
     })

@@ -89,8 +89,7 @@ pub(super) fn refuse_kept(folder: &Path) -> Result<(), Failure> {
     match kept.first() {
         None => Ok(()),
         Some(account) => Err(Failure::usage(format!(
-            "--cluster takes no service accounts of the data folder, as {}, which is of one node alone: put what `bywash keys ls \
-             --toml` prints into --config, the same on all nodes, then remove it by `bywash keys rm {}`",
+            "--cluster takes no service accounts of the data folder, as {}, which only one node has: put the output of `bywash keys ls --toml` into --config, the same on all nodes, then remove it by `bywash keys rm {}`",
             account.name, account.name
         ))),
     }

@@ -116,14 +116,14 @@ impl ServerBuckets {
         }
         if self.fixed {
             let message = format!(
-                "{}: the buckets of a node of a cluster are those of its settings; add it there, at all nodes",
+                "{}: a node of a cluster has only the buckets of its settings; add this one there, at all nodes",
                 wanted.url
             );
             return Err(Failure::usage(message));
         }
         if attached.len() >= MAX_ATTACHED_BUCKETS {
             let message = format!(
-                "{}: {MAX_ATTACHED_BUCKETS} origins are attached already; start the server again, with those that are needed",
+                "{}: {MAX_ATTACHED_BUCKETS} origins are attached already; restart the server with fewer",
                 wanted.url
             );
             return Err(Failure::usage(message));

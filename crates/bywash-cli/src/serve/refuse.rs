@@ -28,7 +28,7 @@ pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> 
                 .is_ok_and(|folder| data.starts_with(folder))
         {
             return Err(Failure::usage(format!(
-                "the data folder {} lies in {}, so its secrets would be served; give --data-dir another place",
+                "the data folder {} is inside {}, so its secrets would be served; give --data-dir another place",
                 settings.data_dir.display(),
                 folder.display()
             )));

@@ -41,7 +41,7 @@ const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
-    /// What reads and writes are guaranteed of it.
+    /// Its parts that reads and writes are guaranteed.
     pub(super) memory_shares: MemoryShares,
     /// The tier below memory.
     pub(super) disk: Option<DiskOptions>,
@@ -384,7 +384,7 @@ fn fetch_folder(folder: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
 fn idle_age(text: Option<String>) -> Result<Option<Duration>, Failure> {
     match duration("--idle-age", text)? {
         Some(age) if age < MIN_IDLE_AGE => Err(Failure::usage(format!(
-            "--idle-age {age:?} is less than a second; leave it out to keep what is not read"
+            "--idle-age {age:?} is less than a second; leave it out to keep unused objects in memory"
         ))),
         age => Ok(age),
     }

@@ -363,7 +363,7 @@ impl Copier {
                 or_interrupt(remove_object(&store, &path, &what, version)).await
             }
             _ => Err(Failure::failed(format!(
-                "{source} is copied, and is left: it has no versions to compare"
+                "{source} was copied but not deleted: it has no versions to compare"
             ))),
         }
     }

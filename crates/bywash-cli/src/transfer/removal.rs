@@ -40,7 +40,7 @@ pub(crate) async fn remove_object(
     let failed = |error: Error| Failure::store(format!("cannot delete {what}"), &error);
     if !read.is_known() {
         return Err(Failure::failed(format!(
-            "{what} is copied, and is left: its store states neither ETags nor dates, so a newer object cannot be distinguished; \
+            "{what} was copied but not deleted: its store states neither ETags nor dates, so a newer object cannot be distinguished; \
              delete it with rm"
         )));
     }

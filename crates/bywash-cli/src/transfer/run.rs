@@ -69,7 +69,7 @@ pub(crate) async fn all(
         pairs,
     } = copies;
     let bar = bar(Some(total.bytes()), format!("{count} files"), output);
-    let what = format!("copies failed; those that ended well were {}", after.verb());
+    let what = format!("copies failed; the completed ones were {}", after.verb());
     let (mut done, mut bytes) = (0_u64, Total::default());
     let outcome = jobs::each(
         jobs,
@@ -231,7 +231,7 @@ fn can_move(pair: &Pair, places: &Places) -> Result<(), Failure> {
             if path.metadata().is_ok_and(|meta| !meta.is_file()) =>
         {
             Err(Failure::usage(format!(
-                "{source} is no regular file, so what was copied of it cannot be compared; copy it with cp"
+                "{source} is no regular file, so its copy cannot be compared with it; copy it with cp"
             )))
         }
         _ => Ok(()),

@@ -46,7 +46,7 @@ pub enum EtcdError {
     #[error(transparent)]
     Version(#[from] RefusedVersion),
     /// Another `cluster_id` than before: etcd was restored or replaced.
-    #[error("etcd at {endpoint} belongs to another cluster than before; the node registers anew")]
+    #[error("etcd at {endpoint} belongs to another cluster than before; the node registers again")]
     ClusterChanged {
         /// The endpoint.
         endpoint: Url,

@@ -10,7 +10,7 @@ pub enum RefusedVersion {
     Defective(String),
     /// Not a version.
     #[error(
-        "etcd states {0:?} as its version, which is none; is there another server at this address?"
+        "etcd states {0:?} as its version, which is not a version; does another server listen at this address?"
     )]
     Unreadable(String),
 }

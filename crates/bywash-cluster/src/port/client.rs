@@ -190,7 +190,7 @@ enum StreamError {
     Early,
     #[error("another node sent no frame for too long")]
     Stalled,
-    #[error("another node could not go on: {0}")]
+    #[error("another node could not continue: {0}")]
     Failed(String),
     #[error("another node sent frames in a wrong order")]
     Order,

@@ -87,7 +87,7 @@ fn questions_without_their_bound_pile_up() {
     let most = run_all(&plans, |world| world.counts.direct)
         .into_iter()
         .max();
-    println!("{most:?} questions beside each other");
+    println!("{most:?} questions at the same time");
     assert!(most > Some(2));
 }
 

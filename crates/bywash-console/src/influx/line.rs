@@ -190,7 +190,7 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
             }
             None => {
                 return Err(
-                    format!("after the field {} comes {}", shown(name), shown(after)).into(),
+                    format!("the field {} is followed by {}", shown(name), shown(after)).into(),
                 );
             }
         }

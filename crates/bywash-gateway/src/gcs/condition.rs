@@ -99,7 +99,7 @@ impl WriteCondition {
 pub(crate) fn bound_error(doing: OperationContext<'_>, error: &StoreError) -> GcsError {
     if is_unmet(error) && EngineError::find(error).is_none() {
         return GcsError::unavailable(format!(
-            "{}: another request changed the object meanwhile; try again.",
+            "{}: another request changed the object at the same time; try again.",
             named(doing)
         ));
     }

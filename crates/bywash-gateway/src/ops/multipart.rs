@@ -154,7 +154,7 @@ fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Re
             Some(computed) if plain(&computed.value) == plain(announced) => {}
             Some(_) => {
                 let message = format!(
-                    "The {} you specified is not that of the parts.",
+                    "The {} you specified does not match the parts.",
                     algorithm.header()
                 );
                 return Err(fault(S3ErrorCode::BadDigest, message));

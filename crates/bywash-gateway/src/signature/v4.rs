@@ -73,7 +73,7 @@ pub(super) fn verify_header(parts: &Parts, value: &str, keys: &SigningKeys) -> S
     if !date.starts_with(named.day) {
         let day = named.day;
         return Err(malformed(&format!(
-            "the credential date {day} is not that of the request, {date}"
+            "the credential date {day} differs from the date of the request, {date}"
         )));
     }
     check_skew(parse(&date)?, &date)?;
@@ -135,7 +135,7 @@ pub(super) fn verify_query(
         .map_err(|_| wrong("X-Amz-Date must be in the form YYYYMMDDTHHMMSSZ.".to_owned()))?;
     if !date.starts_with(named.day) {
         return Err(wrong(format!(
-            "The date of X-Amz-Credential, {}, is not that of X-Amz-Date.",
+            "The date of X-Amz-Credential, {}, differs from X-Amz-Date.",
             named.day
         )));
     }

@@ -86,7 +86,7 @@ impl PartUrls {
         let lists = urls.list.iter().map(|url| ("list", url));
         for (name, url) in named.chain(parts).chain(lists) {
             if parsed(url).is_none() {
-                return Err(format!("an address in `{name}` is none of http or https"));
+                return Err(format!("an address in `{name}` has neither http nor https"));
             }
         }
         Ok(urls)

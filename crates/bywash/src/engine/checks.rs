@@ -53,7 +53,7 @@ pub(super) fn chunk_bytes(memory: u64, max: u64) -> u64 {
     max.min((memory / CHUNK_MEMORY_DIVISOR).max(S3_MIN_PART_BYTES))
 }
 
-/// Returns the limits of read-ahead at a memory limit of which reads can hold `downloads`.
+/// The limits of read-ahead at a memory limit; reads can hold `downloads` bytes.
 pub(super) fn readahead_limits(memory: u64, downloads: u64) -> ReadaheadLimits {
     ReadaheadLimits {
         each: (FETCHES_AHEAD * FETCH_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),

@@ -33,15 +33,15 @@ impl MemoryShares {
     /// # Errors
     /// The reason, if one is above [`MAX_GUARANTEED_PERCENT`]: the other side then has too little for its largest request.
     pub fn new(reads: u8, writes: u8) -> Result<Self, String> {
-        match reads.max(writes) <= MAX_GUARANTEED_PERCENT {
-            true => Ok(Self { reads, writes }),
-            false => Err(format!(
-                "{reads}%:{writes}% guarantees one side more than {MAX_GUARANTEED_PERCENT}%, which leaves the other too little for a large request"
-            )),
+        if reads.max(writes) <= MAX_GUARANTEED_PERCENT {
+            return Ok(Self { reads, writes });
         }
+        Err(format!(
+            "{reads}%:{writes}% guarantees one side more than {MAX_GUARANTEED_PERCENT}%, which leaves the other too little for a large request"
+        ))
     }
 
-    /// Returns a pool's configuration with these guarantees.
+    /// The configuration of a pool with these guarantees.
     pub(super) fn of_pool(self, memory: u64) -> PoolConfig {
         PoolConfig {
             download_guarantee: percent(memory, self.reads),

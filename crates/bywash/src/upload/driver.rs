@@ -217,7 +217,7 @@ impl Driver {
         match digest {
             Some(ContentDigest::Crc32c(crc)) if !ahead && crc != self.crc32c => {
                 Err(self.client.damaged(format!(
-                    "the {end} bytes that the store keeps are not those that were sent"
+                    "the {end} bytes that the store keeps differ from the bytes sent"
                 )))
             }
             Some(ContentDigest::Crc32c(_)) if !ahead => {

@@ -84,8 +84,7 @@ pub enum GcsAccountError {
     Key(String),
     /// The public key has a form that the server does not verify.
     #[error(
-        "the public key of a service account is RSA of 2048 to 4096 bits, as PKCS#1 in base64; bywash keys ls --toml prints that of an \
-         account"
+        "the public key of a service account is RSA of 2048 to 4096 bits, as PKCS#1 in base64; bywash keys ls --toml prints the key of an account"
     )]
     PublicKey,
     /// Another account has this name.

@@ -74,7 +74,7 @@ impl WholeDigests {
         }
         let md5 = md5.map_or_else(String::new, |md5| format!(" and the MD5 {md5}"));
         Err(HashRefusal::Final(GcsError::invalid(format!(
-            "{}: the bytes have the CRC32C {}{md5}, which is not what the request or the start of the session states; nothing was \
+            "{}: the bytes have the CRC32C {}{md5}, but the request or the start of the session states another; nothing was \
              stored, and the session is over.",
             named(doing),
             self.crc32c

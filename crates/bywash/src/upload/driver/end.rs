@@ -144,7 +144,7 @@ impl Driver {
         match finished.crc32c {
             Some(got) if got != crc => {
                 let detail = format!(
-                    "the finished object has CRC32C {got:08x}, what was sent has {crc:08x}"
+                    "the finished object has CRC32C {got:08x}, the bytes sent have {crc:08x}"
                 );
                 Err(self.client.damaged(detail))
             }

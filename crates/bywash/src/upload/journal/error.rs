@@ -34,7 +34,7 @@ pub enum JournalError {
     },
     /// Another version of this program wrote the file.
     #[error(
-        "the journal {} has format {version}, and this program reads {}; go on with the version that wrote it",
+        "the journal {} has format {version}, and this program reads {}; continue with the version that wrote it",
         path.display(),
         FORMAT.version
     )]

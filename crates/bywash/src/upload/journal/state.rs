@@ -93,7 +93,7 @@ impl SourceIdentity {
             ))
         } else if self.device != now.device {
             Some(format!(
-                "it lies on another device: {} was {}",
+                "it is on another device: {} was {}",
                 now.device, self.device
             ))
         } else {
