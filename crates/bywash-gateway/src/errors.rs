@@ -134,9 +134,7 @@ pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3E
         // Of the client's key nothing is listed: the name is one of the origin.
         StoreError::InvalidPath { source } if operation == "list" => fault(
             S3ErrorCode::InternalError,
-            format!(
-                "list {bucket}/{key}: the origin lists a name that no key can have: {source}"
-            ),
+            format!("list {bucket}/{key}: the origin lists a name that no key can have: {source}"),
         ),
         StoreError::InvalidPath { source } => fault(
             S3ErrorCode::InvalidArgument,
@@ -205,6 +203,9 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
             fault(S3ErrorCode::InvalidBucketName, text).with([("BucketName", doing.bucket)])
         }
         EngineError::NoRoot(_) => not_implemented(text),
+        EngineError::KeyWithoutDigest { .. } => fault(S3ErrorCode::InvalidArgument, text),
+        EngineError::WrongContent { .. } => fault(S3ErrorCode::BadDigest, text),
+        EngineError::NeedsWholeWrite { .. } => fault(S3ErrorCode::InvalidRequest, text),
         _ => internal_error(doing, &text),
     }
 }

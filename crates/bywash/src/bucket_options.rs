@@ -7,6 +7,7 @@ use std::time::Duration;
 use bywash_mem::Keep;
 
 use crate::consistency::Consistency;
+use crate::key_digest::DigestInKey;
 use crate::left_out::Unlistable;
 
 /// For how long the blocks of a bucket stay in memory.
@@ -67,6 +68,8 @@ pub struct BucketOptions {
     pub stale_if_error: Option<Duration>,
     /// For how long its blocks stay in memory.
     pub caching: Caching,
+    /// Where its keys have the digest of their object, with which whole reads and all writes are compared. `None`: they have none.
+    pub digest_in_key: Option<DigestInKey>,
 }
 
 impl From<Consistency> for BucketOptions {

@@ -136,6 +136,35 @@ pub enum EngineError {
         /// CRC32C of the bytes received.
         got: u32,
     },
+    /// The key of a write has no digest, in a bucket whose keys have the digests of their objects. Nothing was written.
+    #[error(
+        "write {object}: the key does not have the SHA-256 of the object where its bucket expects it (digest-in-key); write it by its digest"
+    )]
+    KeyWithoutDigest {
+        /// The object.
+        object: String,
+    },
+    /// The bytes of a write do not have the digest in the key. No object exists.
+    #[error(
+        "write {object}: the bytes have {got}, and the key has {expected}; nothing was written; read the source again, or correct the key"
+    )]
+    WrongContent {
+        /// The object.
+        object: String,
+        /// The digest in the key.
+        expected: ContentDigest,
+        /// Digest of the bytes received.
+        got: ContentDigest,
+    },
+    /// A write in parts, or under another key, in a bucket whose keys have the digests of their objects. Nothing was written.
+    #[error(
+        "write {object}: its bucket compares each object with the digest in its key, so the object is written whole and in order: by one PUT, \
+         or one resumable upload, to its own key"
+    )]
+    NeedsWholeWrite {
+        /// The object.
+        object: String,
+    },
     /// The bytes are not an upload token of this version. Nothing was begun.
     #[error("restore an upload: the token cannot be read: {reason}; begin the upload again")]
     InvalidToken {

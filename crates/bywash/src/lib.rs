@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod cluster_uploads;
 mod conditional_put;
 mod consistency;
+mod content_check;
 mod copy_memory;
 mod cost;
 mod damage;
@@ -28,6 +29,7 @@ mod frame_buffer;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod io;
+mod key_digest;
 mod key_turns;
 mod left_out;
 mod limits;
@@ -81,6 +83,7 @@ pub use engine::{
     MemoryShares, WrapOptions,
 };
 pub use error::EngineError;
+pub use key_digest::DigestInKey;
 pub use key_turns::HeldKeys;
 pub use left_out::Unlistable;
 pub use limits::MAX_TIMED_BUCKETS;

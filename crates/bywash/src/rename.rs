@@ -35,6 +35,7 @@ impl Bucket {
         refuse_same(from, to)?;
         let shared = Arc::clone(self.shared());
         shared.counters.request();
+        shared.check_same_content(from, to)?;
         let (from, to) = (from.clone(), to.clone());
         // In a task of its own, as each write.
         let task = tokio::spawn(async move {

@@ -21,6 +21,7 @@ use crate::consistency::Consistency;
 use crate::damage::DamagedFiles;
 use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
+use crate::key_digest::DigestInKey;
 use crate::key_turns::KeyTurns;
 use crate::left_out::{Unlistable, WarnedEntries};
 use crate::limits::MAX_RANGED_GETS;
@@ -202,6 +203,8 @@ pub(crate) struct BucketShared {
     pub(crate) stale_if_error: Option<Duration>,
     /// For how long its blocks stay in memory.
     pub(crate) caching: Caching,
+    /// Where its keys have the digest of their object.
+    pub(crate) digest_in_key: Option<DigestInKey>,
     pub(crate) warned_entries: WarnedEntries,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
@@ -269,6 +272,7 @@ impl BucketShared {
             unlistable: options.unlistable,
             stale_if_error: options.stale_if_error,
             caching: options.caching,
+            digest_in_key: options.digest_in_key,
             warned_entries: WarnedEntries::default(),
             block_size,
             disk_identity,

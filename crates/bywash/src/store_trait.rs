@@ -111,6 +111,7 @@ impl ObjectStore for Bucket {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.shared().counters.request();
+        self.shared().check_same_content(from, to)?;
         let (shared, from) = (Arc::clone(self.shared()), from.clone());
         self.write(to, move |to| async move {
             let retry = shared.retry().with_server_work();

@@ -14,6 +14,7 @@ use object_store::{
 
 use crate::bucket::Bucket;
 use crate::conditional_put::ConditionalPut;
+use crate::content_check::ContentCompared;
 use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
 use crate::part_body::joined;
 use crate::progress::send_watched;
@@ -160,6 +161,9 @@ impl Bucket {
     ) -> Result<PutResult> {
         options.attributes.remove(&ENCRYPTION);
         let shared = Arc::clone(self.shared());
+        if options.extensions.remove::<ContentCompared>().is_none() {
+            shared.check_content(path, payload.iter()).await?;
+        }
         let kept = shared.keeps_writes().then(|| payload.clone());
         let put = self.write(path, move |path| async move {
             let mut retry = shared.retry();
@@ -250,8 +254,12 @@ impl Bucket {
     }
 
     /// Begins an upload with parts in any order; nothing is visible until it is completed.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::NeedsWholeWrite`] in a bucket whose keys have the digests of their objects; otherwise as any request.
     pub async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         self.shared().counters.request();
+        self.shared().refuse_parts(path)?;
         self.begin_upload(path, options).await
     }
 

@@ -17,12 +17,15 @@ pub(super) fn bucket_reads(name: &str, bucket: &FileBucket) -> Result<BucketOpti
     let block_size = bucket.block_size.as_deref();
     let block_size = block_size.map(|text| block_size_of(name, text));
     let stale = bucket.stale_if_error.as_deref();
+    let digest = bucket.digest_in_key.as_deref();
+    let digest = digest.map(|text| parse(name, "digest-in-key", text));
     Ok(BucketOptions {
         consistency,
         block_size: block_size.transpose()?,
         unlistable: parsed(name, "unlistable", bucket.unlistable.as_deref())?,
         stale_if_error: stale_if_error_of(name, consistency, stale)?,
         caching: parsed(name, "cache", bucket.cache.as_deref())?,
+        digest_in_key: digest.transpose()?,
     })
 }
 
@@ -31,9 +34,10 @@ fn parsed<T: FromStr<Err: ToString> + Default>(
     setting: &str,
     text: Option<&str>,
 ) -> Result<T, Failure> {
-    let Some(text) = text else {
-        return Ok(T::default());
-    };
+    text.map_or_else(|| Ok(T::default()), |text| parse(name, setting, text))
+}
+
+fn parse<T: FromStr<Err: ToString>>(name: &str, setting: &str, text: &str) -> Result<T, Failure> {
     text.parse()
         .map_err(|error: T::Err| wrong(name, setting, &error.to_string()))
 }
@@ -85,9 +89,25 @@ pub(super) fn refuse_stale(buckets: &[BucketSettings]) -> Result<(), Failure> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use bywash::DigestInKey;
+
     use super::super::Args;
     use super::super::tests::merge;
     use super::*;
+
+    #[test]
+    fn digests_of_keys_are_where_the_bucket_says() {
+        let set = |text: &str| {
+            let file = format!("[[bucket]]\nurl = 'memory://'\n{text}");
+            merge(Args::default(), &file).map(|settings| settings.buckets[0].reads.digest_in_key)
+        };
+        assert_eq!(set("").unwrap(), None);
+        let place = set("digest-in-key = 'sha256'").unwrap();
+        assert_eq!(place, Some(DigestInKey::LAST));
+        let message = set("digest-in-key = 'md5'").unwrap_err().message;
+        let named = message.contains("digest-in-key of [[bucket]] memory");
+        assert!(named, "{message}");
+    }
 
     #[test]
     fn stale_reads_are_off_unless_a_bucket_allows_them_for_a_time() {

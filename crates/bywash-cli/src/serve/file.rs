@@ -72,6 +72,8 @@ pub(super) struct FileBucket {
     pub(super) block_size: Option<String>,
     /// A duration.
     pub(super) stale_if_error: Option<String>,
+    /// `sha256` or `sha256@N`.
+    pub(super) digest_in_key: Option<String>,
     /// `kept` or `while-read`.
     pub(super) cache: Option<String>,
     /// `leave-out` or `error`.
@@ -104,6 +106,7 @@ impl FileBucket {
             "unlistable",
             "stale-if-error",
             "cache",
+            "digest-in-key",
             "read-only",
             "redirects",
         ];
@@ -118,6 +121,7 @@ impl FileBucket {
             unlistable: text("unlistable"),
             stale_if_error: text("stale-if-error"),
             cache: text("cache"),
+            digest_in_key: text("digest-in-key"),
             at_rest_encryption: None,
             public: None,
             read_only: text("read-only").is_some_and(|value| value == "true"),

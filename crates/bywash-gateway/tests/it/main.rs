@@ -15,6 +15,7 @@ mod conditions;
 mod copies;
 mod copy_memory;
 mod deletes;
+mod digest_in_key;
 mod digests;
 mod documents;
 mod error_documents;

@@ -114,8 +114,11 @@ pub(super) fn compared(
     pieces.boxed()
 }
 
-/// Returns the digest that the store states, if reads are compared with it.
+/// Returns the digest that the object's key has, or else the one that the store states, if reads are compared with it.
 pub(super) fn stated_digest(bucket: &BucketShared, version: &Version) -> Option<ContentDigest> {
+    if let Some(digest) = bucket.key_digest(&version.meta.location) {
+        return Some(digest);
+    }
     match bucket.engine.verify {
         Verify::Off => None,
         Verify::Whole | Verify::Always => version.digest(),
@@ -131,7 +134,10 @@ pub(super) fn is_requested(bucket: &BucketShared, version: &Version) -> bool {
         Verify::Whole => large,
         Verify::Always => true,
     };
-    worth && bucket.origin.capabilities().kind == "s3" && version.digest().is_none()
+    worth
+        && bucket.origin.capabilities().kind == "s3"
+        && version.digest().is_none()
+        && bucket.key_digest(&version.meta.location).is_none()
 }
 
 /// As [`stated_digest`]; requests it first if that takes a request of its own, once for each version. A failure of the request is
@@ -166,6 +172,9 @@ pub(super) fn response_digest(
 ) -> Option<ContentDigest> {
     if let Some(VerifyBody(Some(given))) = options.extensions.get() {
         return Some(*given);
+    }
+    if let Some(digest) = bucket.key_digest(&response.meta.location) {
+        return Some(digest);
     }
     match bucket.engine.verify {
         Verify::Off => None,

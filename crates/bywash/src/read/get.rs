@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::body::Body;
 use super::body_check::{BodyCheck, Pieced, compare_copied, compare_first};
 use super::copied::CopiedBody;
-use super::digest_check::{compared, is_digest_mismatch, response_digest};
+use super::digest_check::{compared, is_digest_mismatch, response_digest, stated_digest};
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
 use super::{resolve, stale};
@@ -172,7 +172,7 @@ pub(super) async fn try_get(
     let asked = options.extensions.get().copied();
     let known = body.version();
     // Its origin could not state the digest now.
-    let is_checked = !stale || known.digest().is_some();
+    let is_checked = !stale || stated_digest(bucket, known).is_some();
     let check = BodyCheck::new(bucket, known, &range, outcome, asked);
     let check = async move { if is_checked { check.await } else { None } };
     let mut result = get_result(body.version(), range, outcome);

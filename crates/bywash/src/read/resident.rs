@@ -10,7 +10,7 @@ use bytes::Bytes;
 use bywash_mem::OwnedPin;
 use object_store::{Attributes, ObjectMeta};
 
-use super::digest_check::is_requested;
+use super::digest_check::{is_requested, stated_digest};
 use super::loans::Loan;
 use super::ownership;
 use crate::shared::BucketShared;
@@ -129,11 +129,8 @@ pub(super) fn is_to_be_compared(
     version: &Version,
     range: &Range<u64>,
 ) -> bool {
-    let compared = match bucket.engine.verify {
-        Verify::Off => false,
-        Verify::Whole => *range == (0..version.meta.size),
-        Verify::Always => true,
-    };
-    let has_digest = || version.digest().is_some() || is_requested(bucket, version);
+    let whole = *range == (0..version.meta.size);
+    let has_digest = || stated_digest(bucket, version).is_some() || is_requested(bucket, version);
+    let compared = whole || bucket.engine.verify == Verify::Always;
     compared && !version.is_verified() && has_digest()
 }

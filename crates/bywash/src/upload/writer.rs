@@ -23,6 +23,7 @@ use super::token::UploadToken;
 use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
+use crate::content_check::WrittenDigest;
 use crate::error::EngineError;
 use crate::frame_buffer::FrameBuffer;
 use crate::written_blocks::WrittenBlocks;
@@ -65,6 +66,8 @@ pub struct Upload {
     pub(super) journaled: Option<JournalWriter>,
     /// Blocks of the sent bytes, if they are to be kept and all bytes pass here.
     written: Option<WrittenBlocks>,
+    /// Comparison of the accepted bytes with the digest in the key.
+    content: Option<WrittenDigest>,
     state: UploadState,
 }
 
@@ -87,8 +90,10 @@ impl Bucket {
     pub async fn upload(&self, path: &Path, mut options: UploadOptions) -> Result<Upload> {
         self.shared().counters.request();
         options.attributes.remove(&ENCRYPTION);
+        let content = WrittenDigest::of_write(self.shared(), path)?;
         let plan = self.chunk_plan(&options)?;
         let mut upload = Upload::new(self, path, options, plan);
+        upload.content = content;
         let chunk = plan.length_of(0);
         if upload.options.length.is_some_and(|length| length > chunk) {
             upload.open().await?;
@@ -124,9 +129,17 @@ impl Bucket {
     /// [`Upload::position`]. Sends no request: the status is requested when there is something to send.
     ///
     /// # Errors
-    /// [`OriginError::UploadLost`] if this kind of store cannot continue the session.
+    /// [`OriginError::UploadLost`] if this kind of store cannot continue the session; [`EngineError::NeedsWholeWrite`] if the key has the
+    /// object's digest and bytes were sent, which this process has not seen.
     pub async fn restore_upload(&self, token: &UploadToken) -> Result<Upload> {
         self.shared().counters.request();
+        let mut content = WrittenDigest::of_write(self.shared(), &token.path)?;
+        if token.acknowledged > 0 {
+            self.shared().refuse_parts(&token.path)?;
+        }
+        if let Some(content) = &mut content {
+            content.update(&token.waiting);
+        }
         let plan = match token.session {
             Some(_) => token.plan,
             None => self.chunk_plan(&token.options)?,
@@ -150,6 +163,7 @@ impl Bucket {
             let driver = Driver::taken_over(client, token.acknowledged, token.crc32c);
             upload.driver = Some(driver);
         }
+        upload.content = content;
         upload.part = PartBuffer::at(&upload.plan, token.acknowledged, token.options.length);
         upload.accepted = token.acknowledged + token.waiting.len() as u64;
         if !token.waiting.is_empty() {
@@ -187,6 +201,7 @@ impl Upload {
             pieces: Vec::new(),
             journaled: None,
             written: None,
+            content: None,
             state: UploadState::Open,
         }
     }
@@ -230,6 +245,9 @@ impl Upload {
         self.check_open()?;
         if !bytes.is_empty() {
             self.accepted += bytes.len() as u64;
+            if let Some(content) = &mut self.content {
+                content.update(&bytes);
+            }
             self.pending.push_back(bytes);
         }
         let driven = self.drive().await;

@@ -8,6 +8,7 @@ mod cluster;
 mod conditional_deletes;
 mod conditional_puts;
 mod conformance;
+mod digest_in_key;
 mod disk_identity;
 mod disk_tier;
 mod embedding;

@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use bywash_store::{Chunk, Finished, body_length_error};
-use object_store::{Attributes, Error, PutOptions, PutPayload, Result};
+use object_store::{Attributes, Error, Extensions, PutOptions, PutPayload, Result};
 use tokio::task::JoinHandle;
 
 use super::{Upload, UploadResult};
+use crate::content_check::ContentCompared;
 use crate::error::EngineError;
 use crate::upload::checksum::combine;
 use crate::upload::driver::Driver;
@@ -39,6 +40,9 @@ impl Upload {
             .filter(|length| *length != self.accepted)
         {
             return Err(body_length_error(&self.path, length, self.accepted));
+        }
+        if let Some(content) = &self.content {
+            content.compare(&self.path)?;
         }
         if self.part.length > 0 {
             self.check_chunks()?;
@@ -88,7 +92,12 @@ impl Upload {
 
     /// Stores the whole object, at most one chunk, by one put.
     fn put(&self, all: Chunk, crc: u32) -> impl Future<Output = EndResult> + use<> {
+        let mut extensions = Extensions::new();
+        if self.content.is_some() {
+            extensions.insert(ContentCompared);
+        }
         let put = PutOptions {
+            extensions,
             mode: self.options.mode.clone(),
             tags: self.options.tags.clone(),
             attributes: self.options.attributes.clone(),
