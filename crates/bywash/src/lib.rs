@@ -62,7 +62,10 @@ pub use byte_quota::{ByteQuota, QuotaPermit};
 pub use bywash_disk::SlotError;
 #[cfg(feature = "testing")]
 pub use bywash_disk::testing;
-pub use bywash_mem::{LimitError, Reservation, Segments, Share, SharedMemory};
+pub use bywash_mem::{
+    BlockSlice, FreezeError, LimitError, Overlap, Reservation, Segments, Share, SharedMemory,
+    TailReader, WriteAtBuffer, WriteAtError, WriteAtOptions, WriteClaim,
+};
 /// The stores below the engine.
 pub use bywash_store as origin;
 pub use bywash_store::{

@@ -160,7 +160,7 @@ impl EngineShared {
     }
 
     /// Waits for memory until the admission deadline.
-    async fn admitted<T>(
+    pub(crate) async fn admitted<T>(
         &self,
         wait: impl Future<Output = Result<T, FrameError>>,
         operation: &'static str,

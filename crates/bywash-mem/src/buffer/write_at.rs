@@ -1,4 +1,4 @@
-//! The public interface of the write-at buffer. Without a caller: `read_at`.
+//! The public interface of the write-at buffer.
 
 use std::ops::Range;
 

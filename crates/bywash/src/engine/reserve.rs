@@ -1,6 +1,6 @@
-//! Charges for memory outside the pool: listings, request XML, request heads, tables.
+//! Memory for callers: charges outside the pool (listings, request XML, heads, tables), and write-at buffers of programs.
 
-use bywash_mem::{Reservation, Share};
+use bywash_mem::{Reservation, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
 use super::Engine;
 use crate::error::EngineError;
@@ -34,6 +34,59 @@ impl Engine {
     #[must_use]
     pub fn try_grow(&self, charge: &mut Reservation, more: u64) -> bool {
         self.shared.pool.try_grow(charge, more)
+    }
+
+    /// Returns a buffer in the engine's memory that any number of threads write at any offset and read as bytes arrive: for a program's
+    /// own parallel downloads, whose size it may not know. It has memory for `min` bytes at once, and takes more with the
+    /// bytes that are written, up to `options.limit`.
+    ///
+    /// Evicts blocks if that makes room, otherwise waits in the order of all requests, until the admission deadline. Later writes never
+    /// wait for memory: one that finds none is [`WriteAtError::Memory`], and may be repeated. Dropping the future, or the last handle of the
+    /// buffer, releases all of it.
+    ///
+    /// ```
+    /// use bywash::{Engine, WriteAtOptions, io::AsyncTailReader};
+    /// use tokio::io::AsyncReadExt as _;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = Engine::builder().memory(64 << 20).build()?;
+    /// let options = WriteAtOptions { limit: 1 << 30, ..WriteAtOptions::default() };
+    /// let buffer = engine.buffer(options, 1 << 20).await?;
+    /// let second = tokio::spawn({
+    ///     let buffer = buffer.clone();
+    ///     async move { buffer.write_at(5, b" world") } // any task, any order
+    /// });
+    /// buffer.write_at(0, b"hello")?;
+    /// second.await??;
+    /// let size = buffer.commit()?; // nobody writes any more, and no byte is missing
+    /// let mut text = String::new();
+    /// AsyncTailReader::from(buffer.reader(0)).read_to_string(&mut text).await?;
+    /// assert_eq!((text.as_str(), size), ("hello world", 11));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`EngineError::SlowDown`] at the deadline; [`EngineError::InvalidSetting`] at once if the memory can never hold `min` bytes,
+    /// or for a frame length that the pool does not have.
+    pub async fn buffer(
+        &self,
+        options: WriteAtOptions,
+        min: u64,
+    ) -> Result<WriteAtBuffer, EngineError> {
+        let engine = &self.shared;
+        let reserved = async {
+            match WriteAtBuffer::reserved(engine.pool.budget(), options, min).await {
+                Err(WriteAtError::Frames(error)) => Err(error),
+                other => Ok(other),
+            }
+        };
+        let made = engine.admitted(reserved, "buffer", "a program").await?;
+        made.map_err(|error| EngineError::InvalidSetting {
+            setting: "buffer",
+            reason: error.to_string(),
+        })
     }
 
     /// Maximum time that a request waits for memory.
@@ -76,5 +129,43 @@ mod tests {
         let never = engine.reserve(Share::Download, max + 1, "list", "b").await;
         assert!(matches!(never, Err(EngineError::InvalidSetting { .. })));
         assert_eq!(engine.stats().budget.refused, 1, "it can never be met");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn buffer_grows_with_what_is_written_and_waits_only_for_its_first_memory() {
+        let memory = 16 << 20;
+        let builder = Engine::builder().memory(memory);
+        let deadline = Duration::from_secs(3);
+        let engine = builder.admission_deadline(deadline).build().unwrap();
+        let options = WriteAtOptions {
+            limit: 64 << 20,
+            ..WriteAtOptions::default()
+        };
+        let buffer = engine.buffer(options, 1 << 20).await.unwrap();
+        let before = engine.budget().used();
+        let piece = [7; 64 << 10];
+        let mut written = 0;
+        let full = loop {
+            match buffer.write_at(written, &piece) {
+                Ok(bytes) => written += bytes as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, WriteAtError::Memory { .. }), "{full}");
+        assert!(written > 8 << 20 && engine.budget().used() > before);
+        let refused = engine.buffer(options, 1 << 20).await;
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, EngineError::SlowDown { waited_s: 3, .. }));
+        let never = engine.buffer(options, memory).await.unwrap_err();
+        assert!(matches!(never, EngineError::InvalidSetting { .. }));
+        let odd = WriteAtOptions {
+            frame_len: Some(5),
+            ..options
+        };
+        let odd = engine.buffer(odd, 1).await.unwrap_err();
+        assert!(matches!(odd, EngineError::InvalidSetting { .. }));
+        drop(buffer);
+        assert_eq!(engine.budget().held(Share::Download), 0);
+        drop(engine.buffer(options, 1 << 20).await.unwrap());
     }
 }
