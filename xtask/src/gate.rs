@@ -184,7 +184,7 @@ fn deny() -> Result<(), Failure> {
     Step::new(program).args(checks).run()
 }
 
-/// Builds the engine without clients of stores, and packages the crates that are for others. Members that only test, and the extension of Python, say `publish = false`.
+/// Builds the engine without clients of stores, packages the crates that are for others, and compares their public interface with its list. Members that only test, and the extension of Python, say `publish = false`.
 fn package() -> Result<(), Failure> {
     let crates = root().join("crates");
     let mut step = Step::cargo(["package", "--quiet", "--no-verify", "--allow-dirty"]);
@@ -202,7 +202,8 @@ fn package() -> Result<(), Failure> {
     Step::cargo(check)
         .args(["--no-default-features"])
         .target("package")
-        .run()
+        .run()?;
+    crate::api::run(false)
 }
 
 /// How a stage ended, and when.

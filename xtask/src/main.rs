@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`: the gate and the benchmarks.
 #![forbid(unsafe_code)]
 
+mod api;
 mod charts;
 mod clients;
 mod cluster;
@@ -70,6 +71,12 @@ enum Task {
         /// Only files whose path contains this.
         filter: Option<String>,
     },
+    /// Compares the public interface of the crates that programs embed with the lists in `docs/api`.
+    Api {
+        /// Write the lists.
+        #[arg(long)]
+        update: bool,
+    },
     /// Runs real clients against the released binary: those of the gate, or the wide matrix.
     Clients {
         /// Run mc, restic, the SDKs of Go, Java and JavaScript, Spark, table formats and the like, of today and old ones; what
@@ -134,6 +141,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Quick { packages } => quick::run(&packages),
+        Task::Api { update } => api::run(update),
         Task::Map { filter } => map::run(filter.as_deref()),
         Task::Charts => charts::run(),
         Task::Image { binary } => image::run(binary.as_deref()),

@@ -31,7 +31,7 @@ impl MemoryShares {
     /// Guarantees `reads` and `writes` percent of the memory.
     ///
     /// # Errors
-    /// The reason, if one is above [`MAX_GUARANTEED_PERCENT`]: the other side then has too little for its largest request.
+    /// The reason, if one is above 40: the other side then has too little for its largest request.
     pub fn new(reads: u8, writes: u8) -> Result<Self, String> {
         if reads.max(writes) <= MAX_GUARANTEED_PERCENT {
             return Ok(Self { reads, writes });
