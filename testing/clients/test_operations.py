@@ -1,5 +1,9 @@
-"""Every operation of boto3 is in the table of docs/behaviour.md, and has the documented effect."""
+"""Every operation of boto3 is in the table of docs/behaviour.md, has the documented effect, and the response that docs/s3-compatibility.md lists.
 
+BYWASH_UPDATE_MATRIX=1 writes that page's table.
+"""
+
+import os
 import re
 import socket
 import urllib.parse
@@ -13,10 +17,25 @@ from harness import s3_client
 
 MODEL = boto3.session.Session()._session.get_service_model("s3")
 DOCUMENT = Path(__file__).parents[2] / "docs/behaviour.md"
+MATRIX = Path(__file__).parents[2] / "docs/s3-compatibility.md"
 # Operations that may change an object, and those that may change an empty bucket.
 WRITES = {"PutObject", "CopyObject", "DeleteObject", "DeleteObjects", "PutObjectTagging", "DeleteObjectTagging"}
 REMOVES = {"DeleteBucket"}
 FOREIGN = {"ListDirectoryBuckets", "CreateSession", "WriteGetObjectResponse"}
+
+
+def listed(responses, table):
+    """Compares the responses with the page's table, or writes it."""
+    row = "| {} | {} | {} |".format
+    rows = [row(name, table[name], f"{code[1]} {code[0]}" if code else "success") for name, code in sorted(responses.items())]
+    lines = ["| operation | served | response |", "|---|---|---|", *rows]
+    before, rest = MATRIX.read_text().split("<!-- operations -->\n")
+    known, after = rest.split("<!-- end -->\n")
+    new = "\n".join([*lines, ""])
+    if os.environ.get("BYWASH_UPDATE_MATRIX"):
+        MATRIX.write_text(f"{before}<!-- operations -->\n{new}<!-- end -->\n{after}")
+    else:
+        assert known == new, "BYWASH_UPDATE_MATRIX=1 writes the page"
 
 
 def documented():
@@ -76,6 +95,7 @@ def test_operations_change_only_what_is_documented(start):
     server = start()
     s3 = server.client(inject_host_prefix=False, s3={"addressing_style": "path"}, parameter_validation=False)
     table = documented()
+    responses = {}
     for bucket in ("full", "empty"):
         restore(s3, bucket)
     for name in MODEL.operation_names:
@@ -94,6 +114,8 @@ def test_operations_change_only_what_is_documented(start):
                 code = None
             except ClientError as failure:
                 code = failure.response["Error"]["Code"], failure.response["ResponseMetadata"]["HTTPStatusCode"]
+            if bucket == "full":
+                responses[name] = code
             message = f"{name} of {bucket}: {code}"
             after = state(s3, bucket)
             if table[name] == "no":
@@ -111,6 +133,7 @@ def test_operations_change_only_what_is_documented(start):
             else:
                 for key in after[1]:
                     s3.delete_object(Bucket=bucket, Key=key)
+    listed(responses, table)
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
