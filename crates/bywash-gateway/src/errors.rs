@@ -204,7 +204,10 @@ pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S
         }
         EngineError::NoRoot(_) => not_implemented(text),
         EngineError::KeyWithoutDigest { .. } => fault(S3ErrorCode::InvalidArgument, text),
-        EngineError::WrongContent { .. } => fault(S3ErrorCode::BadDigest, text),
+        // Not BadDigest, which clients take for damage on the way and send again.
+        EngineError::WrongContent { .. } => {
+            custom("XAmzContentSHA256Mismatch", StatusCode::BAD_REQUEST, text)
+        }
         EngineError::NeedsWholeWrite { .. } => fault(S3ErrorCode::InvalidRequest, text),
         _ => internal_error(doing, &text),
     }

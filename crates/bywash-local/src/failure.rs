@@ -25,7 +25,7 @@ pub(crate) fn from_object(error: ObjectError) -> Failure {
         "NotImplemented" => ErrorCode::Unsupported,
         "SlowDown" => ErrorCode::SlowDown,
         "NoSuchUpload" => ErrorCode::UploadLost,
-        "BadDigest" | "IncompleteBody" => ErrorCode::Damaged,
+        "BadDigest" | "IncompleteBody" | "XAmzContentSHA256Mismatch" => ErrorCode::Damaged,
         "InvalidArgument" | "InvalidRequest" | "KeyTooLongError" | "MetadataTooLarge"
         | "InvalidBucketName" | "EntityTooLarge" | "InvalidPart" => ErrorCode::InvalidArgument,
         // InternalError, ServiceUnavailable, and codes that an origin adds.
