@@ -62,9 +62,10 @@ impl FromStr for Address {
                  az://container/key or https://host/path"
             )
         })?;
-        let (rest, query) = match scheme.is_writable() {
-            true => (rest, None),
-            false => split_query(rest),
+        let (rest, query) = if scheme.is_writable() {
+            (rest, None)
+        } else {
+            split_query(rest)
         };
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
@@ -122,10 +123,7 @@ impl Address {
 
     /// The object `name` below this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
-        let slash = match self.is_folder() {
-            true => "",
-            false => "/",
-        };
+        let slash = if self.is_folder() { "" } else { "/" };
         Self {
             key: format!("{}{slash}{name}", self.key),
             ..self.clone()

@@ -404,9 +404,10 @@ fn origin(bucket: &BucketSettings) -> Result<Arc<dyn Origin>, Failure> {
             bucket.name
         ))
     })?;
-    Ok(match bucket.read_only {
-        true => Arc::new(ReadOnly::new(origin)),
-        false => origin,
+    Ok(if bucket.read_only {
+        Arc::new(ReadOnly::new(origin))
+    } else {
+        origin
     })
 }
 

@@ -32,9 +32,10 @@ impl Total {
     /// The sum as text; one that is too large begins with `>`.
     pub(crate) fn shown(self, human: bool) -> String {
         let mark = if self.exceeded { ">" } else { "" };
-        match human {
-            true => format!("{mark}{}", HumanBytes(self.bytes)),
-            false => format!("{mark}{}", self.bytes),
+        if human {
+            format!("{mark}{}", HumanBytes(self.bytes))
+        } else {
+            format!("{mark}{}", self.bytes)
         }
     }
 }

@@ -43,9 +43,10 @@ impl FromStr for Url {
                 .map(Self::File)
                 .ok_or_else(|| format!("{text:?} is not a file address; write file:///dir/file"));
         }
-        match text.contains("://") {
-            true => text.parse().map(Self::Object),
-            false => Ok(Self::File(PathBuf::from(text))),
+        if text.contains("://") {
+            text.parse().map(Self::Object)
+        } else {
+            Ok(Self::File(PathBuf::from(text)))
         }
     }
 }

@@ -185,11 +185,12 @@ impl Index {
                 place: entry.place(),
             })
             .collect();
-        let next = match end < shard.num_buckets() {
-            true => Some(Cell { cell: end, ..from }),
-            false => Some(from.shard + 1)
+        let next = if end < shard.num_buckets() {
+            Some(Cell { cell: end, ..from })
+        } else {
+            Some(from.shard + 1)
                 .filter(|&next| next < self.shards.len())
-                .map(|shard| Cell { shard, cell: 0 }),
+                .map(|shard| Cell { shard, cell: 0 })
         };
         (blocks, next)
     }

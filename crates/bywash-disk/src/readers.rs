@@ -165,9 +165,10 @@ impl Shared {
     fn watch(&self) {
         let mut queue = self.queue.lock();
         while !queue.closed {
-            let busy = match queue.jobs.is_empty() {
-                true => None,
-                false => queue.busy_for(self.tier.now()),
+            let busy = if queue.jobs.is_empty() {
+                None
+            } else {
+                queue.busy_for(self.tier.now())
             };
             match busy.map(|busy| MAX_READ_TIME.saturating_sub(busy)) {
                 None => self.busy.wait(&mut queue),

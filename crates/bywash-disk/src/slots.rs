@@ -307,9 +307,10 @@ impl SlotFiles {
         let fill = |bytes: &mut [u8]| {
             let read = file.read(bytes, place.offset());
             read.map_err(|error| self.failed("read", place.file, error))?;
-            match crc32c(bytes) == slot.checksum {
-                true => Ok(()),
-                false => Err(self.damaged(place)),
+            if crc32c(bytes) == slot.checksum {
+                Ok(())
+            } else {
+                Err(self.damaged(place))
             }
         };
         if slot.packed {

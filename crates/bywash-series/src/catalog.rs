@@ -353,9 +353,10 @@ impl Catalog {
             let order = self.order.lock();
             Arc::clone(&order)
         };
-        let order = match self.len() <= order.len().max(max).saturating_mul(2) {
-            true => order,
-            false => self.order(),
+        let order = if self.len() <= order.len().max(max).saturating_mul(2) {
+            order
+        } else {
+            self.order()
         };
         let has = |series: &&Series| series.has(range);
         let series = |id: &u32| self.by_id(*id);

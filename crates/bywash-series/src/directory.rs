@@ -247,9 +247,10 @@ impl Directory {
     /// Error of a handle that no catalog has.
     pub(crate) fn unknown(&self, handle: SeriesHandle) -> SeriesError {
         // Relaxed: as in `create`.
-        match handle.0 < self.end.load(Ordering::Relaxed) {
-            true => SeriesError::Departed,
-            false => SeriesError::UnknownHandle(handle.0),
+        if handle.0 < self.end.load(Ordering::Relaxed) {
+            SeriesError::Departed
+        } else {
+            SeriesError::UnknownHandle(handle.0)
         }
     }
 

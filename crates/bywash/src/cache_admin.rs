@@ -127,9 +127,10 @@ impl Engine {
             let rank = *ranks.get(&store)?;
             follows(rank, path.as_ref()).then_some(rank)
         });
-        let mut objects = match with_disk {
-            true => on_disk::first(self.shared(), &buckets, wanted, follows),
-            false => BTreeMap::new(),
+        let mut objects = if with_disk {
+            on_disk::first(self.shared(), &buckets, wanted, follows)
+        } else {
+            BTreeMap::new()
         };
         for (rank, known) in &known {
             let object = describe(buckets[*rank].shared(), known);

@@ -40,9 +40,10 @@ impl ConditionalPut<'_> {
             None => {
                 let put = self.limited("write", self.request()).await;
                 put.map_err(|error| {
-                    match is_transient(&error) || OriginError::is_unavailable(&error) {
-                        true => self.unproven(error),
-                        false => error,
+                    if is_transient(&error) || OriginError::is_unavailable(&error) {
+                        self.unproven(error)
+                    } else {
+                        error
                     }
                 })
             }

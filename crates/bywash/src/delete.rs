@@ -100,9 +100,10 @@ impl Bucket {
             // An object that is not there counts as deleted for clients too.
             let gone =
                 |result: &Result<Path>| matches!(result, Ok(_) | Err(Error::NotFound { .. }));
-            let end = match results.iter().any(gone) {
-                true => WriteEnd::Written,
-                false => WriteEnd::InDoubt,
+            let end = if results.iter().any(gone) {
+                WriteEnd::Written
+            } else {
+                WriteEnd::InDoubt
             };
             if let Err(error) = turn.end_as(end).await {
                 // No node may return the deleted objects once their deletion is acknowledged.

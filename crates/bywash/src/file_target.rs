@@ -37,9 +37,10 @@ pub(crate) fn checked(path: &FsPath, within: Option<&FsPath>) -> Result<PathBuf,
         return Err(refused("it names no file".to_owned()));
     };
     let Some(folder) = within else {
-        return match own(name) {
-            true => Err(refused("this is a name of Bywash's own files".to_owned())),
-            false => Ok(path.to_owned()),
+        return if own(name) {
+            Err(refused("this is a name of Bywash's own files".to_owned()))
+        } else {
+            Ok(path.to_owned())
         };
     };
     for component in path.components() {
@@ -65,9 +66,10 @@ pub(crate) fn checked(path: &FsPath, within: Option<&FsPath>) -> Result<PathBuf,
             }
         }
     }
-    match path.as_os_str().to_string_lossy().ends_with('/') {
-        true => Err(refused("it ends with /; name the file".to_owned())),
-        false => Ok(path.to_owned()),
+    if path.as_os_str().to_string_lossy().ends_with('/') {
+        Err(refused("it ends with /; name the file".to_owned()))
+    } else {
+        Ok(path.to_owned())
     }
 }
 

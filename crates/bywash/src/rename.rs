@@ -165,11 +165,12 @@ async fn delete_if_same(
 
 /// Refuses a rename onto itself, after which there would be no object.
 fn refuse_same(from: &Path, to: &Path) -> Result<()> {
-    match from == to {
-        true => Err(Error::Generic {
+    if from == to {
+        Err(Error::Generic {
             store: "Bywash",
             source: format!("{from}: the source and the target of a rename are the same").into(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }

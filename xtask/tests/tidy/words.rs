@@ -58,18 +58,18 @@ pub(super) const PHRASES: [&[&str]; 5] = [
 
 /// Limits of each crate.
 const LIMITS: [(&str, [usize; 8]); 13] = [
-    ("bywash", [1, 1, 0, 0, 0, 246, 25, 11]),
+    ("bywash", [1, 1, 0, 0, 0, 246, 7, 11]),
     ("bywash-c", [3, 1, 0, 4, 0, 3, 0, 0]),
-    ("bywash-cli", [11, 10, 3, 0, 0, 69, 32, 11]),
+    ("bywash-cli", [11, 10, 3, 0, 0, 69, 4, 11]),
     ("bywash-client", [0, 0, 0, 0, 0, 17, 0, 0]),
-    ("bywash-cluster", [0, 0, 0, 0, 0, 38, 8, 9]),
-    ("bywash-console", [0, 0, 0, 0, 0, 37, 1, 6]),
-    ("bywash-disk", [0, 0, 0, 0, 0, 29, 5, 1]),
+    ("bywash-cluster", [0, 0, 0, 0, 0, 38, 2, 9]),
+    ("bywash-console", [0, 0, 0, 0, 0, 37, 0, 6]),
+    ("bywash-disk", [0, 0, 0, 0, 0, 29, 2, 1]),
     ("bywash-gateway", [0, 0, 0, 0, 0, 97, 57, 22]),
     ("bywash-local", [0, 0, 0, 0, 0, 4, 0, 0]),
     ("bywash-mem", [1, 0, 0, 0, 0, 74, 1, 1]),
     ("bywash-python", [2, 2, 2, 0, 0, 1, 0, 1]),
-    ("bywash-series", [0, 0, 0, 0, 0, 24, 4, 22]),
+    ("bywash-series", [0, 0, 0, 0, 0, 24, 1, 22]),
     ("bywash-store", [0, 0, 0, 0, 0, 272, 36, 13]),
 ];
 

@@ -38,9 +38,10 @@ impl Remote {
     ) -> Result<String, Failure> {
         let url = self.signed(method.clone(), bucket, what).await?;
         let unsent = |error: reqwest::Error| {
-            let kind = match error.is_connect() || error.is_timeout() {
-                true => Kind::Unreachable,
-                false => Kind::Failed,
+            let kind = if error.is_connect() || error.is_timeout() {
+                Kind::Unreachable
+            } else {
+                Kind::Failed
             };
             // The URL has a signature.
             Failure::new(
@@ -70,9 +71,10 @@ impl Remote {
             body.extend_from_slice(&piece);
         }
         let text = String::from_utf8_lossy(&body).into_owned();
-        match status.is_success() {
-            true => Ok(text),
-            false => Err(Failure::response(what, status, &text)),
+        if status.is_success() {
+            Ok(text)
+        } else {
+            Err(Failure::response(what, status, &text))
         }
     }
 

@@ -105,9 +105,10 @@ fn refuse_own(settings: &Settings, own: SocketAddr, ambient: Option<&str>) -> Re
     let Some(host) = ambient.filter(|host| !host.is_empty()) else {
         return Ok(());
     };
-    let url = match host.contains("://") {
-        true => Url::parse(host),
-        false => Url::parse(&format!("http://{host}")),
+    let url = if host.contains("://") {
+        Url::parse(host)
+    } else {
+        Url::parse(&format!("http://{host}"))
     };
     let is_own = url.is_ok_and(|url| leads_to(&url, own));
     let mut buckets = settings.buckets.iter();

@@ -26,9 +26,10 @@ pub(super) struct SeriesBucket {
 
 impl fmt::Display for SeriesBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.prefix.is_root() {
-            true => f.write_str(&self.bucket),
-            false => write!(f, "{}/{}", self.bucket, self.prefix),
+        if self.prefix.is_root() {
+            f.write_str(&self.bucket)
+        } else {
+            write!(f, "{}/{}", self.bucket, self.prefix)
         }
     }
 }

@@ -91,11 +91,12 @@ impl Tree {
 /// Rejects a path with a reserved last name: later commands would treat the file as Bywash's own.
 pub(crate) fn refuse_own_name(path: &FsPath) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    match FolderStore::is_own_name(&name) {
-        true => Err(format!(
+    if FolderStore::is_own_name(&name) {
+        Err(format!(
             "{name} is a name of Bywash's own files; write it under another name"
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -105,9 +106,10 @@ pub(crate) fn resolved(path: &FsPath) -> PathBuf {
     for existing in whole.ancestors() {
         if let (Ok(real), Ok(rest)) = (existing.canonicalize(), whole.strip_prefix(existing)) {
             // Joining an empty path would append a slash.
-            return match rest.as_os_str().is_empty() {
-                true => real,
-                false => real.join(rest),
+            return if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
             };
         }
     }

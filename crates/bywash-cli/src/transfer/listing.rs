@@ -339,9 +339,10 @@ mod tests {
             ("c/d", true),
         ] {
             left.extend(markers.reach(name));
-            match empty {
-                true => markers.hold(name.to_owned(), name),
-                false => left.push(name),
+            if empty {
+                markers.hold(name.to_owned(), name)
+            } else {
+                left.push(name)
             }
         }
         left.extend(markers.end());

@@ -124,9 +124,10 @@ impl Object {
 
     fn check_same(&self, now: &ObjectMeta) -> Result<(), Failure> {
         let then = &self.meta;
-        let same = match self.has_strong_e_tag() {
-            true => now.e_tag == then.e_tag,
-            false => now.last_modified == then.last_modified,
+        let same = if self.has_strong_e_tag() {
+            now.e_tag == then.e_tag
+        } else {
+            now.last_modified == then.last_modified
         };
         if same && now.size == then.size {
             return Ok(());

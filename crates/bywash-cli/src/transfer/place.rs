@@ -135,9 +135,10 @@ impl Relation {
 /// Whether two URLs are of one server, whose machine may be named or have an address.
 fn same_endpoint(a: &str, b: &str) -> bool {
     let parsed = |text: &str| {
-        let text = match text.contains("://") {
-            true => text.to_owned(),
-            false => format!("http://{text}"),
+        let text = if text.contains("://") {
+            text.to_owned()
+        } else {
+            format!("http://{text}")
         };
         let url = url::Url::parse(&text).ok()?;
         let host = match url.host_str()? {

@@ -101,9 +101,10 @@ pub(crate) async fn all(
             };
             done += 1;
             bytes.add(length.unwrap_or(0));
-            match output.json {
-                true => output.line(&copied, String::new),
-                false => Ok(()),
+            if output.json {
+                output.line(&copied, String::new)
+            } else {
+                Ok(())
             }
         },
     )

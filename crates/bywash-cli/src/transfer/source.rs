@@ -112,11 +112,12 @@ impl Source {
     fn unchanged(self, name: String, file: File, opened: FileIdentity) -> Self {
         let check = async move {
             let meta = file.metadata().map_err(|error| unreadable(&name, &error))?;
-            match FileIdentity::from(&meta).has_bytes_of(&opened) {
-                true => Ok(None),
-                false => Err(Failure::failed(format!(
+            if FileIdentity::from(&meta).has_bytes_of(&opened) {
+                Ok(None)
+            } else {
+                Err(Failure::failed(format!(
                     "cannot read {name}: it changed while it was read; try again"
-                ))),
+                )))
             }
         };
         let check = stream::once(check).try_filter_map(|none| std::future::ready(Ok(none)));

@@ -73,12 +73,13 @@ async fn change(
             .await
             .map_err(|failure| full(failure, bucket))?;
     }
-    match args.output.json {
-        true => args.output.line(
+    if args.output.json {
+        args.output.line(
             &serde_json::json!({ done: location.to_string() }),
             String::new,
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 

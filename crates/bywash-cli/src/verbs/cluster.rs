@@ -175,9 +175,10 @@ fn counted(counters: &std::collections::BTreeMap<String, u64>) -> String {
     let named: Vec<_> = named
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
-    match named.is_empty() {
-        true => "none".to_owned(),
-        false => named.join(", "),
+    if named.is_empty() {
+        "none".to_owned()
+    } else {
+        named.join(", ")
     }
 }
 

@@ -197,9 +197,10 @@ async fn plan_trees(
             if !args.filter.takes(&item.name) || roots.tree.is_some() && is_own_marker(&item) {
                 continue;
             }
-            match item.is_empty() {
-                true => markers.hold(item.name.clone(), Planned::new(index, item)),
-                false => plan.push(&Planned::new(index, item))?,
+            if item.is_empty() {
+                markers.hold(item.name.clone(), Planned::new(index, item))
+            } else {
+                plan.push(&Planned::new(index, item))?
             }
         }
         for planned in markers.end() {

@@ -41,9 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let session = Session::read(&args.data_dir)?;
     let key_file = args.key_file.as_deref().map(absolute).transpose()?;
-    let variables = match args.gcs {
-        true => gcs_variables(gcs_endpoint(args, &session)?, &session, key_file.as_deref())?,
-        false => variables(&session).to_vec(),
+    let variables = if args.gcs {
+        gcs_variables(gcs_endpoint(args, &session)?, &session, key_file.as_deref())?
+    } else {
+        variables(&session).to_vec()
     };
     if args.output.json {
         let values: BTreeMap<_, _> = variables.into_iter().collect();

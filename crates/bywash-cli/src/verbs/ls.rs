@@ -86,9 +86,10 @@ impl Entry {
                 let modified = modified.to_rfc3339_opts(SecondsFormat::Secs, true);
                 let size = shown(*size, args.human);
                 let e_tag = e_tag.as_deref().unwrap_or("-");
-                match args.long {
-                    true => format!("{modified} {size:>14} {e_tag:<34} {name}"),
-                    false => format!("{modified} {size:>14} {name}"),
+                if args.long {
+                    format!("{modified} {size:>14} {e_tag:<34} {name}")
+                } else {
+                    format!("{modified} {size:>14} {name}")
                 }
             }
         }
@@ -96,9 +97,10 @@ impl Entry {
 }
 
 fn shown(bytes: u64, human: bool) -> String {
-    match human {
-        true => HumanBytes(bytes).to_string(),
-        false => bytes.to_string(),
+    if human {
+        HumanBytes(bytes).to_string()
+    } else {
+        bytes.to_string()
     }
 }
 

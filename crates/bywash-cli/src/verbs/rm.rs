@@ -285,11 +285,12 @@ fn guard(location: &Url, force: bool) -> Result<(), Failure> {
             .canonicalize()
             .is_ok_and(|path| path.parent().is_none()),
     };
-    match whole && !force {
-        true => Err(Failure::usage(format!(
+    if whole && !force {
+        Err(Failure::usage(format!(
             "{location} is a whole bucket or disk; to delete everything in it, add --force"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

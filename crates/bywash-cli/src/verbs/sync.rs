@@ -127,16 +127,17 @@ fn report_kept(
     if count == 0 {
         return Ok(());
     }
-    match left_out.is_incomplete() {
-        true => tracing::warn!(
+    if left_out.is_incomplete() {
+        tracing::warn!(
             "nothing is deleted, and {count} names at {destination} are kept: the listing of {} left out names that cannot be compared",
             args.source
-        ),
-        false => tracing::warn!(
+        )
+    } else {
+        tracing::warn!(
             "{count} names at {destination} are kept: the listing of {} left out {}",
             args.source,
             left_out.shown()
-        ),
+        )
     }
     for name in kept.entries()?.filter(|_| args.output.json) {
         let kept = transfer::below(destination, &name?)?.to_string();

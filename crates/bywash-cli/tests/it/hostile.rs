@@ -312,9 +312,12 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     let text = bytes.chunks(3).flat_map(|chunk| {
         let at = |n: usize| u32::from(chunk.get(n).copied().unwrap_or(0));
         let bits = at(0) << 16 | at(1) << 8 | at(2);
-        (0..4).map(move |n| match n <= chunk.len() {
-            true => char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]),
-            false => '=',
+        (0..4).map(move |n| {
+            if n <= chunk.len() {
+                char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize])
+            } else {
+                '='
+            }
         })
     });
     text.collect()

@@ -181,9 +181,10 @@ impl Etcd {
             "success": [wire::put(&key, &value, lease_id(boot))],
         });
         let done: TxnResponse = self.post("v3/kv/txn", &txn).await?;
-        Ok(match done.succeeded {
-            true => EtcdReply::Registered(boot),
-            false => EtcdReply::Unknown,
+        Ok(if done.succeeded {
+            EtcdReply::Registered(boot)
+        } else {
+            EtcdReply::Unknown
         })
     }
 

@@ -131,12 +131,13 @@ impl UploadRecord {
 
     fn text(&self) -> Result<String, SharedUploadsError> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        match text.len() <= MAX_RECORD_BYTES {
-            true => Ok(text),
-            false => Err(SharedUploadsError::Full(format!(
+        if text.len() <= MAX_RECORD_BYTES {
+            Ok(text)
+        } else {
+            Err(SharedUploadsError::Full(format!(
                 "the record of a multipart upload has {} bytes, and at most {MAX_RECORD_BYTES} are kept; use less metadata",
                 text.len()
-            ))),
+            )))
         }
     }
 }
@@ -166,11 +167,12 @@ impl EtcdUploads {
 
     /// Returns the etcd, once its version is accepted: an older etcd may return replaced values.
     fn accepted(&self) -> Result<&Etcd, SharedUploadsError> {
-        match self.etcd.is_accepted() {
-            true => Ok(&self.etcd),
-            false => Err(SharedUploadsError::Unavailable(
+        if self.etcd.is_accepted() {
+            Ok(&self.etcd)
+        } else {
+            Err(SharedUploadsError::Unavailable(
                 "etcd has not stated its version since this node started; see its log".to_owned(),
-            )),
+            ))
         }
     }
 

@@ -32,9 +32,10 @@ pub fn check_version(stated: &str) -> Result<(), RefusedVersion> {
         (3, minor) => *minor > 6,
         (major, _) => *major > 3,
     };
-    match fixed {
-        true => Ok(()),
-        false => Err(RefusedVersion::Defective(stated.to_owned())),
+    if fixed {
+        Ok(())
+    } else {
+        Err(RefusedVersion::Defective(stated.to_owned()))
     }
 }
 

@@ -223,9 +223,10 @@ pub(crate) fn max_added_len(before: Option<&PeerRequest>, request: &PeerRequest)
     };
     let item = ITEM + escaped(path);
     let of = group(request);
-    match of.is_some() && before.and_then(group) == of {
-        true => item,
-        false => RECORD + escaped(bucket) + item,
+    if of.is_some() && before.and_then(group) == of {
+        item
+    } else {
+        RECORD + escaped(bucket) + item
     }
 }
 

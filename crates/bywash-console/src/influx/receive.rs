@@ -44,12 +44,15 @@ impl Received {
     async fn gather(&mut self, engine: &Engine, max: usize, body: Body) -> Result<(), Refused> {
         let mut body = Limited::new(body, MAX_WRITE_BYTES);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
-                true => too_large(),
-                false => Refused::Request(
-                    StatusCode::BAD_REQUEST,
-                    format!("the body broke off: {error}").into(),
-                ),
+            let frame = frame.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    too_large()
+                } else {
+                    Refused::Request(
+                        StatusCode::BAD_REQUEST,
+                        format!("the body broke off: {error}").into(),
+                    )
+                }
             })?;
             let Ok(piece) = frame.into_data() else {
                 continue;

@@ -139,9 +139,10 @@ impl DataFiles {
         let is_own = manifest.is_some_and(|manifest| manifest.writer == self.0.writer);
         let mut state = self.0.state.lock();
         state.superseded |= !is_own;
-        match state.superseded {
-            true => Err(SeriesError::AnotherWriter),
-            false => Ok(()),
+        if state.superseded {
+            Err(SeriesError::AnotherWriter)
+        } else {
+            Ok(())
         }
     }
 

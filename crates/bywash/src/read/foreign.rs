@@ -199,9 +199,10 @@ mod tests {
 
     fn read_again(foreign: &ForeignBlocks, pool: &BlockPool, block: u32) {
         let pin = pool.get(key(block)).unwrap().into_owned();
-        let pin = match is_cold(pin.options()) {
-            true => foreign.heat(pool, pin).unwrap(),
-            false => pin,
+        let pin = if is_cold(pin.options()) {
+            foreign.heat(pool, pin).unwrap()
+        } else {
+            pin
         };
         assert_eq!(pin[..], vec![block as u8; BLOCK]);
     }

@@ -183,9 +183,10 @@ impl Stripes {
         self.at += bytes.len() as u64;
         self.bucket.counters.origin_bytes(bytes.len() as u64);
         self.version.cost.bytes(bytes.len() as u64);
-        match self.at > until && until < self.end {
-            true => Err(ranged::too_long(&self.version)),
-            false => Ok(()),
+        if self.at > until && until < self.end {
+            Err(ranged::too_long(&self.version))
+        } else {
+            Ok(())
         }
     }
 

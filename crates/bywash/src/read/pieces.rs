@@ -211,9 +211,10 @@ impl Pieces {
             }
             None => Bytes::new(),
         };
-        let mut remainder = match remainder.is_empty() {
-            true => self.body.advance().await?.unwrap_or_default(),
-            false => remainder,
+        let mut remainder = if remainder.is_empty() {
+            self.body.advance().await?.unwrap_or_default()
+        } else {
+            remainder
         };
         let Some(buffer) = &self.buffer else {
             return Ok(remainder);

@@ -56,9 +56,10 @@ impl ChunkPlan {
         let granule = rule.granule.max(1);
         let min = rule.min.max(1).next_multiple_of(granule);
         let max = rule.max / granule * granule;
-        let rounded = match exact {
-            true => chunk / granule * granule,
-            false => chunk.max(min).next_multiple_of(granule),
+        let rounded = if exact {
+            chunk / granule * granule
+        } else {
+            chunk.max(min).next_multiple_of(granule)
         };
         if exact && (chunk == 0 || rounded > max) {
             return Err(format!(

@@ -119,9 +119,10 @@ impl Bucket {
     fn chunk_rule(&self, options: &UploadOptions) -> ChunkRule {
         let origin = &self.shared().origin;
         // An upload with tags is sent in parts.
-        match options.tags.encoded().is_empty() {
-            true => origin.capabilities().chunk_rule,
-            false => origin.capabilities().part_rule,
+        if options.tags.encoded().is_empty() {
+            origin.capabilities().chunk_rule
+        } else {
+            origin.capabilities().part_rule
         }
     }
 

@@ -161,9 +161,10 @@ impl World {
         if let Err(error) = self.list(lie).await {
             failures.push(format!("list: {error}"));
         }
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(failures.join("\n")),
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(failures.join("\n"))
         }
     }
 

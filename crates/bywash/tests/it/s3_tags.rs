@@ -20,9 +20,10 @@ struct Tagless(Arc<S3>);
 impl Protocol for Tagless {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let tagging = request.header("x-amz-tagging").is_some();
-        match tagging || request.query("tagging").is_some() {
-            true => HttpResponse::status(501),
-            false => self.0.respond(request),
+        if tagging || request.query("tagging").is_some() {
+            HttpResponse::status(501)
+        } else {
+            self.0.respond(request)
         }
     }
 }

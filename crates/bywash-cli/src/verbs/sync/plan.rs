@@ -59,9 +59,10 @@ const DELETED_AT_ONCE: usize = 1000;
 impl Side {
     pub(super) fn of(destination: &Url, endpoint: &Endpoint) -> Result<Self, Failure> {
         match destination {
-            Url::File(folder) => Ok(match folder.exists() {
-                true => Self::Files(folder.clone()),
-                false => Self::Nothing,
+            Url::File(folder) => Ok(if folder.exists() {
+                Self::Files(folder.clone())
+            } else {
+                Self::Nothing
             }),
             other @ Url::Stdio => Err(Failure::usage(format!(
                 "{other} is no folder; write a folder or s3://bucket/prefix"
@@ -317,9 +318,10 @@ impl Plan {
                 continue;
             }
             let need = need(&item, known, args.checksum);
-            match item.is_empty() {
-                true => markers.hold(item.name.clone(), (need, item)),
-                false => plan.add(need, item)?,
+            if item.is_empty() {
+                markers.hold(item.name.clone(), (need, item))
+            } else {
+                plan.add(need, item)?
             }
         }
         for (need, item) in markers.end() {
@@ -339,9 +341,10 @@ impl Plan {
         let keeps_all = self.left_out.is_incomplete();
         for deletion in planned.entries()? {
             let deletion = deletion?;
-            match keeps_all || self.left_out.covers(&deletion.name) {
-                true => self.kept.push(&deletion.name)?,
-                false => self.to_delete.push(&deletion)?,
+            if keeps_all || self.left_out.covers(&deletion.name) {
+                self.kept.push(&deletion.name)?
+            } else {
+                self.to_delete.push(&deletion)?
             }
         }
         Ok(())

@@ -198,9 +198,10 @@ impl Link {
         }
         let node = self.network.nodes.lock().unwrap().get(&to.address).cloned();
         let node = node.ok_or(PeerError::Unreachable)?;
-        match node.is_current(to.boot) {
-            true => Ok(node),
-            false => Err(PeerError::Unreachable),
+        if node.is_current(to.boot) {
+            Ok(node)
+        } else {
+            Err(PeerError::Unreachable)
         }
     }
 }

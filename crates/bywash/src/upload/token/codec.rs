@@ -77,9 +77,10 @@ impl UploadToken {
         let size = PREAMBLE_BYTES + header.len() + self.waiting.len() + CRC_BYTES;
         let mut bytes = Vec::with_capacity(size);
         bytes.extend_from_slice(MAGIC);
-        let version = match self.plan.was_changed() {
-            true => VERSION_CHANGED_CHUNKS,
-            false => VERSION,
+        let version = if self.plan.was_changed() {
+            VERSION_CHANGED_CHUNKS
+        } else {
+            VERSION
         };
         bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());

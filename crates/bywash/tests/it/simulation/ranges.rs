@@ -190,9 +190,10 @@ async fn footers_read_once_outlast_scans_larger_than_memory() {
     let size = 2 * MIB + 1000;
     let tables: Vec<_> = (0..6).map(|n| Path::from(format!("table/{n}"))).collect();
     let footer = async |path: &Path, known: bool| {
-        let range = match known {
-            true => GetRange::Bounded(size - 8..size),
-            false => GetRange::Suffix(8),
+        let range = if known {
+            GetRange::Bounded(size - 8..size)
+        } else {
+            GetRange::Suffix(8)
         };
         let options = GetOptions::new().with_range(Some(range));
         let read = world.bucket.get_opts(path, options).await.unwrap();

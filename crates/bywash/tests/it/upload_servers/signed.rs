@@ -275,11 +275,12 @@ impl Protocol for Expires {
         let date = request.query("X-Amz-Date").unwrap();
         let date = chrono::NaiveDateTime::parse_from_str(date, "%Y%m%dT%H%M%SZ").unwrap();
         let seconds = request.query("X-Amz-Expires").unwrap().parse().unwrap();
-        match date.and_utc() + TimeDelta::seconds(seconds) < Utc::now() {
-            true => HttpResponse::status(403).body(
+        if date.and_utc() + TimeDelta::seconds(seconds) < Utc::now() {
+            HttpResponse::status(403).body(
                 "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>",
-            ),
-            false => self.0.respond(request),
+            )
+        } else {
+            self.0.respond(request)
         }
     }
 }
@@ -432,9 +433,10 @@ async fn another_process_sends_only_parts_that_the_store_does_not_have() {
             let token = sent(&first.capture());
             drop(first);
             let _seen = server.take_log();
-            let (mut second, from) = match with_token {
-                true => (bucket(&target).restore_upload(&token).await.unwrap(), until),
-                false => (upload(&target, of_length(&body)).await.unwrap(), 0),
+            let (mut second, from) = if with_token {
+                (bucket(&target).restore_upload(&token).await.unwrap(), until)
+            } else {
+                (upload(&target, of_length(&body)).await.unwrap(), 0)
             };
             complete(&mut second, &body.slice(from..)).await.unwrap();
             assert_eq!(s3.objects().get("data", "dir/object").unwrap().bytes, body);
@@ -557,9 +559,10 @@ async fn shared_access_signature_takes_blocks_also_without_the_right_to_list_the
         (false, ServerFault::ResetAfter(1000)),
     ] {
         let azure = Azure::new();
-        let protocol: Arc<dyn Protocol> = match reads {
-            true => Arc::<Azure>::clone(&azure),
-            false => Arc::new(NoReads(Arc::clone(&azure))),
+        let protocol: Arc<dyn Protocol> = if reads {
+            Arc::<Azure>::clone(&azure)
+        } else {
+            Arc::new(NoReads(Arc::clone(&azure)))
         };
         let server = Server::start(protocol).await.unwrap();
         let url = format!(
