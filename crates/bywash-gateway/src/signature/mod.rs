@@ -147,3 +147,6 @@ fn bytes_in_hex(bytes: &[u8]) -> String {
     let pairs: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     pairs.join(" ")
 }
+
+#[cfg(test)]
+mod tests;
