@@ -11,8 +11,8 @@ use crate::host::{Hosts, Target};
 use crate::meta::text;
 use crate::ops::buckets::OWNER;
 use crate::routes::{self, Query};
-use crate::signature::keys::SigningKeys;
 use crate::signature::{self, Framing, Verified};
+use crate::sigv4::keys::SigningKeys;
 
 /// A request that may be served.
 #[derive(Debug)]

@@ -1,28 +1,24 @@
-//! Authentication and authorisation: access keys, their scopes, and requests with ignored signatures.
+//! Authorisation of signed and unsigned requests.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bywash::Engine;
 use http::{Extensions, HeaderMap, Method};
-use s3s::auth::SecretKey;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::body::RequestContext;
 use crate::bucket_rules::AllRules;
-use crate::config::{Credential, Scope};
 use crate::copy_source::CopySource;
 use crate::errors::fault;
 use crate::host::Target;
 use crate::public_access::UnsignedAccess;
-use crate::signature::keys::Signatory;
+use crate::sigv4::keys::Signatory;
 
-/// The keys that may sign requests, by access key. A cheap handle.
-#[derive(Clone)]
-pub(crate) struct Keys {
-    known: Arc<HashMap<String, (SecretKey, Arc<Scope>)>>,
-    engine: Engine,
-    rules: Arc<AllRules>,
+/// Decides which requests are served.
+#[derive(Clone, Copy)]
+pub(crate) struct Rights<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) rules: &'a AllRules,
 }
 
 /// Name of the operation of a request, in its extensions.
@@ -36,30 +32,11 @@ pub(crate) struct Unsigned {
     pub(crate) by_object: bool,
 }
 
-impl Keys {
-    pub(crate) fn new(credentials: &[Credential], engine: Engine, rules: Arc<AllRules>) -> Self {
-        let entry = |found: &Credential| {
-            let secret = SecretKey::from(found.secret_key.as_str());
-            let scope = Arc::new(found.scope.clone());
-            (found.access_key.clone(), (secret, scope))
-        };
-        Self {
-            known: Arc::new(credentials.iter().map(entry).collect()),
-            engine,
-            rules,
-        }
-    }
-
-    /// The secret key and the scope of an access key.
-    pub(crate) fn find(&self, access_key: &str) -> Option<(&SecretKey, &Arc<Scope>)> {
-        let (secret, scope) = self.known.get(access_key)?;
-        Some((secret, scope))
-    }
-
+impl Rights<'_> {
     /// Authorises a request, and stores the key's scope in `extensions` for operations that filter buckets. `signatory`: `None`
     /// of an unsigned request.
     pub(crate) fn check(
-        &self,
+        self,
         signatory: Option<&Signatory>,
         method: &Method,
         bucket: Option<&str>,
@@ -94,11 +71,11 @@ impl Keys {
     }
 
     /// Authorises an unsigned request.
-    fn check_unsigned(&self, bucket: Option<&str>, extensions: &mut Extensions) -> S3Result<()> {
+    fn check_unsigned(self, bucket: Option<&str>, extensions: &mut Extensions) -> S3Result<()> {
         let operation = extensions.get::<OperationName>().map(|name| name.0);
         let access = operation
             .zip(bucket)
-            .map(|(operation, bucket)| self.rules.unsigned_access(&self.engine, operation, bucket));
+            .map(|(operation, bucket)| self.rules.unsigned_access(self.engine, operation, bucket));
         let by_object = match access {
             Some(UnsignedAccess::Allowed) => false,
             Some(UnsignedAccess::ByObject) => true,
@@ -114,26 +91,4 @@ impl Keys {
 
 pub(crate) fn denied(message: &'static str) -> s3s::S3Error {
     fault(S3ErrorCode::AccessDenied, message)
-}
-
-/// Query parameters of presigned requests, SigV4 and SigV2.
-const SIGNATURE_QUERY: [&str; 10] = [
-    "x-amz-algorithm",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
-    "x-amz-signedheaders",
-    "x-amz-signature",
-    "x-amz-security-token",
-    "awsaccesskeyid",
-    "signature",
-    "expires",
-];
-
-/// Whether `pair`, a `name=value` of a query, belongs to a signature.
-pub(crate) fn is_signature_parameter(pair: &str) -> bool {
-    let name = pair.split('=').next().unwrap_or_default();
-    SIGNATURE_QUERY
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
 }

@@ -18,7 +18,7 @@ use s3s::S3ErrorCode;
 
 use crate::body::{BodyError, RequestContext};
 use crate::limits::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
-use crate::signature::chunks::ChunkVerifier;
+use crate::sigv4::chunks::ChunkVerifier;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {

@@ -8,7 +8,6 @@ use http::header::HOST;
 use http::request::Parts;
 use http::{StatusCode, Version};
 use percent_encoding::percent_decode_str;
-use s3s::host::{S3Host, VirtualHost};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::{custom, fault};
@@ -33,9 +32,10 @@ pub(crate) struct Target {
 }
 
 /// Meaning of a host name.
-enum AddressingStyle<'a> {
+enum AddressingStyle {
     Path,
-    Virtual { domain: &'a str, bucket: String },
+    /// Names a bucket.
+    Virtual(String),
     Unknown(String),
 }
 
@@ -80,7 +80,7 @@ impl Hosts {
         let target = match host.map_or(AddressingStyle::Path, |host| self.style(host)) {
             AddressingStyle::Path => in_path(None),
             AddressingStyle::Unknown(name) => in_path(Some(name)),
-            AddressingStyle::Virtual { bucket, .. } => Target {
+            AddressingStyle::Virtual(bucket) => Target {
                 bucket,
                 key: path.to_owned(),
                 is_virtual: true,
@@ -99,7 +99,7 @@ impl Hosts {
                 || self.0.iter().any(|domain| domain == name))
     }
 
-    fn style(&self, host: &str) -> AddressingStyle<'_> {
+    fn style(&self, host: &str) -> AddressingStyle {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
         if is_address(name) || self.0.iter().any(|domain| domain == name) {
@@ -109,25 +109,10 @@ impl Hosts {
             let bucket = name.strip_suffix(domain.as_str())?.strip_suffix('.')?;
             (!bucket.is_empty()).then(|| bucket.to_owned())
         };
-        let found = self
-            .0
-            .iter()
-            .find_map(|domain| Some((domain, below(domain)?)));
-        match found {
-            Some((domain, bucket)) => AddressingStyle::Virtual { domain, bucket },
+        match self.0.iter().find_map(below) {
+            Some(bucket) => AddressingStyle::Virtual(bucket),
             None => AddressingStyle::Unknown(name.to_owned()),
         }
-    }
-}
-
-impl S3Host for Hosts {
-    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
-        Ok(match self.style(host) {
-            AddressingStyle::Path | AddressingStyle::Unknown(_) => VirtualHost::new(host),
-            AddressingStyle::Virtual { domain, bucket } => {
-                VirtualHost::new(domain).with_bucket(bucket)
-            }
-        })
     }
 }
 

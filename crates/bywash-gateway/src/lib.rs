@@ -1,7 +1,7 @@
 //! Endpoints of Bywash: they serve buckets of a [`bywash::Engine`] by the S3 protocol and by the API of Google's storage.
 //!
-//! [`serve_s3`] and [`serve_gcs`] run them on a listener until shutdown. The `s3s` crate verifies signatures, routes, and encodes XML.
-//! Conditions, ranges, listings, multipart rules, digests and limits are implemented here.
+//! [`serve_s3`] and [`serve_gcs`] run them on a listener until shutdown. The `s3s` crate decodes requests and encodes responses.
+//! Signatures, conditions, ranges, listings, multipart rules, digests and limits are implemented here.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@ mod admission;
 mod auth;
 mod body;
 mod bucket_rules;
-mod canonical;
 mod chunked;
 mod completion;
 mod conditions;
@@ -59,6 +58,7 @@ mod sent;
 mod serve;
 mod shared_state;
 mod signature;
+mod sigv4;
 mod tags;
 mod uploads;
 mod values;

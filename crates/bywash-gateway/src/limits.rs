@@ -230,7 +230,5 @@ pub(crate) const MAX_KEPT_HEADS_BYTES: u64 = 4 << 20;
 pub(crate) const MAX_KEPT_HEADS_MEMORY_DIVISOR: u64 = 256;
 /// Max bytes of one kept response head: eight to ten headers take three quarters. Longer ones are built for each response.
 pub(crate) const MAX_KEPT_HEAD_BYTES: usize = 4 << 10;
-/// Signing keys that the fast path keeps, one a day, region and access key. Others are derived for each request.
+/// Signing keys that an endpoint keeps, one a day, region and access key. Others are derived for each request.
 pub(crate) const MAX_KEPT_SIGNING_KEYS: usize = 64;
-/// Max signed headers of a request of the fast path: clients sign at most about ten of a read.
-pub(crate) const MAX_FAST_SIGNED_HEADERS: usize = 16;

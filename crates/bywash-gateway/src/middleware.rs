@@ -22,7 +22,7 @@ use s3s::{Body, HttpError, S3Error, S3ErrorCode, S3Result};
 
 use crate::access_log::{AccessLog, ClientTexts, Peer};
 use crate::admission::{Admission, Admitted};
-use crate::auth::{Keys, OperationName};
+use crate::auth::{OperationName, Rights};
 use crate::body::{
     BodyError, BodySilence, ClientBody, RequestContext, RequestRecorder, ServedBody,
     announces_no_body,
@@ -48,8 +48,8 @@ use crate::resident::Serving;
 use crate::response::{complete, is_representable, unquote_e_tag, unrepresentable};
 use crate::sent::SentHead;
 use crate::signature::Framing;
-use crate::signature::chunks::ChunkVerifier;
-use crate::signature::keys::SigningKeys;
+use crate::sigv4::chunks::ChunkVerifier;
+use crate::sigv4::keys::{Secrets, SigningKeys};
 use crate::verify::Checks;
 
 /// Serves requests from any number of connections.
@@ -60,7 +60,7 @@ pub(crate) struct Middleware {
     documents: Arc<Documents>,
     traffic: Arc<Traffic>,
     /// `None` on an anonymous endpoint.
-    keys: Option<(Keys, Arc<SigningKeys>)>,
+    keys: Option<Arc<SigningKeys>>,
     rules: Arc<AllRules>,
     silence: BodySilence,
     access_log: Option<AccessLog>,
@@ -101,15 +101,11 @@ impl Middleware {
         let engine = gateway.engine.clone();
         let rules = Arc::clone(&gateway.rules);
         let traffic = Arc::clone(engine.traffic());
-        let keys = (!config.anonymous).then(|| {
-            let keys = Keys::new(&config.credentials, engine.clone(), Arc::clone(&rules));
-            let signing = Arc::new(SigningKeys::new(keys.clone()));
-            (keys, signing)
-        });
-        let fast = keys.as_ref().map(|(_, signing)| {
-            let signing = Arc::clone(signing);
+        let secrets = || Secrets::new(&config.credentials);
+        let keys = (!config.anonymous).then(|| Arc::new(SigningKeys::new(secrets())));
+        let fast = keys.clone().map(|keys| {
             let log = config.access_log.clone();
-            FastPath::new(&engine, hosts.clone(), signing, Arc::clone(&rules), log)
+            FastPath::new(&engine, hosts.clone(), keys, Arc::clone(&rules), log)
         });
         let documents = config.shared.documents(&engine);
         let silence = BodySilence::new(&config.limits, &engine);
@@ -142,9 +138,8 @@ impl Middleware {
                 .repeating(&parts.headers)
                 .logged(self.access_log.is_some());
         let context = Arc::new(context);
-        let signing = self.keys.as_ref().map(|(_, signing)| &**signing);
         let has_body = !incoming.is_end_stream();
-        let mut admission = Admission::new(&parts, &self.hosts, signing, has_body);
+        let mut admission = Admission::new(&parts, &self.hosts, self.keys.as_deref(), has_body);
         let name = ObjectName::new(&admission.target.bucket, &admission.target.key);
         let mut meter = ResponseMeter::new(&self.traffic, parts.method.clone(), name, begun);
         meter.operation = admission.named;
@@ -287,7 +282,7 @@ impl Middleware {
                 target.check_host(|bucket| self.engine.bucket(bucket).is_some())?;
                 admitted?
             }
-            Some((keys, _)) => {
+            Some(_) => {
                 let admitted = admitted?;
                 parts.extensions.insert(OperationName(admitted.operation));
                 parts.extensions.insert(Arc::clone(&target));
@@ -299,7 +294,11 @@ impl Middleware {
                     extensions,
                     ..
                 } = parts;
-                keys.check(signatory, method, bucket, headers, extensions)?;
+                let rights = Rights {
+                    engine: &self.engine,
+                    rules: &self.rules,
+                };
+                rights.check(signatory, method, bucket, headers, extensions)?;
                 admitted
             }
         };

@@ -8,8 +8,8 @@ use bywash::{CacheOutcome, Engine};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
 use crate::access_log::{AccessLog, ClientTexts, Peer};
-use crate::canonical;
 use crate::record::{ObjectName, RequestFacts, RequestId, RequestIds, ResponseMeter};
+use crate::sigv4::canonical;
 
 /// Begins the records of an endpoint.
 #[derive(Debug)]

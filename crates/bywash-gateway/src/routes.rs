@@ -12,6 +12,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::errors::{fault, not_implemented};
 use crate::host::Target;
+use crate::sigv4::parse::is_signature_parameter;
 
 /// Decoded parameters of a query, in order.
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
@@ -210,30 +211,20 @@ fn allowed(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Parameters of signatures in lower case, and parameters that clients add to any request. Other
-/// `x-amz-` parameters stand for headers, which are not read from a query here.
-const COMMON: [&str; 16] = [
+/// Parameters that clients add to any request, in lower case. Other `x-amz-` parameters stand for headers, which are not
+/// read from a query here.
+const COMMON: [&str; 6] = [
     "x-id",
-    "awsaccesskeyid",
-    "signature",
-    "expires",
-    "x-amz-algorithm",
     "x-amz-content-sha256",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
     "x-amz-expected-bucket-owner",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
-    "x-amz-security-token",
-    "x-amz-signature",
-    "x-amz-signedheaders",
     "x-amz-user-agent",
 ];
 
 fn is_common(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    COMMON.contains(&&*name) || name.starts_with("x-amz-checksum-")
+    COMMON.contains(&&*name) || is_signature_parameter(&name) || name.starts_with("x-amz-checksum-")
 }
 
 /// Returns the operation of a request, or why it is not supported.

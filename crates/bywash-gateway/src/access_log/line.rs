@@ -9,8 +9,8 @@ use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, Method, Uri, Version};
 
 use super::AccessLogFormat;
-use crate::auth::is_signature_parameter;
 use crate::limits::MAX_LOGGED_TEXT_BYTES;
+use crate::sigv4::parse::is_signature_parameter;
 
 /// Status logged if the client left before the response, as in nginx.
 const CLIENT_LEFT: u16 = 499;
@@ -69,10 +69,9 @@ fn push_unsigned_target(text: &mut String, uri: &Uri) {
     let max = MAX_LOGGED_TEXT_BYTES;
     push_cut(text, uri.path(), max);
     let pairs = uri.query().into_iter().flat_map(|query| query.split('&'));
-    for (index, pair) in pairs
-        .filter(|pair| !is_signature_parameter(pair))
-        .enumerate()
-    {
+    let is_shown =
+        |pair: &&str| !is_signature_parameter(pair.split('=').next().unwrap_or_default());
+    for (index, pair) in pairs.filter(is_shown).enumerate() {
         let left = max.saturating_sub(text.len());
         if left == 0 {
             return;

@@ -6,12 +6,11 @@
 //! certain.
 
 mod request;
-mod signature;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bywash::{Engine, ResidentObject};
+use chrono::Utc;
 use http::header::{ETAG, HeaderMap, HeaderValue};
 use http::{Request, Response};
 use http_body::Body;
@@ -25,9 +24,10 @@ use crate::meta::version_headers;
 use crate::record::RequestIds;
 use crate::resident::{Arrival, Head, Hit, ReadNames, ResidentReads, faulty};
 use crate::response::REQUEST_ID;
-use crate::signature::keys::{Signatory, SigningKeys};
-use request::FastRequest;
-use signature::verify;
+use crate::signature::ClaimedV4;
+use crate::sigv4::canonical::RequestHead;
+use crate::sigv4::keys::{Signatory, SigningKeys};
+use request::{FastRequest, FastSignature};
 
 /// Serves requests from any number of connections.
 pub(crate) struct FastPath {
@@ -103,19 +103,21 @@ impl FastPath {
 
     /// The key that signed the request, if its signature is right and valid now.
     fn signatory<B>(&self, request: &Request<B>, wanted: &FastRequest<'_>) -> Option<Signatory> {
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()?;
-        let now = i64::try_from(now.as_secs()).ok()?;
-        if !wanted.signature.is_valid_at(now) && !faulty!(self, AnyAge) {
-            return None;
-        }
-        let (method, path) = (request.method().as_str(), request.uri().path());
+        let (head, now) = (RequestHead::of(request), Utc::now());
         #[cfg(test)]
+        let now = wanted
+            .date(head)
+            .filter(|_| faulty!(self, AnyAge))
+            .unwrap_or(now);
+        let claimed = match &wanted.signature {
+            FastSignature::Header(value) => ClaimedV4::of_header(head, value, now),
+            FastSignature::Query(query) => ClaimedV4::of_query(head, |name| query.get(name), now),
+        };
+        let claimed = claimed.ok()?;
         if faulty!(self, AnySignature) {
-            return signature::trust(&self.keys, wanted);
+            return Some(claimed.key(&self.keys)?.key.signatory().clone());
         }
-        verify(&self.keys, wanted, method, path)
+        Some(claimed.verify(&self.keys).ok()?.signatory)
     }
 }
 

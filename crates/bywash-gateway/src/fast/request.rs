@@ -6,14 +6,21 @@
 
 use std::borrow::Cow;
 
+#[cfg(test)]
+use chrono::{DateTime, Utc};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method, Request, Version};
 use percent_encoding::percent_decode_str;
 use s3s::dto::Range;
 
-use super::signature::ClaimedSignature;
 use crate::host::Hosts;
 use crate::keys::plain_path;
+#[cfg(test)]
+use crate::sigv4::canonical::RequestHead;
+use crate::sigv4::canonical::is_canonical;
+#[cfg(test)]
+use crate::sigv4::parse::time_of;
+use crate::sigv4::{EMPTY_SHA256, UNSIGNED};
 
 /// A read that the fast path may serve once its signature is verified.
 #[derive(Debug)]
@@ -24,7 +31,7 @@ pub(super) struct FastRequest<'a> {
     pub(super) range: Option<Range>,
     pub(super) if_match: Option<&'a HeaderValue>,
     pub(super) with_checksum: bool,
-    pub(super) signature: ClaimedSignature<'a>,
+    pub(super) signature: FastSignature<'a>,
 }
 
 impl<'a> FastRequest<'a> {
@@ -65,8 +72,42 @@ impl<'a> FastRequest<'a> {
             range,
             if_match: headers.if_match,
             with_checksum,
-            signature: ClaimedSignature::parse(&headers, query)?,
+            signature: FastSignature::find(&headers, query)?,
         })
+    }
+}
+
+#[cfg(test)]
+impl FastRequest<'_> {
+    /// The time that the signature states.
+    pub(super) fn date(&self, head: RequestHead<'_>) -> Option<DateTime<Utc>> {
+        time_of(match &self.signature {
+            FastSignature::Header(_) => text(head.headers.get("x-amz-date"))?,
+            FastSignature::Query(query) => query.get("X-Amz-Date")?,
+        })
+    }
+}
+
+/// Where the only signature of a request is.
+#[derive(Debug)]
+pub(super) enum FastSignature<'a> {
+    /// The value of the Authorization header.
+    Header(&'a str),
+    Query(KnownQuery<'a>),
+}
+
+impl<'a> FastSignature<'a> {
+    /// Returns `None` without a signature, with two, and for a body.
+    fn find(headers: &KnownHeaders<'a>, query: KnownQuery<'a>) -> Option<Self> {
+        let has_no_body = match headers.payload {
+            Some(payload) => payload == UNSIGNED || payload == EMPTY_SHA256,
+            None => true,
+        };
+        match headers.authorization {
+            _ if !has_no_body => None,
+            None => (!query.is_empty()).then_some(Self::Query(query)),
+            value => text(value).filter(|_| query.is_empty()).map(Self::Header),
+        }
     }
 }
 
@@ -82,11 +123,8 @@ pub(super) struct KnownHeaders<'a> {
     range: Option<&'a HeaderValue>,
     if_match: Option<&'a HeaderValue>,
     checksum_mode: Option<&'a HeaderValue>,
-    pub(super) authorization: Option<&'a HeaderValue>,
-    pub(super) date: Option<&'a HeaderValue>,
-    pub(super) payload: Option<&'a HeaderValue>,
-    pub(super) user_agent: Option<&'a HeaderValue>,
-    all: Option<&'a HeaderMap>,
+    authorization: Option<&'a HeaderValue>,
+    payload: Option<&'a HeaderValue>,
 }
 
 impl<'a> KnownHeaders<'a> {
@@ -95,10 +133,7 @@ impl<'a> KnownHeaders<'a> {
         if headers.len() != headers.keys_len() {
             return None;
         }
-        let mut known = Self {
-            all: Some(headers),
-            ..Self::default()
-        };
+        let mut known = Self::default();
         for (name, value) in headers {
             let field = match name.as_str() {
                 "host" => &mut known.host,
@@ -107,9 +142,7 @@ impl<'a> KnownHeaders<'a> {
                 "authorization" => &mut known.authorization,
                 "x-amz-checksum-mode" => &mut known.checksum_mode,
                 "x-amz-content-sha256" => &mut known.payload,
-                "x-amz-date" => &mut known.date,
-                "x-amz-user-agent" => &mut known.user_agent,
-                // These change no response of a read.
+                // These change no response of a read, but for the verdict on its signature.
                 "accept"
                 | "accept-encoding"
                 | "accept-language"
@@ -126,6 +159,8 @@ impl<'a> KnownHeaders<'a> {
                 | "tracestate"
                 | "user-agent"
                 | "via"
+                | "x-amz-date"
+                | "x-amz-user-agent"
                 | "x-amzn-trace-id"
                 | "x-forwarded-for"
                 | "x-forwarded-host"
@@ -140,82 +175,62 @@ impl<'a> KnownHeaders<'a> {
         }
         Some(known)
     }
-
-    /// Any headers, none in a field.
-    #[cfg(test)]
-    pub(super) fn with_all(headers: &'a HeaderMap) -> Self {
-        Self {
-            all: Some(headers),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&'a HeaderValue> {
-        self.all?.get(name)
-    }
-
-    /// Names of the headers sent that a signature must cover, and `host`.
-    pub(super) fn must_be_signed(&self) -> impl Iterator<Item = &'static str> {
-        [
-            ("host", self.host),
-            ("x-amz-checksum-mode", self.checksum_mode),
-            ("x-amz-date", self.date),
-            ("x-amz-user-agent", self.user_agent),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| value.map(|_| name))
-    }
 }
 
-/// The parameters of a query that are known, as they were sent.
+/// Names of the parameters of a signature.
+const OF_A_SIGNATURE: [&str; 6] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-SignedHeaders",
+    "X-Amz-Signature",
+];
+
+/// The parameters of a signature, decoded.
 #[derive(Debug, Default)]
-pub(super) struct KnownQuery<'a> {
-    pub(super) algorithm: Option<&'a str>,
-    pub(super) credential: Option<&'a str>,
-    pub(super) date: Option<&'a str>,
-    pub(super) expires: Option<&'a str>,
-    pub(super) signed_headers: Option<&'a str>,
-    pub(super) signature: Option<&'a str>,
-    pub(super) id: Option<&'a str>,
-}
+pub(super) struct KnownQuery<'a>([Option<Cow<'a, str>>; OF_A_SIGNATURE.len()]);
 
 impl<'a> KnownQuery<'a> {
-    /// Returns `None` if a parameter is unknown, sent twice, or not encoded as for a signature. `operation`: the only
-    /// value of `x-id`.
+    /// Returns `None` if a parameter is unknown, sent twice, or has a plus. `operation`: the only value of `x-id`.
     fn read(query: Option<&'a str>, operation: &str) -> Option<Self> {
-        let mut known = Self::default();
+        let (mut known, mut has_id) = (Self::default(), false);
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
             let (name, value) = pair.split_once('=')?;
-            let field = match name {
-                "X-Amz-Algorithm" => &mut known.algorithm,
-                "X-Amz-Credential" => &mut known.credential,
-                "X-Amz-Date" => &mut known.date,
-                "X-Amz-Expires" => &mut known.expires,
-                "X-Amz-SignedHeaders" => &mut known.signed_headers,
-                "X-Amz-Signature" => &mut known.signature,
-                "x-id" if value == operation => &mut known.id,
-                _ => return None,
-            };
-            if field.replace(value).is_some() || !is_canonical(value, false) {
+            if name == "x-id" && value == operation && !has_id {
+                has_id = true;
+                continue;
+            }
+            let at = OF_A_SIGNATURE.iter().position(|known| *known == name)?;
+            let value = decoded(value)?;
+            if known.0[at].replace(value).is_some() {
                 return None;
             }
         }
         Some(known)
     }
 
-    /// The parameters that a signature covers, in its order.
-    pub(super) fn signed(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
-        [
-            ("X-Amz-Algorithm", self.algorithm),
-            ("X-Amz-Credential", self.credential),
-            ("X-Amz-Date", self.date),
-            ("X-Amz-Expires", self.expires),
-            ("X-Amz-SignedHeaders", self.signed_headers),
-            ("x-id", self.id),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let at = OF_A_SIGNATURE.iter().position(|known| *known == name)?;
+        self.0[at].as_deref()
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+/// Decodes a value without a plus, with at most one allocation.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains(['%', '+']) {
+        return Some(Cow::Borrowed(text));
+    }
+    if text.contains('+') {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    bytes.extend(percent_decode_str(text));
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 /// Bucket and key of a path. The key is stored under its own name.
@@ -230,38 +245,6 @@ fn target(path: &str) -> Option<(&str, Cow<'_, str>)> {
     let key = percent_decode_str(key).decode_utf8().ok()?;
     plain_path(&key)?;
     Some((bucket, key))
-}
-
-/// Whether a text is encoded as the canonical request of a signature: unreserved characters as they are, all others by
-/// `%` and two upper-case digits. `is_path`: slashes are not encoded.
-fn is_canonical(text: &str, is_path: bool) -> bool {
-    let mut bytes = text.bytes();
-    let digit = |byte: Option<u8>| match byte? {
-        byte @ b'0'..=b'9' => Some(byte - b'0'),
-        byte @ b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    };
-    while let Some(byte) = bytes.next() {
-        let known = match byte {
-            b'%' => {
-                let encoded = digit(bytes.next()).zip(digit(bytes.next()));
-                encoded.is_some_and(|(high, low)| {
-                    let byte = high << 4 | low;
-                    !(is_unreserved(byte) || (is_path && byte == b'/'))
-                })
-            }
-            b'/' => is_path,
-            byte => is_unreserved(byte),
-        };
-        if !known {
-            return false;
-        }
-    }
-    true
-}
-
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
 #[cfg(test)]
@@ -304,16 +287,17 @@ mod tests {
     #[test]
     fn queries_with_anything_else_are_refused() {
         assert!(KnownQuery::read(None, "GetObject").is_some());
-        let known = KnownQuery::read(Some("x-id=GetObject&X-Amz-Date=1"), "GetObject").unwrap();
-        let signed: Vec<_> = known.signed().collect();
-        assert_eq!(signed, [("X-Amz-Date", "1"), ("x-id", "GetObject")]);
+        let query = "x-id=GetObject&X-Amz-Credential=a%2Fb";
+        let known = KnownQuery::read(Some(query), "GetObject").unwrap();
+        assert_eq!(known.get("X-Amz-Credential"), Some("a/b"));
+        assert_eq!(known.get("X-Amz-Date"), None);
         for query in [
             "",
             "x-id",
             "x-id=HeadObject",
             "acl=",
             "X-Amz-Date=1&X-Amz-Date=1",
-            "X-Amz-Date=a/b",
+            "x-id=GetObject&x-id=GetObject",
             "X-Amz-Date=a+b",
             "x-amz-date=1",
             "versionId=null",

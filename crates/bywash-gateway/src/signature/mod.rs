@@ -1,11 +1,8 @@
-//! Signatures of requests: of version 4 and 2, in a header or in the query.
+//! Signatures of requests to the S3 endpoint: of version 4 and 2, in a header or in the query.
 //!
-//! Verified here and not by `s3s`, which knows no region but of lower-case letters, digits and
-//! hyphens, buffers each signed chunk, and does not return which parts were signed. The fast path
-//! verifies the common form by itself.
+//! Verified here and not by `s3s`, which knows no region but of lower-case letters, digits and hyphens, buffers each signed
+//! chunk, and does not return which parts were signed. The fast path calls [`ClaimedV4`] too.
 
-pub(crate) mod chunks;
-pub(crate) mod keys;
 mod payload;
 mod v2;
 mod v4;
@@ -15,25 +12,19 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use self::chunks::ChunkVerifier;
-use self::keys::{Signatory, SigningKeys};
 pub(crate) use self::payload::{Framing, is_aws_chunked};
+pub(crate) use self::v4::ClaimedV4;
 use crate::errors::{WithElements, fault};
 use crate::host::Target;
 use crate::limits::{MAX_CLOCK_SKEW_S, MAX_SHOWN_SIGNED_BYTES};
 use crate::routes::Query;
+use crate::sigv4::canonical::RequestHead;
+use crate::sigv4::chunks::ChunkVerifier;
+use crate::sigv4::keys::{Signatory, SigningKeys};
 
 /// The header of a payload's digest or kind, the only one of Amazon's that may be unsigned: in a signed request its value
 /// is part of the signature. The body of a presigned request is only compared with it.
 pub(crate) const PAYLOAD: &str = "x-amz-content-sha256";
-pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// Service name of a credential scope.
-pub(crate) const SERVICE: &str = "s3";
-pub(crate) const TERMINATOR: &str = "aws4_request";
-pub(crate) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-/// Digest of an empty body.
-pub(crate) const EMPTY_SHA256: &str =
-    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// A request whose signature is right.
 #[derive(Debug)]
@@ -63,11 +54,13 @@ pub(crate) fn verify(
         signatory,
         chunks: None,
     };
+    let (head, now) = (RequestHead::of_parts(parts), Utc::now());
     if presigned_v4 {
-        return v4::verify_query(parts, query, keys).map(Some);
+        let claimed = ClaimedV4::of_query(head, |name| query.one(name), now)?;
+        return claimed.verify(keys).map(Some);
     }
     if presigned_v2 {
-        let signatory = v2::verify_query(parts, query, target, &keys.keys);
+        let signatory = v2::verify_query(parts, query, target, &keys.secrets);
         return signatory.map(of_v2).map(Some);
     }
     let Some(value) = header else {
@@ -76,15 +69,16 @@ pub(crate) fn verify(
     let value = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
     // Fields divided by commas are of version 4, regardless of their prefix.
     if value.starts_with("AWS ") && !value.contains(',') {
-        let signatory = v2::verify_header(parts, query, target, &keys.keys);
+        let signatory = v2::verify_header(parts, query, target, &keys.secrets);
         return signatory.map(of_v2).map(Some);
     }
-    v4::verify_header(parts, value, keys).map(Some)
+    ClaimedV4::of_header(head, value, now)?
+        .verify(keys)
+        .map(Some)
 }
 
 /// Rejects a date far from the server's. `sent`: as the request has it.
-fn check_skew(date: DateTime<Utc>, sent: &str) -> S3Result<()> {
-    let now = Utc::now();
+fn check_skew(date: DateTime<Utc>, sent: &str, now: DateTime<Utc>) -> S3Result<()> {
     if (now - date).num_seconds().abs() <= MAX_CLOCK_SKEW_S {
         return Ok(());
     }

@@ -6,9 +6,10 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use s3s::{S3ErrorCode, S3Result};
 
-use super::{PAYLOAD, UNSIGNED};
+use super::PAYLOAD;
 use crate::errors::{fault, invalid_argument, not_implemented};
 use crate::meta::{joined, text};
+use crate::sigv4::UNSIGNED;
 
 const TRAILER: &str = "x-amz-trailer";
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
@@ -17,10 +18,10 @@ pub(crate) const AWS_CHUNKED: &str = "aws-chunked";
 
 /// Value of the payload header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Payload {
+pub(crate) enum Payload<'a> {
     Unsigned,
     /// SHA-256 in hexadecimal digits.
-    Digest(String),
+    Digest(&'a str),
     /// Framed as `aws-chunked`.
     Chunks {
         signed: bool,
@@ -28,8 +29,8 @@ pub(crate) enum Payload {
     },
 }
 
-impl Payload {
-    pub(crate) fn parse(value: &str) -> S3Result<Self> {
+impl<'a> Payload<'a> {
+    pub(crate) fn parse(value: &'a str) -> S3Result<Self> {
         let chunks = |signed, trailer| Ok(Self::Chunks { signed, trailer });
         match value {
             UNSIGNED => Ok(Self::Unsigned),
@@ -41,7 +42,7 @@ impl Payload {
                 "{value}: chunks that are signed with ECDSA are not supported here; sign with HMAC."
             ))),
             digest if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                Ok(Self::Digest(digest.to_owned()))
+                Ok(Self::Digest(digest))
             }
             other => {
                 let message = format!(
@@ -95,7 +96,7 @@ impl Framing {
             }
             payload => {
                 let sha256 = match payload {
-                    Some(Payload::Digest(digest)) => Some(digest),
+                    Some(Payload::Digest(digest)) => Some(digest.to_owned()),
                     _ => None,
                 };
                 return Ok(Self {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bywash::time::parse_http_date;
-use chrono::{NaiveDateTime, Utc};
+use chrono::Utc;
 use hmac::{Hmac, KeyInit, Mac};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE};
 use http::request::Parts;
@@ -15,14 +15,14 @@ use http::{HeaderMap, HeaderName};
 use s3s::{S3ErrorCode, S3Result};
 use sha1::Sha1;
 
-use super::keys::Signatory;
 use super::{Mismatch, check_skew, unknown_key};
-use crate::auth::Keys;
 use crate::errors::{WithElements, fault};
 use crate::host::Target;
 use crate::limits::MAX_PRESIGNED_S;
 use crate::meta::text;
 use crate::routes::Query;
+use crate::sigv4::keys::{Secrets, Signatory};
+use crate::sigv4::parse::time_of;
 
 /// Parameters that are part of the signed text, in their order.
 const SIGNED_PARAMETERS: [&str; 35] = [
@@ -68,7 +68,7 @@ pub(super) fn verify_header(
     parts: &Parts,
     query: &Query<'_>,
     target: &Target,
-    keys: &Keys,
+    secrets: &Secrets,
 ) -> S3Result<Signatory> {
     let value = text(&parts.headers, AUTHORIZATION.as_str()).unwrap_or_default();
     let fields = value
@@ -80,19 +80,16 @@ pub(super) fn verify_header(
     };
     let amazon = text(&parts.headers, "x-amz-date");
     let sent = amazon.or_else(|| text(&parts.headers, DATE.as_str()));
-    let parse = |value: &str| {
-        let iso = NaiveDateTime::parse_from_str(value, "%Y%m%dT%H%M%SZ").map(|date| date.and_utc());
-        iso.ok().or_else(|| parse_http_date(value))
-    };
+    let parse = |value: &str| time_of(value).or_else(|| parse_http_date(value));
     let Some(date) = sent.and_then(parse) else {
         let message =
             "The request needs a Date or x-amz-date header with the time of its signature.";
         return Err(fault(S3ErrorCode::AccessDenied, message));
     };
-    check_skew(date, sent.unwrap_or_default())?;
+    check_skew(date, sent.unwrap_or_default(), Utc::now())?;
     let date = sent.filter(|_| amazon.is_none()).unwrap_or_default();
     let text = string_to_sign(parts, query, target, date);
-    verify(keys, access_key.trim(), signature.trim(), &text)
+    verify(secrets, access_key.trim(), signature.trim(), &text)
 }
 
 /// Verifies a signature in the query.
@@ -100,7 +97,7 @@ pub(super) fn verify_query(
     parts: &Parts,
     query: &Query<'_>,
     target: &Target,
-    keys: &Keys,
+    secrets: &Secrets,
 ) -> S3Result<Signatory> {
     let now = Utc::now().timestamp();
     let denied = |message: &'static str| fault(S3ErrorCode::AccessDenied, message);
@@ -127,15 +124,20 @@ pub(super) fn verify_query(
     };
     let text = string_to_sign(parts, query, target, sent);
     // A plus that is not encoded was decoded as a space; base64 has none.
-    verify(keys, access_key, &signature.replace(' ', "+"), &text)
+    verify(secrets, access_key, &signature.replace(' ', "+"), &text)
 }
 
-fn verify(keys: &Keys, access_key: &str, signature: &str, text: &[u8]) -> S3Result<Signatory> {
-    let (secret, scope) = keys
+fn verify(
+    secrets: &Secrets,
+    access_key: &str,
+    signature: &str,
+    text: &[u8],
+) -> S3Result<Signatory> {
+    let (secret, scope) = secrets
         .find(access_key)
         .ok_or_else(|| unknown_key(access_key))?;
     let claimed = BASE64_STANDARD.decode(signature).unwrap_or_default();
-    let mac = Hmac::<Sha1>::new_from_slice(secret.expose().as_bytes()).ok();
+    let mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).ok();
     let is_signed = mac.is_some_and(|mut mac| {
         mac.update(text);
         mac.verify_slice(&claimed).is_ok()

@@ -6,7 +6,7 @@
 //!   clients send as they are.
 //! * `token.rs` signs and verifies access tokens.
 //! * `exchange.rs` gives them for assertions.
-//! * `signature.rs` verifies signatures of requests, also of signed URLs.
+//! * `signature.rs` has the rules of signatures of requests, also of signed URLs.
 //! * `payload.rs` compares a body with its signed digest.
 
 mod account;
@@ -23,7 +23,6 @@ pub(crate) use self::jwt::fuzz as fuzz_jwt;
 pub(crate) use self::payload::SignedPayload;
 pub use self::token::GcsTokenKeys;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -35,11 +34,12 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use self::account::{Accounts, DOMAIN};
 use self::jwt::{Jwt, Purpose, Rights};
-use self::signature::ClaimedSignature;
+use self::signature::{Parameters, SignedRequest};
 use super::error::{GcsError, GcsResult};
 use super::serve::GcsConfig;
-use crate::config::{Credential, Scope};
+use crate::config::Scope;
 use crate::meta::text;
+use crate::sigv4::keys::{Secrets, SigningKeys};
 
 /// The audience of tokens that clients sign for Google's storage.
 const STORAGE: &str = "https://storage.googleapis.com/";
@@ -51,8 +51,7 @@ const OF_GOOGLE: &str = "ya29.";
 pub(crate) struct Access {
     anonymous: bool,
     accounts: Option<(Accounts, GcsTokenKeys)>,
-    /// Secret keys and scopes, by access key.
-    keys: HashMap<String, (String, Arc<Scope>)>,
+    keys: SigningKeys,
 }
 
 /// Rights of an admitted request.
@@ -144,14 +143,10 @@ impl Access {
             (None, None) => Some(GcsTokenKeys::random()),
         };
         let accounts = tokens.map(|keys| (Accounts::new(folder, &config.listed_accounts), keys));
-        let entry = |found: &Credential| {
-            let scope = Arc::new(found.scope.clone());
-            (found.access_key.clone(), (found.secret_key.clone(), scope))
-        };
         Ok(Self {
             anonymous: config.anonymous,
             accounts,
-            keys: config.credentials.iter().map(entry).collect(),
+            keys: SigningKeys::new(Secrets::new(&config.credentials)),
         })
     }
 
@@ -159,7 +154,9 @@ impl Access {
     pub(crate) fn is_claimed(&self, parts: &Parts) -> bool {
         self.anonymous
             || parts.headers.contains_key(AUTHORIZATION)
-            || !matches!(ClaimedSignature::find(parts), Ok(None))
+            || Parameters::of(&parts.uri)
+                .and_then(|parameters| Ok(SignedRequest::find(parts, &parameters)?.is_some()))
+                .unwrap_or(true)
     }
 
     /// Finds the rights of a request.
@@ -170,7 +167,8 @@ impl Access {
         if self.anonymous {
             return Ok(Caller::anyone());
         }
-        if let Some(claimed) = ClaimedSignature::find(parts)? {
+        let parameters = Parameters::of(&parts.uri)?;
+        if let Some(claimed) = SignedRequest::find(parts, &parameters)? {
             return self.signed(&claimed).await;
         }
         match bearer(&parts.headers) {
@@ -232,7 +230,7 @@ impl Access {
         Ok(caller_of(&account, rights))
     }
 
-    async fn signed(&self, claimed: &ClaimedSignature) -> GcsResult<Caller> {
+    async fn signed(&self, claimed: &SignedRequest<'_>) -> GcsResult<Caller> {
         let refused = || {
             GcsError::forbidden("The signature is not that of the request by a key of this server.")
         };
@@ -250,11 +248,8 @@ impl Access {
             let account = account.filter(|account| claimed.is_by_key(&account.public_key));
             caller_of(&*account.ok_or_else(refused)?, Rights::ReadWrite)
         } else {
-            let key = self.keys.get(claimed.identity());
-            let (_, scope) = key
-                .filter(|(secret, _)| claimed.is_by_secret(secret))
-                .ok_or_else(refused)?;
-            Caller::new(Some(claimed.identity().to_owned()), scope)
+            let found = claimed.signatory(&self.keys).ok_or_else(refused)?;
+            Caller::new(Some(found.access_key.to_string()), &found.scope)
         };
         Ok(Caller {
             payload: claimed.payload_digest().map(SignedPayload::new),

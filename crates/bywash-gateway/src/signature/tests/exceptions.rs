@@ -5,8 +5,8 @@
 use chrono::NaiveDateTime;
 
 use super::draw::Sent;
-use crate::canonical::path;
 use crate::signature::PAYLOAD;
+use crate::sigv4::canonical::path;
 
 /// A kind of requests with different verdicts.
 pub(super) struct Exception {

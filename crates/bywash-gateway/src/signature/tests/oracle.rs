@@ -1,12 +1,10 @@
 //! The two verdicts on drawn requests: of this server, and of `s3s` with the same keys.
 
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::Engine;
 use bywash_support::settings::{seeds, setting};
 use bywash_support::sign::{KEY, SECRET, sha256_hex};
 use futures::{FutureExt, StreamExt};
@@ -18,16 +16,14 @@ use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 
 use super::draw::{Draws, OTHER, Sent};
 use super::exceptions::{self, EXCEPTIONS};
-use crate::auth::Keys;
 use crate::body::RequestContext;
-use crate::bucket_rules::AllRules;
 use crate::chunked::{ChunkedBody, SignedChunks};
 use crate::config::Credential;
 use crate::host::Hosts;
 use crate::record::RequestIds;
 use crate::routes::Query;
-use crate::signature::keys::SigningKeys;
 use crate::signature::{Framing, verify};
+use crate::sigv4::keys::{Secrets, SigningKeys};
 
 /// The access key of a request that is served, empty of an unsigned one; else the code of its error.
 type Verdict = Result<String, String>;
@@ -88,15 +84,12 @@ struct Both {
 
 impl Both {
     fn new() -> Self {
-        let engine = Engine::builder().memory(16 << 20).build().unwrap();
-        let rules = AllRules::open(engine.clone(), None, BTreeMap::new()).unwrap();
         let credentials = [(KEY, SECRET), OTHER].map(|(key, secret)| Credential::new(key, secret));
-        let keys = Keys::new(&credentials, engine, Arc::new(rules));
         let mut oracle = S3ServiceBuilder::new(NoOperation);
         oracle.set_auth(KnownKeys);
         oracle.set_route(Signed);
         Self {
-            keys: SigningKeys::new(keys),
+            keys: SigningKeys::new(Secrets::new(&credentials)),
             hosts: Hosts::new(&[]).unwrap(),
             oracle: oracle.build(),
         }

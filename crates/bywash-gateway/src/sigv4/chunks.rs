@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::EMPTY_SHA256;
 use super::keys::SigningKey;
-use crate::canonical::bytes_of;
+use super::parse::bytes_of;
 use crate::digest::hex;
 
 /// Header of a trailer's signature, which it does not cover itself.
@@ -37,7 +37,7 @@ impl std::fmt::Debug for ChunkVerifier {
 
 impl ChunkVerifier {
     /// `seed`: the signature of the request.
-    pub(super) fn new(key: Arc<SigningKey>, date: &str, scope: &str, seed: &str) -> Self {
+    pub(crate) fn new(key: Arc<SigningKey>, date: &str, scope: &str, seed: &str) -> Self {
         Self {
             key,
             head: format!("{date}\n{scope}\n"),

@@ -1,23 +1,36 @@
-//! Signing keys of version 4, each derived once a day, region and access key.
+//! Secret keys, and the signing keys of version 4, each derived once a day, location and access key.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::{SERVICE, TERMINATOR};
-use crate::auth::Keys;
-use crate::config::Scope;
+use super::Algorithm;
+use super::parse::CredentialScope;
+use crate::config::{Credential, Scope};
 use crate::limits::MAX_KEPT_SIGNING_KEYS;
 use crate::resident::Slots;
 
-/// The scope of a signature: `KEY/DAY/REGION/s3/aws4_request`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct CredentialScope<'a> {
-    pub(crate) access_key: &'a str,
-    pub(crate) day: &'a str,
-    pub(crate) region: &'a str,
+/// Secret keys and their scopes, by access key. A cheap handle.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<HashMap<String, (String, Arc<Scope>)>>);
+
+impl Secrets {
+    pub(crate) fn new(credentials: &[Credential]) -> Self {
+        let entry = |found: &Credential| {
+            let scope = Arc::new(found.scope.clone());
+            (found.access_key.clone(), (found.secret_key.clone(), scope))
+        };
+        Self(Arc::new(credentials.iter().map(entry).collect()))
+    }
+
+    /// The secret key and the scope of an access key.
+    pub(crate) fn find(&self, access_key: &str) -> Option<(&str, &Arc<Scope>)> {
+        let (secret, scope) = self.0.get(access_key)?;
+        Some((secret, scope))
+    }
 }
 
 /// The key that signed a request.
@@ -27,49 +40,53 @@ pub(crate) struct Signatory {
     pub(crate) scope: Arc<Scope>,
 }
 
-/// A signing key of one day and region, ready to sign.
+/// A signing key of one day and location, ready to sign.
 pub(crate) struct SigningKey {
     signatory: Signatory,
+    algorithm: Algorithm,
     day: String,
-    region: String,
+    location: String,
     mac: Hmac<Sha256>,
 }
 
 impl SigningKey {
-    fn derive(named: CredentialScope<'_>, keys: &Keys) -> Option<Self> {
-        let (secret, scope) = keys.find(named.access_key)?;
-        let mut mac = mac(format!("AWS4{}", secret.expose()).as_bytes())?;
-        for part in [named.day, named.region, SERVICE, TERMINATOR] {
+    fn derive(named: CredentialScope<'_>, secrets: &Secrets) -> Option<Self> {
+        let CredentialScope {
+            algorithm,
+            identity,
+            day,
+            location,
+        } = named;
+        let prefix = algorithm.secret_prefix()?;
+        let (secret, scope) = secrets.find(identity)?;
+        let [service, version] = algorithm.service();
+        let mut mac = mac(format!("{prefix}{secret}").as_bytes())?;
+        for part in [day, location, service, version] {
             mac.update(part.as_bytes());
             mac = self::mac(&mac.finalize().into_bytes())?;
         }
         Some(Self {
             signatory: Signatory {
-                access_key: named.access_key.into(),
+                access_key: identity.into(),
                 scope: Arc::clone(scope),
             },
-            day: named.day.to_owned(),
-            region: named.region.to_owned(),
+            algorithm,
+            day: day.to_owned(),
+            location: location.to_owned(),
             mac,
         })
     }
 
     fn is_of(&self, named: CredentialScope<'_>) -> bool {
-        *self.signatory.access_key == *named.access_key
+        *self.signatory.access_key == *named.identity
+            && self.algorithm == named.algorithm
             && self.day == named.day
-            && self.region == named.region
+            && self.location == named.location
     }
 
     /// A signature of no text yet.
     pub(crate) fn mac(&self) -> Hmac<Sha256> {
         self.mac.clone()
-    }
-
-    /// Compares the signature of a text in constant time.
-    pub(crate) fn is_signature(&self, text: &str, signature: &[u8]) -> bool {
-        let mut mac = self.mac();
-        mac.update(text.as_bytes());
-        mac.verify_slice(signature).is_ok()
     }
 
     pub(crate) fn signatory(&self) -> &Signatory {
@@ -84,7 +101,7 @@ fn mac(key: &[u8]) -> Option<Hmac<Sha256>> {
 /// The signing keys with which requests were verified. Others are not kept, so that clients without a secret key replace
 /// none.
 pub(crate) struct SigningKeys {
-    pub(super) keys: Keys,
+    pub(crate) secrets: Secrets,
     slots: Slots<SigningKey>,
     hasher: RandomState,
 }
@@ -97,22 +114,22 @@ pub(crate) struct FoundKey {
 }
 
 impl SigningKeys {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(secrets: Secrets) -> Self {
         Self {
-            keys,
+            secrets,
             slots: Slots::new(MAX_KEPT_SIGNING_KEYS),
             hasher: RandomState::new(),
         }
     }
 
-    /// The key of a scope; `None` if its access key is unknown.
+    /// The key of a scope; `None` if its access key is unknown, or signs otherwise.
     pub(crate) fn find(&self, named: CredentialScope<'_>) -> Option<FoundKey> {
         let number = self.hasher.hash_one(named);
         let kept = self.slots.get(number).filter(|key| key.is_of(named));
         let is_new = kept.is_none();
         let key = match kept {
             Some(key) => key,
-            None => Arc::new(SigningKey::derive(named, &self.keys)?),
+            None => Arc::new(SigningKey::derive(named, &self.secrets)?),
         };
         Some(FoundKey {
             key,
