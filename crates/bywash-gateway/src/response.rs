@@ -172,7 +172,6 @@ fn default_message(code: &str) -> &'static str {
 
 /// Stands for a character that XML cannot represent.
 const REPLACEMENT: &str = "\u{FFFD}";
-const XML_DECLARATION: &str = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
 
 /// The document of an error as `s3s` writes it.
 #[derive(Debug, Deserialize)]
@@ -235,14 +234,8 @@ impl ErrorDocument {
         let message = self.message.as_deref();
         let message = message.unwrap_or_else(|| default_message(&self.code));
         let own = [("Code", &*self.code), ("Message", message)];
-        let mut document = format!("{XML_DECLARATION}<Error>");
-        for (name, text) in own.into_iter().chain(elements) {
-            let text = text.replace(is_unfit, REPLACEMENT);
-            let text = quick_xml::escape::escape(&text);
-            document.extend(["<", name, ">", &text, "</", name, ">"]);
-        }
-        document.push_str("</Error>");
-        document
+        let all = own.into_iter().chain(elements);
+        xml::error_document(all.map(|(name, text)| (name, text.replace(is_unfit, REPLACEMENT))))
     }
 }
 

@@ -1,4 +1,23 @@
-//! Characters that XML 1.0 cannot represent.
+//! Elements, error documents, and characters that XML 1.0 cannot represent.
+
+/// The first line of a document.
+pub(crate) const DECLARATION: &str = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
+
+/// An element with a text, escaped.
+pub(crate) fn element(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", quick_xml::escape::escape(text))
+}
+
+/// The document of an error with these elements, of both endpoints.
+pub(crate) fn error_document<T: AsRef<str>>(
+    elements: impl IntoIterator<Item = (&'static str, T)>,
+) -> String {
+    let elements = elements.into_iter();
+    let elements: String = elements
+        .map(|(name, text)| element(name, text.as_ref()))
+        .collect();
+    format!("{DECLARATION}<Error>{elements}</Error>")
+}
 
 /// Whether XML 1.0 represents the character unchanged: no control character but tab and line feed,
 /// and no noncharacter. XML parsers convert a carriage return to a line feed.

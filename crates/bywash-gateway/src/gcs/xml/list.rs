@@ -8,11 +8,12 @@ use s3s::Body;
 use super::super::endpoint::{Endpoint, GcsRequest};
 use super::super::error::{GcsError, GcsResult};
 use super::super::generation::generation;
+use super::document;
 use super::object::quoted_e_tag;
-use super::{document, element};
 use crate::errors::{OperationContext, from_store};
 use crate::limits::MAX_LIST_KEYS;
 use crate::listing::{self, ListEntry, ListPosition, ListScope};
+use crate::xml::element;
 
 /// Characters that `encoding-type=url` leaves unchanged.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC

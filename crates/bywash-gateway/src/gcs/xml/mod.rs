@@ -24,6 +24,7 @@ use s3s::Body;
 
 use super::endpoint::{Endpoint, GcsRequest};
 use super::error::{GcsError, GcsResult};
+use crate::xml::{self, DECLARATION};
 
 /// Serves a request.
 pub(crate) async fn serve(
@@ -56,34 +57,27 @@ fn document(root: &str, inner: &str) -> Response<Body> {
         true => "http://s3.amazonaws.com/doc/2006-03-01/",
         false => "http://doc.s3.amazonaws.com/2006-03-01",
     };
-    let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><{root} xmlns=\"{namespace}\">{inner}</{root}>"
-    );
+    let text = format!("{DECLARATION}<{root} xmlns=\"{namespace}\">{inner}</{root}>");
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/xml; charset=UTF-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
-/// An element with a text, escaped.
-fn element(name: &str, text: &str) -> String {
-    format!("<{name}>{}</{name}>", quick_xml::escape::escape(text))
-}
-
 /// The response of an error.
 pub(crate) fn error(error: GcsError) -> Response<Body> {
-    let code = element("Code", error.code());
+    let code = error.code().to_owned();
     let text: String = error
         .message()
         .chars()
-        .filter(|character| crate::xml::fits(*character))
+        .filter(|character| xml::fits(*character))
         .collect();
-    // Google's Python client needs both.
-    let inner = code + &element("Message", &text) + &element("Details", &text);
     let mut response = error.response();
     // A 304 has no body, and neither has the response to a HEAD request: HTTP removes it.
     if response.status() != http::StatusCode::NOT_MODIFIED {
-        let document = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error>{inner}</Error>");
+        // Google's Python client needs both texts.
+        let elements = [("Code", &code), ("Message", &text), ("Details", &text)];
+        let document = xml::error_document(elements);
         *response.body_mut() = Body::from(document);
         let kind = HeaderValue::from_static("application/xml; charset=UTF-8");
         response.headers_mut().insert(CONTENT_TYPE, kind);

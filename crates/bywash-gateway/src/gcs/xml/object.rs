@@ -16,13 +16,14 @@ use super::super::insert::{body_of, store};
 use super::super::metadata::GivenMetadata;
 use super::super::resource::media_headers;
 use super::super::{copy as copies, read, sessions};
+use super::document;
 use super::names::of_amazon;
-use super::{document, element};
 use crate::body::announces_no_body;
 use crate::conditions::{Conditions as HeaderConditions, Unmet, meets_if_range};
 use crate::encryption::refuse_wish;
 use crate::errors::OperationContext;
 use crate::meta::{attributes_of, bare, client_e_tag, not_modified, refuse_unsupported, text};
+use crate::xml::element;
 
 /// Checks the conditions of a read on ETags and times.
 fn check(

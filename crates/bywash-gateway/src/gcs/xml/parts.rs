@@ -23,8 +23,8 @@ use super::super::generation::Conditions;
 use super::super::insert::{body_of, take_stated_hashes};
 use super::super::metadata::GivenMetadata;
 use super::super::read::head_written;
+use super::document;
 use super::object::{content_length, given, quoted_e_tag, version_headers};
-use super::{document, element};
 use crate::completion::{
     self, ClusterJob, CompletionJob, CompletionToken, Found, Repeated, earlier_result,
 };
@@ -34,6 +34,7 @@ use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
 use crate::meta::{bare, encode_metadata_for, refuse_text_for};
 use crate::passing::PassedDigests;
 use crate::uploads::{NewUpload, Part, UploadName, Uploads, choose, part_number};
+use crate::xml::element;
 
 /// Names the upload of a request.
 fn name_of(request: &GcsRequest) -> UploadName {
