@@ -26,7 +26,7 @@ const MALFORMED: [&str; 2] = [
     "AuthorizationQueryParametersError",
 ];
 
-pub(super) const EXCEPTIONS: [Exception; 32] = [
+pub(super) const EXCEPTIONS: [Exception; 33] = [
     Exception {
         name: "s3s panics at a date with a byte below 0, in builds that check",
         ours: &[],
@@ -268,6 +268,15 @@ pub(super) const EXCEPTIONS: [Exception; 32] = [
         ours: &[SERVED],
         theirs: &["InvalidRequest"],
         is_so: |facts| facts.headers(PAYLOAD) == ["STREAMING-UNSIGNED-PAYLOAD-TRAILER"],
+    },
+    Exception {
+        name: "white space around trailers is not signed",
+        ours: &[SERVED],
+        theirs: &[MISMATCH],
+        is_so: |facts| {
+            let payload = facts.headers(PAYLOAD).concat();
+            payload.ends_with("PAYLOAD-TRAILER") && facts.body.contains(['\t', '\x0c'])
+        },
     },
     Exception {
         name: "s3s sees no header that is not UTF-8",

@@ -1,5 +1,6 @@
 //! The two verdicts on drawn requests: of this server, and of `s3s` with the same keys.
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -176,7 +177,7 @@ struct Counts {
     served: usize,
     refused: usize,
     /// Of each exception.
-    used: [usize; EXCEPTIONS.len()],
+    used: BTreeMap<usize, usize>,
     /// Wrong signatures, and how many would be found if the server accepted them.
     wrong: [usize; 2],
 }
@@ -201,14 +202,17 @@ impl Counts {
         }
         let found = exceptions::find(sent, ours, theirs);
         if let Some(found) = found {
-            self.used[found] += 1;
+            *self.used.entry(found).or_default() += 1;
         }
         found.is_some()
     }
 
     fn check(&self) {
-        let unused = self.used.iter().filter(|count| **count == 0).count();
-        let (equal, different) = (self.served + self.refused, self.used.iter().sum::<usize>());
+        let unused = EXCEPTIONS.len() - self.used.len();
+        let (equal, different) = (
+            self.served + self.refused,
+            self.used.values().sum::<usize>(),
+        );
         let Self {
             served,
             refused,
@@ -217,8 +221,8 @@ impl Counts {
         } = self;
         println!("equal: {served} served, {refused} refused; different: {different}");
         println!("{found} of {wrong} wrong signatures would be found");
-        for (exception, count) in EXCEPTIONS.iter().zip(self.used) {
-            println!("{count} {}", exception.name);
+        for (at, count) in &self.used {
+            println!("{count} {}", EXCEPTIONS[*at].name);
         }
         assert!(
             *served > equal / 4 && *refused > equal / 10,
@@ -226,7 +230,7 @@ impl Counts {
         );
         assert!(different < equal, "{different}");
         // Some are rare; in many requests nearly all occur.
-        assert!(equal < 50_000 || unused <= 3, "{unused}");
+        assert!(equal < 50_000 || unused <= 4, "{unused}");
         assert!(*found > wrong / 2, "{found} of {wrong}");
     }
 }
