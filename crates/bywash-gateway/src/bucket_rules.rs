@@ -329,16 +329,18 @@ impl AllRules {
         let is_default = rules == BucketRules::default();
         if let Some(folder) = &self.folder {
             let name = format!("{bucket}.{SUFFIX}");
-            match is_default {
-                true => remove(&folder.join(&name))?,
-                false => write(folder, &name, &rules)?,
+            if is_default {
+                remove(&folder.join(&name))?
+            } else {
+                write(folder, &name, &rules)?
             }
             self.mended(folder, bucket);
         }
         let mut all = self.rules.write();
-        match is_default {
-            true => all.remove(bucket),
-            false => all.insert(bucket.to_owned(), Arc::new(rules)),
+        if is_default {
+            all.remove(bucket)
+        } else {
+            all.insert(bucket.to_owned(), Arc::new(rules))
         };
         Ok(())
     }

@@ -148,9 +148,10 @@ impl<S> ChunkedBody<S> {
 
     fn end_chunk(&mut self) -> Result<(), BodyError> {
         let signed = self.signed.as_mut();
-        match signed.is_none_or(|signed| signed.verifier.end()) {
-            true => Ok(()),
-            false => Err(self.wrong_signature("a chunk")),
+        if signed.is_none_or(|signed| signed.verifier.end()) {
+            Ok(())
+        } else {
+            Err(self.wrong_signature("a chunk"))
         }
     }
 

@@ -52,9 +52,10 @@ impl Guard {
             let is_same = (&now.e_tag, now.size, now.last_modified)
                 == (&read.e_tag, read.size, read.last_modified);
             let object = || path.to_string();
-            match is_same {
-                true => Ok(Bytes::new()),
-                false => Err(EngineError::VersionChanged { object: object() }.into()),
+            if is_same {
+                Ok(Bytes::new())
+            } else {
+                Err(EngineError::VersionChanged { object: object() }.into())
             }
         };
         (PutMode::Overwrite, body.chain(stream::once(look)).boxed())

@@ -137,9 +137,10 @@ impl ChecksumKind {
     }
 
     pub(crate) fn of_upload(full_object: bool) -> Self {
-        match full_object {
-            true => Self::FullObject,
-            false => Self::Composite,
+        if full_object {
+            Self::FullObject
+        } else {
+            Self::Composite
         }
     }
 }

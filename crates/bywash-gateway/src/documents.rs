@@ -214,9 +214,10 @@ impl RequestDocuments {
         bytes: usize,
         doing: OperationContext<'_>,
     ) -> S3Result<Option<Charge>> {
-        match self.prepaid {
-            true => Ok(None),
-            false => self.documents.charge(bytes as u64, doing).await.map(Some),
+        if self.prepaid {
+            Ok(None)
+        } else {
+            self.documents.charge(bytes as u64, doing).await.map(Some)
         }
     }
 

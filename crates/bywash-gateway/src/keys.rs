@@ -35,13 +35,10 @@ pub(crate) fn stored_path(bucket: &Bucket, key: &str) -> S3Result<Path> {
             return Err(no_such_key(OperationContext::new("read", bucket.name(), key)));
         }
         let path = path_of_key(key);
-        match bucket.reads_odd_keys() {
-            true => Ok(path),
-            false => Err(not_implemented(format!(
+        if bucket.reads_odd_keys() { Ok(path) } else { Err(not_implemented(format!(
                 "The key {key:?} has an empty part, `.` or `..`, or a control character, and the client of this origin reaches no such \
                  object; reach it at the origin itself."
-            ))),
-        }
+            ))) }
     })
 }
 

@@ -173,11 +173,10 @@ impl Middleware {
 
     /// The headers for a page of another site.
     fn cross_origin(&self, parts: &Parts, bucket: &str) -> HeaderMap {
-        match parts.headers.contains_key(ORIGIN) && !cors::is_preflight(parts) {
-            true => {
-                cors::response_headers(&self.rules.of(bucket).cors, &parts.method, &parts.headers)
-            }
-            false => HeaderMap::new(),
+        if parts.headers.contains_key(ORIGIN) && !cors::is_preflight(parts) {
+            cors::response_headers(&self.rules.of(bucket).cors, &parts.method, &parts.headers)
+        } else {
+            HeaderMap::new()
         }
     }
 

@@ -26,9 +26,10 @@ pub(crate) fn is_public(attributes: &Attributes) -> bool {
 
 /// Sets whether unsigned requests may read a version.
 pub(crate) fn set_public(attributes: &mut Attributes, public: bool) {
-    match public {
-        true => attributes.insert(PUBLIC, AttributeValue::from(PUBLIC_READ)),
-        false => attributes.remove(&PUBLIC),
+    if public {
+        attributes.insert(PUBLIC, AttributeValue::from(PUBLIC_READ))
+    } else {
+        attributes.remove(&PUBLIC)
     };
 }
 

@@ -6,7 +6,7 @@ use super::words::{PHRASES, occurrences};
 use super::{files, none};
 
 /// Calls and attributes whose text reaches users.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 13] = [
     "#[error(",
     "tracing::error!(",
     "tracing::warn!(",
@@ -15,6 +15,11 @@ const SOURCES: [&str; 8] = [
     "println!(",
     "Failure::usage(",
     "Failure::failed(",
+    "GcsError::invalid(",
+    "GcsError::forbidden(",
+    "GcsError::new(",
+    "fault(",
+    "malformed(",
 ];
 /// Words from which on a text counts as a message; shorter ones are names and formats.
 const LEAST_WORDS: usize = 4;

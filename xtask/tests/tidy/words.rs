@@ -65,7 +65,7 @@ const LIMITS: [(&str, [usize; 8]); 13] = [
     ("bywash-cluster", [0, 0, 0, 0, 0, 38, 2, 9]),
     ("bywash-console", [0, 0, 0, 0, 0, 37, 0, 6]),
     ("bywash-disk", [0, 0, 0, 0, 0, 29, 2, 1]),
-    ("bywash-gateway", [0, 0, 0, 0, 0, 96, 56, 22]),
+    ("bywash-gateway", [0, 0, 0, 0, 0, 96, 4, 22]),
     ("bywash-local", [0, 0, 0, 0, 0, 4, 0, 0]),
     ("bywash-mem", [1, 0, 0, 0, 0, 74, 1, 1]),
     ("bywash-python", [2, 2, 2, 0, 0, 1, 0, 1]),

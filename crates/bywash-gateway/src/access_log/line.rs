@@ -101,9 +101,10 @@ const CUT: &str = "...";
 
 /// Returns at most `max` bytes of a text, and whether there are more.
 fn cut(text: &str, max: usize) -> (&str, bool) {
-    match text.len() > max {
-        true => (&text[..text.floor_char_boundary(max)], true),
-        false => (text, false),
+    if text.len() > max {
+        (&text[..text.floor_char_boundary(max)], true)
+    } else {
+        (text, false)
     }
 }
 

@@ -72,9 +72,10 @@ impl FastPath {
         if !scope.sees(wanted.bucket) {
             return None;
         }
-        let range = match faulty!(self, WholeForRange) {
-            true => None,
-            false => wanted.range,
+        let range = if faulty!(self, WholeForRange) {
+            None
+        } else {
+            wanted.range
         };
         let version = self.reads.find(wanted.bucket, &wanted.key, range)?;
         let with_checksum = wanted.with_checksum && version.is_whole();
@@ -92,9 +93,10 @@ impl FastPath {
         let names = ReadNames {
             bucket: wanted.bucket,
             key: &wanted.key,
-            operation: match wanted.is_head {
-                true => ["HeadObject", "head_object"],
-                false => ["GetObject", "get_object"],
+            operation: if wanted.is_head {
+                ["HeadObject", "head_object"]
+            } else {
+                ["GetObject", "get_object"]
             },
             requester: Some(access_key),
         };

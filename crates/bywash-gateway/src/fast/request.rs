@@ -51,10 +51,7 @@ impl<'a> FastRequest<'a> {
             return None;
         }
         let (bucket, key) = target(uri.path())?;
-        let operation = match is_head {
-            true => "HeadObject",
-            false => "GetObject",
-        };
+        let operation = if is_head { "HeadObject" } else { "GetObject" };
         let query = KnownQuery::read(uri.query(), operation)?;
         let range = match headers.range {
             Some(range) => Some(Range::parse(text(Some(range))?).ok()?),

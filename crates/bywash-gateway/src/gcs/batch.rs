@@ -146,9 +146,10 @@ async fn call_of(
             route.operation.name()
         )));
     }
-    let _turn = match copies(route.operation) {
-        true => Some(batch.copying.lock().await),
-        false => None,
+    let _turn = if copies(route.operation) {
+        Some(batch.copying.lock().await)
+    } else {
+        None
     };
     let body = call.body.clone();
     let (caller, admission) = batch.caller;

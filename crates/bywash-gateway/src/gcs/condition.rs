@@ -111,12 +111,13 @@ pub(crate) fn refuse_unbound_deletes(
     bucket: &Bucket,
     doing: OperationContext<'_>,
 ) -> GcsResult<()> {
-    match bucket.deletes_versions() {
-        true => Ok(()),
-        false => Err(GcsError::not_served(format!(
+    if bucket.deletes_versions() {
+        Ok(())
+    } else {
+        Err(GcsError::not_served(format!(
             "{}: the origin compares no versions of deletes, as far as is known (set aws_conditional_delete to etag, or \
              google_conditional_delete to generation, if it does).",
             named(doing)
-        ))),
+        )))
     }
 }

@@ -191,9 +191,10 @@ impl Endpoint {
     /// The URL of this endpoint, as a client addressed it.
     pub(crate) fn url(&self, parts: &Parts) -> String {
         let host = text(&parts.headers, HOST.as_str()).unwrap_or_default();
-        match self.tls {
-            true => format!("https://{host}"),
-            false => format!("http://{host}"),
+        if self.tls {
+            format!("https://{host}")
+        } else {
+            format!("http://{host}")
         }
     }
 
@@ -229,9 +230,10 @@ impl Endpoint {
         // for the next one on the connection.
         let expects = parts.headers.contains_key(EXPECT) && !unread;
         context.body_open.store(unread, Relaxed);
-        let body: BodyStream = match unread {
-            true => ClientBody::new(incoming, self.silence.clone(), Arc::clone(&context)).boxed(),
-            false => futures::stream::empty().boxed(),
+        let body: BodyStream = if unread {
+            ClientBody::new(incoming, self.silence.clone(), Arc::clone(&context)).boxed()
+        } else {
+            futures::stream::empty().boxed()
         };
         let operation = route.as_ref().ok().map(|route| route.operation);
         let served = match route {
@@ -339,9 +341,10 @@ impl Endpoint {
             admission,
             ..self.request(parts, query, route, body, context)
         };
-        match has_token {
-            true => Box::pin(self.admit(request)),
-            false => Box::pin(self.route(request)),
+        if has_token {
+            Box::pin(self.admit(request))
+        } else {
+            Box::pin(self.route(request))
         }
     }
 

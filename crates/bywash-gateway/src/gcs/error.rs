@@ -235,9 +235,10 @@ impl GcsError {
         *response.status_mut() = self.status;
         *response.headers_mut() = *self.headers;
         if self.status != StatusCode::NOT_MODIFIED {
-            let kind = match self.is_plain {
-                true => "text/plain; charset=utf-8",
-                false => JSON,
+            let kind = if self.is_plain {
+                "text/plain; charset=utf-8"
+            } else {
+                JSON
             };
             let kind = HeaderValue::from_static(kind);
             response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -42,9 +42,10 @@ impl Fields {
         }
         let mut rest = text;
         let fields = Self::list(text, &mut rest, 0)?;
-        match rest.is_empty() {
-            true => Ok(fields),
-            false => Err(invalid(text, "a ) closes nothing")),
+        if rest.is_empty() {
+            Ok(fields)
+        } else {
+            Err(invalid(text, "a ) closes nothing"))
         }
     }
 

@@ -36,9 +36,10 @@ impl VersionNumbers {
 
 /// The generation of a version.
 pub(crate) fn generation(bucket: &Bucket, meta: &ObjectMeta) -> i64 {
-    let time = match bucket.takes_late_attributes() {
-        true => meta.last_modified.timestamp_nanos_opt(),
-        false => meta.last_modified.timestamp().checked_mul(1_000_000_000),
+    let time = if bucket.takes_late_attributes() {
+        meta.last_modified.timestamp_nanos_opt()
+    } else {
+        meta.last_modified.timestamp().checked_mul(1_000_000_000)
     };
     let mask = (1 << DIGEST_BITS) - 1;
     let mut hasher = Algorithm::Crc32c.hasher();
@@ -179,9 +180,10 @@ impl Conditions {
         let meta_changed = self
             .meta_not_matching
             .is_none_or(|known| exists && known != metageneration);
-        match changed && meta_changed {
-            true => Ok(()),
-            false => Err(Unmet::NotModified),
+        if changed && meta_changed {
+            Ok(())
+        } else {
+            Err(Unmet::NotModified)
         }
     }
 

@@ -49,10 +49,7 @@ fn one(character: char) -> Step {
 
 /// Any character, or any but `/`.
 fn any(across: bool) -> Step {
-    let ranges = match across {
-        true => Vec::new(),
-        false => vec![('/', '/')],
-    };
+    let ranges = if across { Vec::new() } else { vec![('/', '/')] };
     Step::One {
         ranges,
         negated: true,

@@ -89,9 +89,10 @@ impl Read for Arrived {
 impl BufRead for Arrived {
     /// Fails with `WouldBlock` until more has arrived.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.bytes.is_empty() && !self.is_over {
-            true => Err(ErrorKind::WouldBlock.into()),
-            false => Ok(&self.bytes),
+        if self.bytes.is_empty() && !self.is_over {
+            Err(ErrorKind::WouldBlock.into())
+        } else {
+            Ok(&self.bytes)
         }
     }
 

@@ -118,12 +118,13 @@ pub(crate) fn name_object(request: &mut GcsRequest, given: &GivenMetadata) -> Gc
     if request.route.object.is_empty() {
         request.route.object = given.name.clone().unwrap_or_default();
     }
-    match request.route.object.is_empty() {
-        true => Err(GcsError::required(
+    if request.route.object.is_empty() {
+        Err(GcsError::required(
             "name",
             "The object has no name; give the parameter name, or name in the metadata.",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

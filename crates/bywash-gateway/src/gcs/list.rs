@@ -98,9 +98,10 @@ fn pattern(query: &Query) -> GcsResult<Option<Glob>> {
 
 /// The longer one of two prefixes; `None` if no name has both.
 fn narrowed<'a>(prefix: &'a str, other: &'a str) -> Option<&'a str> {
-    let (longer, shorter) = match prefix.len() > other.len() {
-        true => (prefix, other),
-        false => (other, prefix),
+    let (longer, shorter) = if prefix.len() > other.len() {
+        (prefix, other)
+    } else {
+        (other, prefix)
     };
     longer.starts_with(shorter).then_some(longer)
 }

@@ -162,11 +162,12 @@ impl GivenMetadata {
 
 /// Refuses text that no header can carry: the other endpoint could not return it.
 fn check_text(name: &str, text: &str) -> GcsResult<()> {
-    match text.chars().any(char::is_control) {
-        true => Err(GcsError::invalid(format!(
+    if text.chars().any(char::is_control) {
+        Err(GcsError::invalid(format!(
             "{name} has a control character; leave it out."
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

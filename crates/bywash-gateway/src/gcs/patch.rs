@@ -194,11 +194,12 @@ impl GivenMetadata {
         }
         let length = |(name, value): (&str, &str)| name.len() + value.len();
         let total: usize = user_metadata_of(attributes).map(length).sum();
-        match total > MAX_METADATA_BYTES {
-            true => Err(GcsError::invalid(format!(
+        if total > MAX_METADATA_BYTES {
+            Err(GcsError::invalid(format!(
                 "The object's metadata would have {total} bytes, more than {MAX_METADATA_BYTES}."
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 }

@@ -233,12 +233,13 @@ pub(crate) async fn delete(
         }
         bucket.delete_version(&meta).await
     };
-    deleted.map_err(
-        |error| match is_unmet(&error) && !conditions.names_version() {
-            true => bound_error(doing, &error),
-            false => failed(doing, &error),
-        },
-    )?;
+    deleted.map_err(|error| {
+        if is_unmet(&error) && !conditions.names_version() {
+            bound_error(doing, &error)
+        } else {
+            failed(doing, &error)
+        }
+    })?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

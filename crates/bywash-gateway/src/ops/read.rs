@@ -216,9 +216,10 @@ fn is_by_object(extensions: &http::Extensions) -> bool {
 
 /// Rejects an unsigned request for a version that is not public.
 fn check_public(extensions: &http::Extensions, found: &GetResult) -> S3Result<()> {
-    match is_by_object(extensions) && !is_public(&found.attributes) {
-        true => Err(denied(NOT_PUBLIC)),
-        false => Ok(()),
+    if is_by_object(extensions) && !is_public(&found.attributes) {
+        Err(denied(NOT_PUBLIC))
+    } else {
+        Ok(())
     }
 }
 

@@ -79,11 +79,12 @@ pub(crate) async fn put_encryption(
     if !gateway.rules.is_encrypted(&bucket) {
         return Err(encryption::not_encrypted(bucket.name()));
     }
-    match rules.iter().all(is_plain) {
-        true => Ok(S3Response::new(PutBucketEncryptionOutput::default())),
-        false => Err(not_implemented(format!(
+    if rules.iter().all(is_plain) {
+        Ok(S3Response::new(PutBucketEncryptionOutput::default()))
+    } else {
+        Err(not_implemented(format!(
             "Only {AES256} is supported here, without a key of a service."
-        ))),
+        )))
     }
 }
 

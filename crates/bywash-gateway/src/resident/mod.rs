@@ -193,12 +193,11 @@ impl ResidentReads {
             object, partial, ..
         } = version;
         let (length, size) = (range.end - range.start, object.meta().size);
-        let piece = match is_head {
-            true => {
-                object.count_head();
-                None
-            }
-            false => Some(object.read(range)?),
+        let piece = if is_head {
+            object.count_head();
+            None
+        } else {
+            Some(object.read(range)?)
         };
         let name = ObjectName::new(names.bucket, names.key);
         let method = request.method().clone();

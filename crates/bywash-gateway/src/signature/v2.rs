@@ -142,18 +142,19 @@ fn verify(
         mac.update(text);
         mac.verify_slice(&claimed).is_ok()
     });
-    match is_signed {
-        true => Ok(Signatory {
+    if is_signed {
+        Ok(Signatory {
             access_key: access_key.into(),
             scope: Arc::clone(scope),
-        }),
-        false => Err(Mismatch {
+        })
+    } else {
+        Err(Mismatch {
             access_key,
             signature,
             text,
             request: None,
         }
-        .error()),
+        .error())
     }
 }
 

@@ -175,9 +175,10 @@ impl ClusterUploads {
             }
         };
         let known = found && bucket.knows_uploads();
-        match known || recorded {
-            true => Ok(()),
-            false => Err(no_such_upload(&sealed.name.id)),
+        if known || recorded {
+            Ok(())
+        } else {
+            Err(no_such_upload(&sealed.name.id))
         }
     }
 

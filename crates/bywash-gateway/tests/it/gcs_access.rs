@@ -175,18 +175,17 @@ async fn scopes_of_a_token_restrict_it_to_reading() {
         let exchanged = exchanged(&keyed, scopes.as_deref()).await;
         for bearer in [exchanged, token(&signed)] {
             let written = keyed.bearing(&bearer, "POST", insert, b"bytes").await;
-            match writes {
-                true => drop(written.expect(200)),
-                false => {
-                    let text = written.text();
-                    refused(written, 403, "forbidden");
-                    assert!(
-                        text.contains("Provided scope(s) are not authorized"),
-                        "{text}"
-                    );
-                    let deleted = keyed.bearing(&bearer, "DELETE", "/folder/key", b"").await;
-                    assert_eq!(deleted.status, 403, "by the XML API");
-                }
+            if writes {
+                drop(written.expect(200))
+            } else {
+                let text = written.text();
+                refused(written, 403, "forbidden");
+                assert!(
+                    text.contains("Provided scope(s) are not authorized"),
+                    "{text}"
+                );
+                let deleted = keyed.bearing(&bearer, "DELETE", "/folder/key", b"").await;
+                assert_eq!(deleted.status, 403, "by the XML API");
             }
             let read = keyed.bearing(&bearer, "GET", media, b"").await.expect(200);
             assert_eq!(read.body, b"bytes", "{scopes:?}");

@@ -31,15 +31,12 @@ async fn find(server: &GcsServer, bucket: &str, key: &str) -> Value {
 /// Starts a session and states this MD5, in a header or in the metadata.
 async fn start_with<'a>(server: &'a GcsServer, md5: &str, in_header: bool) -> Session<'a> {
     let target = "/upload/storage/v1/b/folder/o?uploadType=resumable&name=key";
-    let started = match in_header {
-        true => {
-            let hash = format!("md5={md5}");
-            server.post(target, &[("x-goog-hash", &*hash)], b"").await
-        }
-        false => {
-            let metadata = format!(r#"{{"md5Hash":"{md5}"}}"#);
-            server.post(target, &[], metadata.as_bytes()).await
-        }
+    let started = if in_header {
+        let hash = format!("md5={md5}");
+        server.post(target, &[("x-goog-hash", &*hash)], b"").await
+    } else {
+        let metadata = format!(r#"{{"md5Hash":"{md5}"}}"#);
+        server.post(target, &[], metadata.as_bytes()).await
     };
     Session::of(server, &started.expect(200))
 }

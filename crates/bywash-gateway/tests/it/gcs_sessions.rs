@@ -269,9 +269,10 @@ async fn hash_at_the_end_is_compared() {
         let last = server
             .send("PUT", &session.target, &headers, b"123456789")
             .await;
-        match is_stored {
-            true => drop(finished(&last, 9)),
-            false => refused(last, 400, "invalid"),
+        if is_stored {
+            drop(finished(&last, 9))
+        } else {
+            refused(last, 400, "invalid")
         }
         let object = "/storage/v1/b/folder/o/hashed";
         let found = server.get(object).await;

@@ -98,11 +98,12 @@ impl Caller {
                 "Provided scope(s) are not authorized: the token may only read; request the scope devstorage.read_write.",
             ));
         }
-        match bucket.is_empty() || self.sees(bucket) {
-            true => Ok(()),
-            false => Err(GcsError::forbidden(format!(
+        if bucket.is_empty() || self.sees(bucket) {
+            Ok(())
+        } else {
+            Err(GcsError::forbidden(format!(
                 "This key does not reach the bucket {bucket}; use another."
-            ))),
+            )))
         }
     }
 }
@@ -205,12 +206,11 @@ impl Access {
         let now = Utc::now().timestamp();
         if !is_jwt(token) || token.starts_with(OF_GOOGLE) {
             let unknown = || {
-                GcsError::unauthenticated(match token.starts_with(OF_GOOGLE) {
-                    true => {
-                        "The access token is Google's, which only Google can verify; use a key file of this server \
+                GcsError::unauthenticated(if token.starts_with(OF_GOOGLE) {
+                    "The access token is Google's, which only Google can verify; use a key file of this server \
                              (bywash keys create --gcs)."
-                    }
-                    false => "The access token is not one of this server's, or has expired.",
+                } else {
+                    "The access token is not one of this server's, or has expired."
                 })
             };
             let found = key.verify(token, now).ok_or_else(unknown)?;
@@ -232,7 +232,9 @@ impl Access {
 
     async fn signed(&self, claimed: &SignedRequest<'_>) -> GcsResult<Caller> {
         let refused = || {
-            GcsError::forbidden("The signature is not that of the request by a key of this server.")
+            GcsError::forbidden(
+                "The signature does not match the request and the key of this server.",
+            )
         };
         if !claimed.is_valid_at(Utc::now().timestamp()) {
             return Err(GcsError::forbidden(
@@ -271,10 +273,7 @@ async fn account_of(accounts: &Accounts, jwt: &Jwt<'_>) -> GcsResult<Arc<GcsAcco
     let account = accounts.find(jwt.issuer()).await.map_err(unreadable)?;
     let account = account.filter(|account| account.key_id == jwt.key_id());
     account.ok_or_else(|| {
-        GcsError::unauthenticated(match jwt.issuer().ends_with(DOMAIN) {
-            true => "The token is refused: this server has no such account and key.",
-            false => "The token is refused: its key file is not of this server; make one with bywash keys create --gcs.",
-        })
+        GcsError::unauthenticated(if jwt.issuer().ends_with(DOMAIN) { "The token is refused: this server has no such account and key." } else { "The token is refused: its key file is not of this server; make one with bywash keys create --gcs." })
     })
 }
 

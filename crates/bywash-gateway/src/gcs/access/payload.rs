@@ -26,12 +26,13 @@ impl SignedPayload {
         let body = body.inspect_ok(move |piece| passing.lock().update(piece));
         let end = async move {
             let found: [u8; 32] = hasher.lock().clone().finalize().into();
-            match found == self.0 {
-                true => Ok(None),
-                false => Err(context.note(
+            if found == self.0 {
+                Ok(None)
+            } else {
+                Err(context.note(
                     S3ErrorCode::BadDigest,
                     "The body does not have the signed content-sha256; nothing was stored.",
-                )),
+                ))
             }
         };
         let end = stream::once(end).try_filter_map(|piece| async move { Ok(piece) });

@@ -49,17 +49,19 @@ impl FastPath {
 
     fn find<B>(&self, access: &Access, request: &Request<B>, arrival: Arrival<'_>) -> Option<Hit> {
         let wanted = FastRequest::parse(request)?;
-        let caller = match faulty!(self, AnyToken) {
-            true => KnownCaller::anyone(),
-            false => access.admit_known(wanted.authorization)?,
+        let caller = if faulty!(self, AnyToken) {
+            KnownCaller::anyone()
+        } else {
+            access.admit_known(wanted.authorization)?
         };
         if !caller.sees(wanted.bucket) && !faulty!(self, AnyBucket) {
             return None;
         }
         let whole = wanted.range.is_none();
-        let range = match faulty!(self, WholeForRange) {
-            true => None,
-            false => wanted.range,
+        let range = if faulty!(self, WholeForRange) {
+            None
+        } else {
+            wanted.range
         };
         let version = self.reads.find(wanted.bucket, &wanted.key, range)?;
         let attributes = version.object.attributes();
@@ -82,9 +84,10 @@ impl FastPath {
             bucket: wanted.bucket,
             key: &wanted.key,
             operation: [name, name],
-            requester: match self.reads.is_logged() {
-                true => caller.name().map(Into::into),
-                false => None,
+            requester: if self.reads.is_logged() {
+                caller.name().map(Into::into)
+            } else {
+                None
             },
         };
         self.reads.read(request, arrival, (version, head), names)

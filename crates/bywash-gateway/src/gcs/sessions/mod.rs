@@ -319,9 +319,10 @@ fn incomplete(length: u64, without_308: bool) -> Response<Body> {
 
 /// Converts an error of an upload. One whose store has lost it is over.
 fn failed(doing: OperationContext<'_>, error: &object_store::Error) -> GcsError {
-    match is_over(error) {
-        true => GcsError::gone(error.to_string()),
-        false => from_store(doing, error).into(),
+    if is_over(error) {
+        GcsError::gone(error.to_string())
+    } else {
+        from_store(doing, error).into()
     }
 }
 

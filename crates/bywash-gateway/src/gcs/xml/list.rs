@@ -41,9 +41,10 @@ impl Names {
     }
 
     fn element(self, tag: &str, name: &str) -> String {
-        match self.url {
-            true => element(tag, &utf8_percent_encode(name, PLAIN).to_string()),
-            false => element(tag, name),
+        if self.url {
+            element(tag, &utf8_percent_encode(name, PLAIN).to_string())
+        } else {
+            element(tag, name)
         }
     }
 }

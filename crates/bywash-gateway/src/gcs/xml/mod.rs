@@ -53,9 +53,10 @@ pub(crate) async fn serve(
 /// have the namespace of Amazon's, which Google's Python client looks for; others have Google's
 /// own.
 fn document(root: &str, inner: &str) -> Response<Body> {
-    let namespace = match root.contains("MultipartUpload") {
-        true => "http://s3.amazonaws.com/doc/2006-03-01/",
-        false => "http://doc.s3.amazonaws.com/2006-03-01",
+    let namespace = if root.contains("MultipartUpload") {
+        "http://s3.amazonaws.com/doc/2006-03-01/"
+    } else {
+        "http://doc.s3.amazonaws.com/2006-03-01"
     };
     let text = format!("{DECLARATION}<{root} xmlns=\"{namespace}\">{inner}</{root}>");
     let mut response = Response::new(Body::from(text));

@@ -80,9 +80,10 @@ pub(crate) fn find(parts: &Parts, query: &Query) -> GcsResult<Route> {
     if bucket.is_empty() {
         return Err(unknown());
     }
-    let operation = match object.is_empty() {
-        true => of_bucket(&parts.method, query),
-        false => of_object(parts, query),
+    let operation = if object.is_empty() {
+        of_bucket(&parts.method, query)
+    } else {
+        of_object(parts, query)
     };
     let operation = operation.ok_or_else(unknown)?;
     let of = |bucket, object, target| Route {

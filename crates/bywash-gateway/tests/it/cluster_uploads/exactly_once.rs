@@ -35,9 +35,10 @@ async fn run(cluster: &Cluster, seed: u64) -> (BTreeSet<&'static str>, Option<St
         if !calm && rng.random_bool(0.5) {
             cluster.lose_completion();
         }
-        let (first, second) = match calm {
-            true => (0, 1),
-            false => (rng.random_range(0..2), rng.random_range(0..2)),
+        let (first, second) = if calm {
+            (0, 1)
+        } else {
+            (rng.random_range(0..2), rng.random_range(0..2))
         };
         let (one, two) = tokio::join!(
             complete(&nodes[0], TARGET, &id, &[], &lists[first]),

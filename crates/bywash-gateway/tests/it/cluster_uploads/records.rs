@@ -55,16 +55,18 @@ fn revision(state: &RecordedState) -> u64 {
 
 impl Records {
     fn up(&self) -> Result<MutexGuard<'_, Tables>, SharedUploadsError> {
-        match self.down.load(SeqCst) {
-            true => unavailable(),
-            false => Ok(self.tables.lock().unwrap()),
+        if self.down.load(SeqCst) {
+            unavailable()
+        } else {
+            Ok(self.tables.lock().unwrap())
         }
     }
 
     fn done<T>(&self, value: T) -> Result<T, SharedUploadsError> {
-        match self.lost.load(SeqCst) {
-            true => unavailable(),
-            false => Ok(value),
+        if self.lost.load(SeqCst) {
+            unavailable()
+        } else {
+            Ok(value)
         }
     }
 
