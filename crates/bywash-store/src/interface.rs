@@ -155,8 +155,7 @@ pub trait Origin: ObjectStore {
     /// Returns the address of an object, which no other object has; `None` if the store has no address. Two origins may be parts of
     /// one store.
     fn place_of(&self, path: &Path) -> Option<String> {
-        let address = self.durable_address()?;
-        Some(format!("{}/{path}", address.trim_end_matches('/')))
+        place_at(self.durable_address(), path)
     }
 
     /// Returns at most `max` objects with keys that begin with `prefix` and come after `after`, by one request where the store has
@@ -352,12 +351,11 @@ pub trait Origin: ObjectStore {
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
         one == other
     }
+}
 
-    /// Whether [`Self::open_session`] begins a session that is new at the store, so that an upload whose session has ended can
-    /// be sent from its first byte.
-    fn begins_sessions(&self) -> bool {
-        true
-    }
+/// See [`Origin::place_of`].
+pub(super) fn place_at(address: Option<String>, path: &Path) -> Option<String> {
+    Some(format!("{}/{path}", address?.trim_end_matches('/')))
 }
 
 /// Returns the error of an origin without `operation`.

@@ -44,6 +44,7 @@ pub mod http;
 #[cfg(feature = "network")]
 mod http_client;
 mod interface;
+mod layer;
 mod limits;
 pub mod memory;
 mod metered;
@@ -84,7 +85,6 @@ mod url;
 mod web_url;
 mod wrapped;
 mod write_mark;
-mod write_only;
 
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 #[cfg(feature = "network")]
@@ -98,15 +98,16 @@ pub use interface::{
     ListedParts, ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
     body_length_error, unmodified_since,
 };
+pub use layer::OriginRequest;
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_PARTS};
-pub use metered::{Metered, NoteRequest, OriginRequest};
+pub use metered::{Metered, NoteRequest};
 #[cfg(feature = "network")]
 pub use network::{Connector, LEFT_OUT, client_builder};
 pub use object_tags::{ObjectTags, TagCount};
 pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError, Redirects};
 pub use page::{Level, ListPage, common_prefix};
-pub use read_only::{ReadOnly, Readable};
+pub use read_only::ReadOnly;
 pub use session::{
     Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, OpenSession, SessionOptions,
     SessionStatus, SessionToken, StoredRange, UploadSession,
@@ -118,7 +119,6 @@ pub use url::OriginUrl;
 pub use web_url::HttpUrl;
 pub use wrapped::WrappedStore;
 pub use write_mark::WriteMark;
-pub use write_only::{Writable, WriteOnly};
 
 /// As `signed::is_one_session`: this program was built without addresses that are signed for writing.
 #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]

@@ -13,9 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bywash::origin::{
-    Capabilities, Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly, Readable,
-};
+use bywash::origin::{Capabilities, Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly};
 use bywash_client::place::default_socket;
 use bywash_client::{Client, ErrorCode};
 use futures::FutureExt;
@@ -24,7 +22,10 @@ use http::Method;
 use object_store::aws::{AmazonS3, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::signer::Signer;
-use object_store::{GetOptions, GetResult, ListResult, ObjectMeta, Result};
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
 use tokio::sync::OnceCell;
 
 use super::own::SignsOnly;
@@ -55,7 +56,7 @@ pub(super) fn origin(remote: &Remote, bucket: &str, endpoint: Arc<dyn Origin>) -
         endpoint,
         socket: OnceCell::new(),
     }));
-    Arc::new(ReadOnly::because("it is opened for reads", reads))
+    Arc::new(ReadOnly::because("it is opened for reads", Arc::new(reads)))
 }
 
 #[derive(Debug)]
@@ -203,7 +204,7 @@ impl fmt::Display for LocalReads {
 }
 
 #[async_trait]
-impl Readable for LocalReads {
+impl Origin for LocalReads {
     fn capabilities(&self) -> Capabilities {
         self.endpoint().capabilities()
     }
@@ -216,27 +217,8 @@ impl Readable for LocalReads {
         self.endpoint().cache_identity()
     }
 
-    fn reason(&self) -> &'static str {
-        "it is opened for reads"
-    }
-
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
         self.endpoint().object_tags(path).await
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        match object::get(&self.0, path, &options).await {
-            Some(found) => Ok(found),
-            None => self.endpoint().get_opts(path, options).await,
-        }
-    }
-
-    fn list(
-        &self,
-        prefix: Option<&Path>,
-        offset: Option<&Path>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.list_noting(prefix, offset, &Omissions::default())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -259,11 +241,57 @@ impl Readable for LocalReads {
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         self.endpoint().list_level(prefix, after, max).await
     }
+}
+
+/// Writes are refused by the layer above.
+#[async_trait]
+impl ObjectStore for LocalReads {
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        match object::get(&self.0, path, &options).await {
+            Some(found) => Ok(found),
+            None => self.endpoint().get_opts(path, options).await,
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.list_noting(prefix, None, &Omissions::default())
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.list_noting(prefix, Some(offset), &Omissions::default())
+    }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         match listing::level(&self.0, prefix).await {
             Some(level) => Ok(level),
             None => self.endpoint().list_with_delimiter(prefix).await,
         }
+    }
+
+    async fn put_opts(&self, path: &Path, bytes: PutPayload, of: PutOptions) -> Result<PutResult> {
+        self.endpoint().put_opts(path, bytes, of).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.endpoint().put_multipart_opts(path, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.endpoint().delete_stream(paths)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.endpoint().copy_opts(from, to, options).await
     }
 }

@@ -24,7 +24,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, GetResult, ListResult, ObjectMeta, Result};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
 use reqwest::Response;
 use reqwest::redirect::Policy;
 use url::Url;
@@ -32,23 +35,20 @@ use url::Url;
 use self::whole::{Parked, Slice, WholeBody};
 use super::access::Access;
 use super::http_client::HttpClient;
+use super::interface::{Capabilities, Origin, lacks};
 use super::network::{client_builder, is_same_host, redirect_target};
 use super::object_head::{Head, checked, conditions};
 use super::options::Redirects;
-use super::read_only::{ReadOnly, Readable};
+use super::read_only::ReadOnly;
 use super::response::Expected;
-use crate::capabilities::Capabilities;
 use crate::error::{OriginError, StatusError};
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
 
 pub use super::web_url::HttpUrl;
 
-/// A folder of a web server.
-pub type HttpStore = ReadOnly<HttpFiles>;
-
-/// Client for the files of a web server.
+/// Client for the files in a folder of a web server. [`Self::open`] makes it read-only.
 #[derive(Debug)]
-pub struct HttpFiles {
+pub struct HttpStore {
     folder: HttpUrl,
     /// Sent with each request.
     headers: HeaderMap,
@@ -65,7 +65,11 @@ impl HttpStore {
     ///
     /// Without `redirects`, redirects stay on the same host for a URL with a query or headers, and may lead anywhere
     /// for any other.
-    pub fn open(url: &HttpUrl, headers: &HeaderMap, redirects: Option<Redirects>) -> Result<Self> {
+    pub fn open(
+        url: &HttpUrl,
+        headers: &HeaderMap,
+        redirects: Option<Redirects>,
+    ) -> Result<ReadOnly> {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
         if let Some(value) = url.basic_auth() {
@@ -76,14 +80,16 @@ impl HttpStore {
             true => Redirects::SameHost,
             false => Redirects::Any,
         });
-        Ok(Self::new(HttpFiles {
+        let files = Self {
             folder: url.clone(),
             headers: all,
             redirects,
             http: HttpClient::of(STORE, client_builder().redirect(Policy::none()))?,
             refuses_head: AtomicBool::new(false),
             parked: Arc::default(),
-        }))
+        };
+        let reason = "it is a web server's; write to an s3, gs, az or file bucket";
+        Ok(ReadOnly::because(reason, Arc::new(files)))
     }
 }
 
@@ -91,7 +97,7 @@ const STORE: &str = "HTTP";
 
 type ByteStream = BoxStream<'static, Result<Bytes>>;
 
-impl HttpFiles {
+impl HttpStore {
     /// Sends a request, follows its redirects, and checks that the response is a 200 or 206 to this request.
     async fn send_request(
         &self,
@@ -349,14 +355,14 @@ fn no_listing() -> Error {
     }
 }
 
-impl fmt::Display for HttpFiles {
+impl fmt::Display for HttpStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.folder.fmt(f)
     }
 }
 
 #[async_trait]
-impl Readable for HttpFiles {
+impl Origin for HttpStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             lists: false,
@@ -381,11 +387,10 @@ impl Readable for HttpFiles {
         access.add("redirects", format!("{:?}", self.redirects).as_bytes());
         Some(access.identity(&self.folder.durable_address()))
     }
+}
 
-    fn reason(&self) -> &'static str {
-        "it is a web server's; write to an s3, gs, az or file bucket"
-    }
-
+#[async_trait]
+impl ObjectStore for HttpStore {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         if options.version.is_some() {
             return Err(Error::NotSupported {
@@ -398,15 +403,36 @@ impl Readable for HttpFiles {
         }
     }
 
-    fn list(
-        &self,
-        _prefix: Option<&Path>,
-        _offset: Option<&Path>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, _prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         stream::iter([Err(no_listing())]).boxed()
     }
 
     async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
         Err(no_listing())
+    }
+
+    // Never reached below `ReadOnly`.
+
+    async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        Err(lacks("http", "writes"))
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(lacks("http", "writes"))
+    }
+
+    fn delete_stream(
+        &self,
+        _: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        stream::iter([Err(lacks("http", "deletes"))]).boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(lacks("http", "writes"))
     }
 }

@@ -19,6 +19,14 @@ pub(super) fn misuse(object: &Path, reason: &str) -> Error {
     .into()
 }
 
+/// Returns the error of an operation that no address is signed for.
+pub(super) fn not_supported(operation: &str, path: &Path) -> Error {
+    let text = format!("{path}: it can only be uploaded here, and not be {operation}");
+    Error::NotSupported {
+        source: text.into(),
+    }
+}
+
 /// Explains the refusal of an address that is valid no longer; returns other errors as they are.
 pub(super) fn explained(name: &str, expires: Option<DateTime<Utc>>, error: Error) -> Error {
     let status = StatusError::find(&error).map(|found| found.status);

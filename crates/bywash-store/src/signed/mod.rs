@@ -20,23 +20,25 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, PutMode, PutOptions, PutPayload, PutResult, Result};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
 use url::{Host, Url};
 
-use self::error::{STORE, explained, misuse};
+use self::error::{STORE, explained, misuse, not_supported};
 use self::put::SignedPut;
 use super::azure::AzureStore;
 use super::gcs::{self, GcsSession, SignedStart};
 use super::http_client::HttpClient;
 use super::interface::{Capabilities, Origin};
+use super::layer::{LayerSession, OriginRequest, Policy};
 use super::s3::S3Session;
-use super::session::{
-    Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
-};
-use super::write_only::{Writable, WriteOnly};
+use super::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 use crate::limits::MAX_PART_BYTES;
 
 pub use self::address::{SignedKind, SignedUrl};
@@ -87,11 +89,8 @@ impl SignedTarget {
     }
 }
 
-/// An origin with one object, which can be written by the addresses signed for it.
-pub type SignedStore = WriteOnly<SignedUploads>;
-
-/// Client for the addresses signed for one object.
-pub struct SignedUploads {
+/// An origin with one object, which can be written by the addresses signed for it, and not be read.
+pub struct SignedStore {
     place: Place,
     /// Its address, without secrets.
     name: String,
@@ -106,13 +105,13 @@ enum Place {
     Parts(HttpClient, Arc<PartUrls>),
 }
 
-impl fmt::Debug for SignedUploads {
+impl fmt::Debug for SignedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SignedUploads({} <redacted>)", self.name)
+        write!(f, "SignedStore({} <redacted>)", self.name)
     }
 }
 
-impl fmt::Display for SignedUploads {
+impl fmt::Display for SignedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -152,11 +151,11 @@ impl SignedStore {
                 (place, expires.map(|time| time.to_utc()))
             }
         };
-        Ok(Self::new(SignedUploads {
+        Ok(Self {
             place,
             name: target.to_string(),
             expires,
-        }))
+        })
     }
 
     /// Opens the address needed to continue a session of this token; `None` if its address was not signed. Sends no request.
@@ -168,12 +167,10 @@ impl SignedStore {
         let target = match kind {
             RESUMABLE => {
                 let http = HttpClient::new(STORE);
-                return Some(http.map(|http| {
-                    Self::new(SignedUploads {
-                        place: Place::Resumable(http, None),
-                        name: "a resumable upload".to_owned(),
-                        expires: None,
-                    })
+                return Some(http.map(|http| Self {
+                    place: Place::Resumable(http, None),
+                    name: "a resumable upload".to_owned(),
+                    expires: None,
                 }));
             }
             BLOB => {
@@ -278,7 +275,7 @@ fn blob(url: &SignedUrl) -> Result<(AzureStore, Path)> {
     Ok((store, blob))
 }
 
-impl SignedUploads {
+impl SignedStore {
     /// Explains the refusal of an address that is valid no longer.
     fn explained(&self, error: Error) -> Error {
         explained(&self.name, self.expires, error)
@@ -289,12 +286,12 @@ impl SignedUploads {
         session: impl UploadSession + 'static,
         prefix: String,
     ) -> Box<dyn UploadSession> {
-        Box::new(SignedSession {
-            session: Box::new(session),
+        let policy = SignedSession {
             prefix,
             name: self.name.clone(),
             expires: self.expires,
-        })
+        };
+        Box::new(LayerSession::over(Box::new(session), policy))
     }
 
     async fn start(
@@ -323,7 +320,7 @@ impl SignedUploads {
 }
 
 #[async_trait]
-impl Writable for SignedUploads {
+impl Origin for SignedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: match &self.place {
@@ -334,12 +331,17 @@ impl Writable for SignedUploads {
             },
             needs_session: !matches!(self.place, Place::Put(_) | Place::Blob(..)),
             begins_sessions: !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None)),
+            lists: false,
             ..Capabilities::of("signed")
         }
     }
 
-    async fn open(&self, path: &Path, options: &SessionOptions) -> Result<Box<dyn UploadSession>> {
-        Ok(match &self.place {
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(match &self.place {
             Place::Put(put) => self.signed(put.open(path, options)?, String::new()),
             Place::Resumable(http, url) => {
                 let started = self.start(http, url.as_ref(), path, options).await;
@@ -354,15 +356,15 @@ impl Writable for SignedUploads {
                 let session = S3Session::signed_ahead(urls, http, path, options, None);
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
-        })
+        }))
     }
 
-    async fn resume(
+    async fn resume_session(
         &self,
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Box<dyn UploadSession>> {
+    ) -> Result<Option<Box<dyn UploadSession>>> {
         let parts = split(token);
         let invalid = || {
             let reason = "an object that one PUT stores cannot be resumed, nor one that was begun at another address; upload it again";
@@ -370,7 +372,7 @@ impl Writable for SignedUploads {
         };
         let (kind, detail, inner) = parts.ok_or_else(invalid)?;
         let own = SessionToken(inner.to_owned());
-        Ok(match (&self.place, kind) {
+        Ok(Some(match (&self.place, kind) {
             (Place::Resumable(http, _), RESUMABLE) => {
                 let create = options.mode == PutMode::Create;
                 let object = path.as_ref();
@@ -386,23 +388,7 @@ impl Writable for SignedUploads {
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
             _ => return Err(invalid()),
-        })
-    }
-
-    async fn put(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        let put = match &self.place {
-            Place::Put(put) => put.put(path, payload, &options).await,
-            Place::Blob(store, blob, _) => store.put_opts(blob, payload, options).await,
-            Place::Resumable(..) | Place::Parts(..) => {
-                Err(misuse(path, "its address takes no whole object"))
-            }
-        };
-        put.map_err(|error| self.explained(error))
+        }))
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
@@ -419,57 +405,79 @@ impl Writable for SignedUploads {
     }
 }
 
-/// A session whose token names the signed address too.
-#[derive(Debug)]
+#[async_trait]
+impl ObjectStore for SignedStore {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let put = match &self.place {
+            Place::Put(put) => put.put(path, payload, &options).await,
+            Place::Blob(store, blob, _) => store.put_opts(blob, payload, options).await,
+            Place::Resumable(..) | Place::Parts(..) => {
+                Err(misuse(path, "its address takes no whole object"))
+            }
+        };
+        put.map_err(|error| self.explained(error))
+    }
+
+    async fn get_opts(&self, path: &Path, _: GetOptions) -> Result<GetResult> {
+        Err(not_supported("read", path))
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let error = not_supported("listed", prefix.unwrap_or(&Path::ROOT));
+        stream::iter([Err(error)]).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        Err(not_supported("listed", prefix.unwrap_or(&Path::ROOT)))
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(not_supported("uploaded in numbered parts", path))
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        paths
+            .map(|path| path.and_then(|path| Err(not_supported("deleted", &path))))
+            .boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, to: &Path, _: CopyOptions) -> Result<()> {
+        Err(not_supported("copied", to))
+    }
+}
+
+/// The layer of a session, whose token names the signed address too.
+#[derive(Debug, Clone)]
 struct SignedSession {
-    session: Box<dyn UploadSession>,
     /// Empty if it cannot be continued.
     prefix: String,
     name: String,
     expires: Option<DateTime<Utc>>,
 }
 
-impl SignedSession {
-    fn explained<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error| explained(&self.name, self.expires, error))
-    }
-
-    fn prefixed(&self, token: SessionToken) -> SessionToken {
+impl Policy for SignedSession {
+    fn token(&self, token: SessionToken) -> SessionToken {
         SessionToken(format!("{}{}", self.prefix, token.0))
     }
-}
 
-#[async_trait]
-impl UploadSession for SignedSession {
-    fn token(&self) -> SessionToken {
-        self.prefixed(self.session.token())
-    }
-
-    fn token_now(&self) -> SessionToken {
-        self.prefixed(self.session.token_now())
-    }
-
-    fn can_be_continued(&self) -> bool {
-        self.session.can_be_continued()
-    }
-
-    fn may_have_chunks(&self) -> bool {
-        self.session.may_have_chunks()
-    }
-
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        self.explained(self.session.send(chunk).await)
-    }
-
-    async fn status(&self) -> Result<SessionStatus> {
-        self.explained(self.session.status().await)
-    }
-
-    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
-        self.explained(self.session.finish(ending).await)
-    }
-
-    async fn abort(&self) -> Result<()> {
-        self.explained(self.session.abort().await)
+    async fn watch<T: Send>(
+        &self,
+        _: OriginRequest,
+        sent: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let result = sent.await;
+        result.map_err(|error| explained(&self.name, self.expires, error))
     }
 }

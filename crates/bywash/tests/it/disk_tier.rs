@@ -5,16 +5,14 @@ use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::origin::{Capabilities, ReadOnly, Readable};
-use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine};
+use bywash::origin::{Capabilities, ReadOnly};
+use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine, Origin};
 use bywash_support::pattern;
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, Result,
+    GetOptions, GetResult, ObjectStoreExt, PutOptions, PutPayload, PutResult, Result,
 };
 
 const BLOCK: usize = 64 << 10;
@@ -42,8 +40,7 @@ impl fmt::Display for Durable {
     }
 }
 
-#[async_trait]
-impl Readable for Durable {
+impl Origin for Durable {
     fn capabilities(&self) -> Capabilities {
         Capabilities::of("memory")
     }
@@ -51,37 +48,34 @@ impl Readable for Durable {
     fn durable_address(&self) -> Option<String> {
         Some(self.address.clone())
     }
+}
 
-    fn reason(&self) -> &'static str {
-        "a test writes behind its back"
-    }
+bywash::forward_object_store! {
+    impl[] ObjectStore for Durable => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.objects.put_opts(path, payload, options).await
+        }
 
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let Some(e_tag) = self.e_tag else {
-            return self.objects.get_opts(path, options).await;
-        };
-        let options = GetOptions {
-            if_match: None,
-            ..options
-        };
-        let mut result = self.objects.get_opts(path, options).await?;
-        result.meta.e_tag = match e_tag {
-            ETag::Is(e_tag) => Some(e_tag.to_owned()),
-            ETag::Absent => None,
-        };
-        Ok(result)
-    }
-
-    fn list(
-        &self,
-        prefix: Option<&Path>,
-        _offset: Option<&Path>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            let Some(e_tag) = self.e_tag else {
+                return self.objects.get_opts(path, options).await;
+            };
+            let options = GetOptions {
+                if_match: None,
+                ..options
+            };
+            let mut result = self.objects.get_opts(path, options).await?;
+            result.meta.e_tag = match e_tag {
+                ETag::Is(e_tag) => Some(e_tag.to_owned()),
+                ETag::Absent => None,
+            };
+            Ok(result)
+        }
     }
 }
 
@@ -116,7 +110,7 @@ fn engine_with(options: DiskOptions) -> Engine {
 }
 
 fn mount(engine: &Engine, origin: &Durable) -> Bucket {
-    let origin = Arc::new(ReadOnly::new(origin.clone()));
+    let origin = Arc::new(ReadOnly::new(Arc::new(origin.clone())));
     engine
         .mount("test", origin, Consistency::Revalidate(Duration::ZERO))
         .unwrap()

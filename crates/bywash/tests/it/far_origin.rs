@@ -4,15 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::origin::{Capabilities, ReadOnly, Readable};
-use bywash::{Consistency, Engine};
+use bywash::origin::{Capabilities, ReadOnly};
+use bywash::{Consistency, Engine, Origin};
 use futures::future;
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, Result,
+    GetOptions, GetResult, ObjectStoreExt, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::sync::Barrier;
 
@@ -33,33 +31,29 @@ impl fmt::Display for Gathering {
     }
 }
 
-#[async_trait]
-impl Readable for Gathering {
+impl Origin for Gathering {
     fn capabilities(&self) -> Capabilities {
         Capabilities::of("memory")
     }
+}
 
-    fn reason(&self) -> &'static str {
-        "a test reads it"
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        if !options.head {
-            self.reads.wait().await;
+bywash::forward_object_store! {
+    impl[] ObjectStore for Gathering => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.objects.put_opts(path, payload, options).await
         }
-        self.objects.get_opts(path, options).await
-    }
 
-    fn list(
-        &self,
-        prefix: Option<&Path>,
-        _offset: Option<&Path>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            if !options.head {
+                self.reads.wait().await;
+            }
+            self.objects.get_opts(path, options).await
+        }
     }
 }
 
@@ -70,10 +64,10 @@ async fn concurrent_random_reads_are_in_flight_together() {
     let path = Path::from("table");
     let table = vec![7; (2 * BLOCK * READERS) as usize];
     objects.put(&path, table.into()).await.unwrap();
-    let origin = ReadOnly::new(Gathering {
+    let origin = ReadOnly::new(Arc::new(Gathering {
         objects,
         reads: Barrier::new(READERS as usize),
-    });
+    }));
     let engine = Engine::builder()
         .memory(64 << 20)
         .block_size(BLOCK as usize)

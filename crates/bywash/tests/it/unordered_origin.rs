@@ -4,12 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bywash::origin::{Capabilities, ReadOnly, Readable};
-use bywash::{Consistency, Engine};
+use bywash::origin::{Capabilities, ReadOnly};
+use bywash::{Consistency, Engine, Origin};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt, future};
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetResult, ListResult, ObjectMeta, ObjectStore, Result};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
 
 /// Lists the last key first. Each listing fails after two keys.
 #[derive(Debug)]
@@ -21,28 +24,37 @@ impl fmt::Display for Backwards {
     }
 }
 
-#[async_trait]
-impl Readable for Backwards {
+impl Origin for Backwards {
     fn capabilities(&self) -> Capabilities {
         Capabilities::of("memory")
     }
+}
 
-    fn reason(&self) -> &'static str {
-        "a test lists it"
+fn not_implemented() -> Error {
+    Error::NotImplemented {
+        operation: "anything but lists".to_owned(),
+        implementer: "backwards".to_owned(),
     }
+}
 
+#[async_trait]
+impl ObjectStore for Backwards {
     async fn get_opts(&self, path: &Path, _options: GetOptions) -> Result<GetResult> {
         let path = path.to_string();
         let source = "it only lists".into();
         Err(Error::NotFound { path, source })
     }
 
-    fn list(
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.list_with_offset(prefix, &Path::default())
+    }
+
+    fn list_with_offset(
         &self,
         _prefix: Option<&Path>,
-        offset: Option<&Path>,
+        offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        let offset = offset.cloned().unwrap_or_default();
+        let offset = offset.clone();
         let keys = ["d", "c"].map(|key| {
             Ok(ObjectMeta {
                 location: Path::from(key),
@@ -63,10 +75,30 @@ impl Readable for Backwards {
     }
 
     async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
-        Err(Error::NotImplemented {
-            operation: "list with delimiter".to_owned(),
-            implementer: "backwards".to_owned(),
-        })
+        Err(not_implemented())
+    }
+
+    async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        Err(not_implemented())
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(not_implemented())
+    }
+
+    fn delete_stream(
+        &self,
+        _: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        stream::iter([Err(not_implemented())]).boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(not_implemented())
     }
 }
 
@@ -74,7 +106,7 @@ impl Readable for Backwards {
 #[tokio::test(start_paused = true)]
 async fn unordered_listing_is_not_resumed() {
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
-    let origin = Arc::new(ReadOnly::new(Backwards));
+    let origin = Arc::new(ReadOnly::new(Arc::new(Backwards)));
     let bucket = engine.mount("odd", origin, Consistency::Immutable).unwrap();
     let mut keys = bucket.list(None);
     for key in ["d", "c"] {

@@ -1,0 +1,500 @@
+//! Layers over an origin: the one place that passes each call on, once the policy of the layer allows it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::interface::{
+    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ListedParts, ObjectRename,
+    Origin, PartBody, PartCopy, UploadedPart, place_at,
+};
+use super::object_tags::ObjectTags;
+use super::omissions::Omissions;
+use super::page::{Level, ListPage};
+use crate::content_digest::ContentDigest;
+use crate::session::{
+    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
+};
+
+/// Kind of a request to an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OriginRequest {
+    /// Object data.
+    Read,
+    /// Metadata of an object.
+    Head,
+    /// A listing.
+    List,
+    /// A whole object, or a copy within the origin.
+    Write,
+    /// A deletion.
+    Delete,
+    /// Any request of an upload in parts.
+    Upload,
+}
+
+impl OriginRequest {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Read,
+        Self::Head,
+        Self::List,
+        Self::Write,
+        Self::Delete,
+        Self::Upload,
+    ];
+
+    /// Returns the kind's name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Delete => "delete",
+            Self::Upload => "upload",
+        }
+    }
+}
+
+/// Decides what a layer does around each call. The methods without a change are those of a layer that passes calls on.
+pub trait Policy: fmt::Debug + Clone + Send + Sync + 'static {
+    /// Whether the store's digests, its open sessions and the places of its objects are passed on. Otherwise the layer
+    /// answers as a store that has none.
+    const PASSES_ALL: bool = true;
+
+    /// Returns the capabilities of the layer over a store with those of `store`.
+    fn capabilities(&self, store: Capabilities) -> Capabilities {
+        store
+    }
+
+    /// Refuses a write before a request is sent. `operation` ends before the object's name: "begin upload of".
+    fn allow(&self, _operation: &'static str, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Awaits a request.
+    fn watch<T: Send>(
+        &self,
+        _request: OriginRequest,
+        sent: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        sent
+    }
+
+    /// Watches the items of a response, of which the first is the start.
+    fn watch_all<T: Send + 'static>(
+        &self,
+        _request: OriginRequest,
+        items: BoxStream<'static, Result<T>>,
+    ) -> BoxStream<'static, Result<T>> {
+        items
+    }
+
+    /// Changes the attributes of a write before it is sent.
+    fn write(&self, _store: &dyn Origin, _attributes: &mut Attributes) {}
+
+    /// Changes a write of a whole object before it is sent.
+    fn put(&self, store: &dyn Origin, options: &mut PutOptions) {
+        self.write(store, &mut options.attributes);
+    }
+
+    /// Changes the response to a read.
+    fn read(&self, _store: &dyn Origin, response: GetResult) -> GetResult {
+        response
+    }
+
+    /// Changes the token of a session.
+    fn token(&self, token: SessionToken) -> SessionToken {
+        token
+    }
+}
+
+/// An origin that passes each call on, as the policy `P` says.
+#[derive(Debug)]
+pub struct Layer<P> {
+    origin: Arc<dyn Origin>,
+    policy: P,
+}
+
+impl<P: Policy> Layer<P> {
+    /// Lays `policy` over `origin`.
+    pub(super) fn over(origin: Arc<dyn Origin>, policy: P) -> Self {
+        Self { origin, policy }
+    }
+
+    /// Sends a request that changes no object.
+    async fn ask<T: Send>(
+        &self,
+        request: OriginRequest,
+        sent: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        self.policy.watch(request, sent).await
+    }
+
+    /// Sends a request that may change something, if the policy allows it.
+    async fn change<T: Send>(
+        &self,
+        request: OriginRequest,
+        (operation, path): (&'static str, &Path),
+        sent: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        self.policy.allow(operation, path)?;
+        self.policy.watch(request, sent).await
+    }
+
+    fn write(&self, attributes: &mut Attributes) {
+        self.policy.write(&*self.origin, attributes);
+    }
+
+    fn session_options(&self, options: &SessionOptions) -> SessionOptions {
+        let mut options = options.clone();
+        self.write(&mut options.attributes);
+        options
+    }
+
+    fn session(&self, session: Option<Box<dyn UploadSession>>) -> Option<Box<dyn UploadSession>> {
+        let session = session.map(|session| LayerSession::over(session, self.policy.clone()));
+        session.map(|session| Box::new(session) as Box<dyn UploadSession>)
+    }
+}
+
+impl<P> fmt::Display for Layer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.origin, f)
+    }
+}
+
+#[async_trait]
+impl<P: Policy> ObjectStore for Layer<P> {
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let request = match options.head {
+            true => OriginRequest::Head,
+            false => OriginRequest::Read,
+        };
+        let sent = self.origin.get_opts(path, options);
+        let response = self.ask(request, sent).await?;
+        Ok(self.policy.read(&*self.origin, response))
+    }
+
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        self.policy.put(&*self.origin, &mut options);
+        let sent = self.origin.put_opts(path, payload, options);
+        self.change(OriginRequest::Write, ("write", path), sent)
+            .await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        mut options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.write(&mut options.attributes);
+        let sent = self.origin.put_multipart_opts(path, options);
+        self.change(OriginRequest::Upload, ("write", path), sent)
+            .await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        const DELETE: &str = "delete";
+        let policy = self.policy.clone();
+        if policy.allow(DELETE, &Path::ROOT).is_err() {
+            let refused = move |path: Result<Path>| {
+                let path = path?;
+                policy.allow(DELETE, &path).map(|()| path)
+            };
+            return paths.map(refused).boxed();
+        }
+        let deleted = self.origin.delete_stream(paths);
+        policy.watch_all(OriginRequest::Delete, deleted)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let listed = self.origin.list(prefix);
+        self.policy.watch_all(OriginRequest::List, listed)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let listed = self.origin.list_with_offset(prefix, offset);
+        self.policy.watch_all(OriginRequest::List, listed)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let sent = self.origin.list_with_delimiter(prefix);
+        self.ask(OriginRequest::List, sent).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let sent = self.origin.copy_opts(from, to, options);
+        self.change(OriginRequest::Write, ("copy to", to), sent)
+            .await
+    }
+}
+
+#[async_trait]
+impl<P: Policy> Origin for Layer<P> {
+    fn capabilities(&self) -> Capabilities {
+        self.policy.capabilities(self.origin.capabilities())
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        self.origin.durable_address()
+    }
+
+    fn cache_identity(&self) -> Option<String> {
+        self.origin.cache_identity()
+    }
+
+    fn place_of(&self, path: &Path) -> Option<String> {
+        match P::PASSES_ALL {
+            true => self.origin.place_of(path),
+            false => place_at(self.durable_address(), path),
+        }
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
+        let sent = self.origin.list_page(prefix, after, max);
+        self.ask(OriginRequest::List, sent).await
+    }
+
+    fn list_noting(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let listed = self.origin.list_noting(prefix, after, omissions);
+        self.policy.watch_all(OriginRequest::List, listed)
+    }
+
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        let sent = self.origin.list_level(prefix, after, max);
+        self.ask(OriginRequest::List, sent).await
+    }
+
+    async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
+        self.write(&mut options.attributes);
+        let sent = self.origin.create_upload(path, options);
+        let operation = ("begin upload of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let sent = self.origin.put_part(path, upload, number, length, body);
+        let operation = ("upload a part of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn uploaded_parts(
+        &self,
+        path: &Path,
+        upload: &str,
+        after: u16,
+        max: usize,
+    ) -> Result<ListedParts> {
+        let sent = self.origin.uploaded_parts(path, upload, after, max);
+        let operation = ("list parts of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
+        let sent = self.origin.copy_part(path, upload, part);
+        let operation = ("copy a part of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mut options: CompleteOptions,
+    ) -> Result<PutResult> {
+        self.write(&mut options.attributes);
+        let sent = self.origin.complete_upload(path, upload, parts, options);
+        let operation = ("complete upload of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let sent = self.origin.abort_upload(path, upload);
+        let operation = ("abort upload of", path);
+        self.change(OriginRequest::Upload, operation, sent).await
+    }
+
+    async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
+        self.ask(OriginRequest::Head, self.origin.object_tags(path))
+            .await
+    }
+
+    async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
+        let sent = self.origin.set_object_tags(path, tags);
+        self.change(OriginRequest::Write, ("tag", path), sent).await
+    }
+
+    async fn rewrite_in_place(
+        &self,
+        path: &Path,
+        rewrite: &AttributeRewrite,
+    ) -> Result<Option<PutResult>> {
+        let mut rewrite = rewrite.clone();
+        self.write(&mut rewrite.attributes);
+        let sent = self.origin.rewrite_in_place(path, &rewrite);
+        let operation = ("change attributes of", path);
+        self.change(OriginRequest::Write, operation, sent).await
+    }
+
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        let sent = self.origin.delete_if(path, condition);
+        self.change(OriginRequest::Delete, ("delete", path), sent)
+            .await
+    }
+
+    async fn rename_version(
+        &self,
+        from: &Path,
+        to: &Path,
+        rename: &ObjectRename,
+    ) -> Result<PutResult> {
+        let mut rename = rename.clone();
+        self.write(&mut rename.attributes);
+        let sent = self.origin.rename_version(from, to, &rename);
+        self.change(OriginRequest::Write, ("rename", from), sent)
+            .await
+    }
+
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
+        self.ask(OriginRequest::Head, self.origin.stat(path)).await
+    }
+
+    async fn content_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        match P::PASSES_ALL {
+            true => {
+                let sent = self.origin.content_digest(path);
+                self.ask(OriginRequest::Head, sent).await
+            }
+            false => Ok(None),
+        }
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        let options = self.session_options(options);
+        let sent = self.origin.open_session(path, &options);
+        let operation = ("begin upload of", path);
+        let session = self.change(OriginRequest::Upload, operation, sent).await?;
+        Ok(self.session(session))
+    }
+
+    /// Sends no request, so the policy has nothing to watch.
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        self.policy.allow("go on with upload of", path)?;
+        let options = self.session_options(options);
+        let session = self.origin.resume_session(path, &options, token).await?;
+        Ok(self.session(session))
+    }
+
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
+        match P::PASSES_ALL {
+            true => {
+                self.ask(OriginRequest::Upload, self.origin.open_sessions())
+                    .await
+            }
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
+        self.origin.same_session(one, other)
+    }
+}
+
+/// A session below a layer.
+#[derive(Debug)]
+pub(super) struct LayerSession<P> {
+    session: Box<dyn UploadSession>,
+    policy: P,
+}
+
+impl<P: Policy> LayerSession<P> {
+    /// Lays `policy` over `session`.
+    pub(super) fn over(session: Box<dyn UploadSession>, policy: P) -> Self {
+        Self { session, policy }
+    }
+}
+
+#[async_trait]
+impl<P: Policy> UploadSession for LayerSession<P> {
+    fn token(&self) -> SessionToken {
+        self.policy.token(self.session.token())
+    }
+
+    fn token_now(&self) -> SessionToken {
+        self.policy.token(self.session.token_now())
+    }
+
+    fn can_be_continued(&self) -> bool {
+        self.session.can_be_continued()
+    }
+
+    fn may_have_chunks(&self) -> bool {
+        self.session.may_have_chunks()
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let sent = self.session.send(chunk);
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        let sent = self.session.status();
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        let sent = self.session.finish(ending);
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+
+    async fn abort(&self) -> Result<()> {
+        let sent = self.session.abort();
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+}
