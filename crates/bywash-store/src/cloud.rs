@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, try_unfold};
 use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, Method, StatusCode};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -19,20 +20,57 @@ use object_store::{
 };
 
 use super::access::Access;
+use super::http_client::{Request, Response};
 use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
+use super::odd_objects::{Names, OddRead};
 use super::omissions::Omissions;
 use super::page::{ListPage, Order, check_prefix};
+use super::xml_uploads::XmlUploads;
+use crate::error::StatusError;
 
 /// Objects of a page: the most that any store returns.
 const PAGE_KEYS: usize = 1000;
+
+/// How the client of a cloud differs from the others': writes, what a response has, and keys that object_store cannot name.
+/// Its keys are whole.
+#[async_trait]
+pub(crate) trait CloudClient: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Names in requests for odd keys, and in errors.
+    const NAMES: Names;
+
+    /// Sends a request about an object of the bucket, addressed and authorized with all its headers.
+    async fn send(&self, key: &Path, request: Request) -> Result<Response>;
+
+    /// Stores a whole object by one request, with a checksum.
+    async fn put(&self, key: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult>;
+
+    /// Completes a response to a read.
+    fn found(&self, found: GetResult) -> GetResult {
+        found
+    }
+
+    /// See [`super::Capabilities::reads_odd_keys`].
+    fn reads_odd(&self) -> bool {
+        false
+    }
+
+    /// Sends a request for an object with an odd key; see [`super::odd_keys`].
+    async fn send_odd(
+        &self,
+        _method: Method,
+        key: &Path,
+        _headers: HeaderMap,
+    ) -> Result<reqwest::Response> {
+        Err(refused(key))
+    }
+}
 
 /// A cloud bucket or container, or the part of it below a prefix. `C` is the client for requests that object_store
 /// lacks.
 #[derive(Debug, Clone)]
 pub struct Cloud<C> {
     objects: PrefixStore<Arc<dyn ObjectStore>>,
-    odd: Option<Arc<dyn OddObjects>>,
     prefix: Path,
     name: String,
     /// Address of the service, to distinguish two services with a bucket of one name.
@@ -52,7 +90,6 @@ impl<C> Cloud<C> {
     ) -> Self {
         Self {
             objects: PrefixStore::new(objects, prefix.clone()),
-            odd: None,
             prefix: prefix.clone(),
             name: format!("{address}/{prefix}"),
             endpoint,
@@ -61,37 +98,10 @@ impl<C> Cloud<C> {
         }
     }
 
-    /// Returns the store with a client for objects with odd keys.
-    pub(super) fn with_odd(self, odd: Option<Arc<dyn OddObjects>>) -> Self {
-        Self { odd, ..self }
-    }
-
     /// Returns the store with more settings in the identity of its requests.
     pub(super) fn read_with(mut self, add: impl FnOnce(&mut Access)) -> Self {
         add(Arc::make_mut(&mut self.access));
         self
-    }
-
-    /// See [`Capabilities::reads_odd_keys`].
-    pub(super) fn has_odd(&self) -> bool {
-        self.odd.is_some()
-    }
-
-    /// Reads by a key that object_store cannot name.
-    async fn get_odd(&self, path: &Path, key: &Path, options: GetOptions) -> Result<GetResult> {
-        let odd = self.odd.as_ref().ok_or_else(|| refused(path))?;
-        let mut found = odd.get(&self.full_path(key), options).await?;
-        found.meta.location = path.clone();
-        Ok(found)
-    }
-
-    /// Deletes objects that object_store cannot name. Another program may have stored an object under a folder's key.
-    async fn delete_odd(&self, path: &Path) -> Result<Path> {
-        let folder = folder_of_marker(path);
-        let key = folder.as_ref().unwrap_or(path);
-        let odd = self.odd.as_ref().ok_or_else(|| refused(path))?;
-        odd.delete(&self.full_path(key)).await?;
-        Ok(path.clone())
     }
 
     /// See [`super::interface::Origin::durable_address`].
@@ -125,82 +135,101 @@ impl<C> Cloud<C> {
         after: Option<&str>,
         max: usize,
     ) -> Result<ListPage> {
-        let ours = self.own_prefix();
-        let prefix = format!("{ours}{prefix}");
-        let (mut page_token, mut order) = (None, Order::default());
-        let omissions = Omissions::default();
+        let (omissions, mut order) = (Omissions::default(), Order::default());
+        let pages = Pages {
+            prefix: format!("{}{prefix}", self.own_prefix()),
+            ours: self.own_prefix(),
+            after: after.map(str::to_owned),
+            max,
+        };
+        let mut token = None;
         loop {
-            let options = PaginatedListOptions {
-                offset: after.map(|after| format!("{ours}{after}")),
-                max_keys: Some(max),
-                page_token,
-                ..PaginatedListOptions::default()
-            };
-            let page = store.list_paginated(Some(&prefix), options).await?;
-            page_token = page.page_token;
-            let left_out = page.result.extensions.get::<LeftOutByServer>();
-            omissions.note_unnamed(left_out.map_or(0, |left_out| left_out.0));
-            let mut objects = page.result.objects;
-            for meta in &objects {
-                order.check(&meta.location)?;
-                check_prefix(&meta.location, &prefix)?;
-            }
-            objects.retain_mut(|meta| is_listed(meta, &ours, after));
+            let each = |meta: &ObjectMeta| order.check(&meta.location);
+            let (objects, next) = pages.get(store, token, &omissions, each).await?;
             // A store may send an empty page with more after it.
-            if objects.is_empty() && page_token.is_some() {
+            if objects.is_empty() && next.is_some() {
+                token = next;
                 continue;
             }
             return Ok(ListPage {
                 objects,
-                more: page_token.is_some(),
+                more: next.is_some(),
                 left_out: omissions.left_out(),
             });
         }
     }
+
+    /// Lists by pages, which note the entries that a server has left out, as the store continues them: in any order.
+    pub(super) fn by_pages<L>(
+        &self,
+        lister: &L,
+        (prefix, after): (Option<&Path>, Option<&Path>),
+        omissions: &Omissions,
+    ) -> BoxStream<'static, Result<ObjectMeta>>
+    where
+        L: PaginatedListStore + Clone + 'static,
+    {
+        let folder = prefix.filter(|prefix| !prefix.is_root());
+        let folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
+        let list = Arc::new(Pages {
+            prefix: format!("{}{folder}", self.own_prefix()),
+            ours: self.own_prefix(),
+            after: after.map(|after| key_of(after).into_owned()),
+            max: PAGE_KEYS,
+        });
+        let (lister, omissions) = (lister.clone(), omissions.clone());
+        let pages = try_unfold(Some(None), move |token| {
+            let (list, lister, omissions) = (Arc::clone(&list), lister.clone(), omissions.clone());
+            async move {
+                let Some(token) = token else {
+                    return Ok(None);
+                };
+                let (objects, next) = list.get(&lister, token, &omissions, |_| Ok(())).await?;
+                let objects = stream::iter(objects.into_iter().map(Ok));
+                Ok::<_, Error>(Some((objects, next.map(Some))))
+            }
+        });
+        pages.try_flatten().boxed()
+    }
 }
 
-/// Lists by pages, which note the entries that a server has left out, as the store continues them: in any order.
-pub(super) fn by_pages<C, L>(
-    store: &Cloud<C>,
-    lister: &L,
-    (prefix, after): (Option<&Path>, Option<&Path>),
-    omissions: &Omissions,
-) -> BoxStream<'static, Result<ObjectMeta>>
-where
-    L: PaginatedListStore + Clone + 'static,
-{
-    let folder = prefix.filter(|prefix| !prefix.is_root());
-    let folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
-    let ours = store.own_prefix();
-    let after = after.map(|after| key_of(after).into_owned());
-    let (lister, omissions) = (lister.clone(), omissions.clone());
-    let pages = try_unfold(Some(None), move |token| {
-        let (lister, omissions) = (lister.clone(), omissions.clone());
-        let (ours, folder, after) = (ours.clone(), folder.clone(), after.clone());
-        async move {
-            let Some(page_token) = token else {
-                return Ok(None);
-            };
-            let options = PaginatedListOptions {
-                offset: after.as_ref().map(|after| format!("{ours}{after}")),
-                max_keys: Some(PAGE_KEYS),
-                page_token,
-                ..PaginatedListOptions::default()
-            };
-            let prefix = format!("{ours}{folder}");
-            let page = lister.list_paginated(Some(&prefix), options).await?;
-            let left_out = page.result.extensions.get::<LeftOutByServer>();
-            omissions.note_unnamed(left_out.map_or(0, |left_out| left_out.0));
-            let mut objects = page.result.objects;
-            for meta in &objects {
-                check_prefix(&meta.location, &prefix)?;
-            }
-            objects.retain_mut(|meta| is_listed(meta, &ours, after.as_deref()));
-            let objects = stream::iter(objects.into_iter().map(Ok));
-            Ok::<_, Error>(Some((objects, page.page_token.map(Some))))
+/// The pages of a listing, in keys of the bucket.
+struct Pages {
+    prefix: String,
+    /// Begins all keys of the origin.
+    ours: String,
+    /// A key of the origin.
+    after: Option<String>,
+    max: usize,
+}
+
+impl Pages {
+    /// Returns the objects of a page, with keys of the origin, and the token of the next one. `each` checks an object before.
+    async fn get(
+        &self,
+        store: &impl PaginatedListStore,
+        page_token: Option<String>,
+        omissions: &Omissions,
+        mut each: impl FnMut(&ObjectMeta) -> Result<()> + Send,
+    ) -> Result<(Vec<ObjectMeta>, Option<String>)> {
+        let (ours, after) = (&self.ours, self.after.as_deref());
+        let options = PaginatedListOptions {
+            offset: after.map(|after| format!("{ours}{after}")),
+            max_keys: Some(self.max),
+            page_token,
+            ..PaginatedListOptions::default()
+        };
+        let page = store.list_paginated(Some(&self.prefix), options).await?;
+        let left_out = page.result.extensions.get::<LeftOutByServer>();
+        omissions.note_unnamed(left_out.map_or(0, |left_out| left_out.0));
+        let mut objects = page.result.objects;
+        for meta in &objects {
+            each(meta)?;
+            check_prefix(&meta.location, &self.prefix)?;
         }
-    });
-    pages.try_flatten().boxed()
+        objects.retain_mut(|meta| is_listed(meta, ours, after));
+        Ok((objects, page.page_token))
+    }
 }
 
 /// Takes the origin's prefix from the key of a listed object. Returns whether it is one: the marker of our folder is not an object in
@@ -221,19 +250,86 @@ impl<C> fmt::Display for Cloud<C> {
     }
 }
 
-/// Requests for objects whose keys object_store cannot name; see [`super::odd_keys`]. The paths have the whole key.
-#[async_trait]
-pub(super) trait OddObjects: fmt::Debug + Send + Sync {
-    async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult>;
+impl<C: CloudClient> XmlUploads for Cloud<C> {
+    const STORE: &'static str = C::NAMES.store;
 
-    async fn delete(&self, path: &Path) -> Result<()>;
+    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
+        self.send(path, request).await
+    }
+}
+
+#[allow(private_bounds, reason = "only this crate implements clients")]
+impl<C: CloudClient> Cloud<C> {
+    /// Sends a request about an object of this origin.
+    pub(super) async fn send(&self, path: &Path, request: Request) -> Result<Response> {
+        check(path)?;
+        self.client.send(&self.full_path(path), request).await
+    }
+
+    /// Reads by a key that object_store cannot name.
+    async fn get_odd(&self, path: &Path, key: &Path, options: GetOptions) -> Result<GetResult> {
+        if !self.client.reads_odd() {
+            return Err(refused(path));
+        }
+        let (key, read) = (self.full_path(key), OddRead::new(&options)?);
+        let sent = self
+            .client
+            .send_odd(read.method.clone(), &key, read.headers.clone());
+        let mut found = read.read(&C::NAMES, &key, &options, sent.await?)?;
+        found.meta.location = path.clone();
+        Ok(found)
+    }
+
+    /// Deletes objects that object_store cannot name. Another program may have stored an object under a folder's key.
+    async fn delete_odd(&self, path: &Path) -> Result<Path> {
+        if !self.client.reads_odd() {
+            return Err(refused(path));
+        }
+        let folder = folder_of_marker(path);
+        let key = self.full_path(folder.as_ref().unwrap_or(path));
+        let sent = self.client.send_odd(Method::DELETE, &key, HeaderMap::new());
+        match sent.await?.status() {
+            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(path.clone()),
+            status => {
+                let error = StatusError::new(status, format!("delete {key}"));
+                Err(error.of(C::NAMES.store, key.as_ref()))
+            }
+        }
+    }
+
+    /// Reads by a key that object_store can name.
+    async fn get_plain(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let found = self.objects.get_opts(path, options).await?;
+        Ok(self.client.found(found))
+    }
+
+    /// Deletes objects: one by one if object_store cannot name them, and the others by its requests. Returns the results in order.
+    async fn delete_chunk(&self, paths: Vec<Path>) -> Vec<Result<Path>> {
+        let plain: Vec<Path> = paths.iter().filter(|path| !is_odd(path)).cloned().collect();
+        let requested = stream::iter(plain.into_iter().map(Ok)).boxed();
+        let deleted: Vec<_> = self.objects.delete_stream(requested).collect().await;
+        let (mut deleted, mut results) = (deleted.into_iter(), Vec::with_capacity(paths.len()));
+        for path in paths {
+            let plain = match is_odd(&path) {
+                true => Ok(path.clone()),
+                // One error may stand for all that are left.
+                false => match deleted.next() {
+                    Some(result) => result,
+                    None => break,
+                },
+            };
+            let is_marker = || self.client.reads_odd() && folder_of_marker(&path).is_some();
+            results.push(match plain {
+                Ok(_) if is_odd(&path) || is_marker() => self.delete_odd(&path).await,
+                result => result,
+            });
+        }
+        results
+    }
 }
 
 #[async_trait]
-impl<C> ObjectStore for Cloud<C>
-where
-    C: Clone + fmt::Debug + Send + Sync + 'static,
-{
+impl<C: CloudClient> ObjectStore for Cloud<C> {
     async fn put_opts(
         &self,
         path: &Path,
@@ -241,7 +337,8 @@ where
         options: PutOptions,
     ) -> Result<PutResult> {
         check(path)?;
-        self.objects.put_opts(path, payload, options).await
+        let key = self.full_path(path);
+        self.client.put(&key, payload, options).await
     }
 
     async fn put_multipart_opts(
@@ -257,11 +354,11 @@ where
         if is_odd(path) {
             return self.get_odd(path, path, options).await;
         }
-        let folder = folder_of_marker(path).filter(|_| self.has_odd());
+        let folder = folder_of_marker(path).filter(|_| self.client.reads_odd());
         let Some(folder) = folder else {
-            return self.objects.get_opts(path, options).await;
+            return self.get_plain(path, options).await;
         };
-        match self.objects.get_opts(path, options.clone()).await {
+        match self.get_plain(path, options.clone()).await {
             Err(Error::NotFound { .. }) => self.get_odd(path, &folder, options).await,
             found => found,
         }
@@ -275,7 +372,7 @@ where
         // A bulk request has at most as many.
         let chunks = paths.try_chunks(PAGE_KEYS).then(move |chunk| {
             let store = store.clone();
-            async move { delete_chunk(&store, chunk.map_err(|error| error.1)?).await }
+            async move { Ok::<_, Error>(store.delete_chunk(chunk.map_err(|error| error.1)?).await) }
         });
         chunks.map_ok(stream::iter).try_flatten().boxed()
     }
@@ -301,33 +398,6 @@ where
         check(to)?;
         self.objects.copy_opts(from, to, options).await
     }
-}
-
-/// Deletes objects: one by one if object_store cannot name them, and the others by its requests. Returns the results in order.
-async fn delete_chunk<C>(store: &Cloud<C>, paths: Vec<Path>) -> Result<Vec<Result<Path>>>
-where
-    C: Clone + fmt::Debug + Send + Sync + 'static,
-{
-    let plain: Vec<Path> = paths.iter().filter(|path| !is_odd(path)).cloned().collect();
-    let requested = stream::iter(plain.into_iter().map(Ok)).boxed();
-    let deleted: Vec<_> = store.objects.delete_stream(requested).collect().await;
-    let (mut deleted, mut results) = (deleted.into_iter(), Vec::with_capacity(paths.len()));
-    for path in paths {
-        let plain = match is_odd(&path) {
-            true => Ok(path.clone()),
-            // One error may stand for all that are left.
-            false => match deleted.next() {
-                Some(result) => result,
-                None => break,
-            },
-        };
-        let has_more = is_odd(&path) || (store.has_odd() && folder_of_marker(&path).is_some());
-        results.push(match plain {
-            Ok(_) if has_more => store.delete_odd(&path).await,
-            result => result,
-        });
-    }
-    Ok(results)
 }
 
 /// Returns the client settings of all clouds. A whole request has no time limit: a large body on a slow line is not a

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, IntoHeaderName, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind};
@@ -42,11 +42,14 @@ pub(crate) struct HttpClient {
     store: &'static str,
 }
 
-/// One request.
+/// One request, without its address.
 pub(crate) struct Request {
-    method: Method,
-    url: Url,
-    headers: HeaderMap,
+    pub(crate) method: Method,
+    /// The query of the address, for the client that makes the address.
+    query: Vec<(&'static str, String)>,
+    pub(crate) headers: HeaderMap,
+    /// The first header that no header can be; sending fails with it.
+    invalid: Option<InvalidHeaderValue>,
     body: BodySource,
     stall: Option<Duration>,
     max_response_bytes: usize,
@@ -67,15 +70,28 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    pub(crate) fn new(method: Method, url: Url) -> Self {
+    pub(crate) fn new(method: Method) -> Self {
         Self {
             method,
-            url,
+            query: Vec::new(),
             headers: HeaderMap::new(),
+            invalid: None,
             body: BodySource::Pieces(VecDeque::new()),
             stall: None,
             max_response_bytes: MAX_RESPONSE_BYTES,
         }
+    }
+
+    /// Adds a pair to the query.
+    pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    /// Returns the query.
+    pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
+        let pairs = self.query.iter();
+        pairs.map(|(name, value)| (*name, &**value)).collect()
     }
 
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
@@ -83,9 +99,24 @@ impl Request {
         self
     }
 
+    /// Sets a header to a text, which may come from a client.
+    pub(crate) fn text(mut self, name: impl IntoHeaderName, value: &str) -> Self {
+        match HeaderValue::from_str(value) {
+            Ok(value) => drop(self.headers.insert(name, value)),
+            Err(error) => self.invalid = self.invalid.or(Some(error)),
+        }
+        self
+    }
+
     pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
         self.headers.extend(headers);
         self
+    }
+
+    /// Sets headers to texts.
+    pub(crate) fn texts(self, texts: impl IntoIterator<Item = (HeaderName, String)>) -> Self {
+        let set = |request: Self, (name, value): (HeaderName, String)| request.text(name, &value);
+        texts.into_iter().fold(self, set)
     }
 
     /// Sets the body, sent piece by piece without a copy; its length is announced.
@@ -102,10 +133,24 @@ impl Request {
         self
     }
 
+    /// Returns the bytes of the body.
+    pub(crate) fn length(&self) -> u64 {
+        match &self.body {
+            BodySource::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+            BodySource::Part(_, length) => *length,
+        }
+    }
+
     /// Sets the time without a byte sent or received after which the request has failed. Without it, the caller limits
     /// the time.
     pub(crate) fn stall(mut self, stall: Duration) -> Self {
         self.stall = Some(stall);
+        self
+    }
+
+    /// Sets the time of [`Self::stall`] unless it is set.
+    pub(crate) fn default_stall(mut self, stall: Duration) -> Self {
+        self.stall = self.stall.or(Some(stall));
         self
     }
 
@@ -190,10 +235,13 @@ impl HttpClient {
     /// # Errors
     /// `Generic`, and transient, if the connection failed or no byte moved within the stall limit. The server may
     /// have processed the request all the same, also if the future is dropped.
-    pub(crate) async fn send(&self, request: Request) -> Result<Response> {
+    pub(crate) async fn send(&self, url: Url, request: Request) -> Result<Response> {
+        if let Some(error) = request.invalid {
+            return Err(self.generic(error));
+        }
         let stall = request.stall;
         let activity = LastActivity::new();
-        let mut exchange = Box::pin(self.exchange(request, activity.clone()));
+        let mut exchange = Box::pin(self.exchange(url, request, activity.clone()));
         let Some(stall) = stall else {
             return exchange.await;
         };
@@ -222,17 +270,22 @@ impl HttpClient {
             .map_err(|error| connection_error(self.store, error))
     }
 
-    async fn exchange(&self, request: Request, activity: LastActivity) -> Result<Response> {
-        let failure = Arc::default();
+    async fn exchange(
+        &self,
+        url: Url,
+        request: Request,
+        activity: LastActivity,
+    ) -> Result<Response> {
+        let (failure, left) = (Arc::default(), request.length());
         let mut headers = request.headers;
-        let body = RequestBody::new(request.body, activity.clone(), Arc::clone(&failure));
-        if body.left == 0 && [Method::PUT, Method::POST].contains(&request.method) {
+        let body = RequestBody::new((request.body, left), activity.clone(), Arc::clone(&failure));
+        if left == 0 && [Method::PUT, Method::POST].contains(&request.method) {
             // hyper leaves it out, and stores require it.
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
         let sent = self
             .client
-            .request(request.method, request.url)
+            .request(request.method, url)
             .headers(headers)
             .body(reqwest::Body::wrap(body))
             .send();
@@ -327,11 +380,11 @@ struct RequestBody {
 }
 
 impl RequestBody {
-    fn new(source: BodySource, activity: LastActivity, failure: Arc<Mutex<Option<Error>>>) -> Self {
-        let left = match &source {
-            BodySource::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
-            BodySource::Part(_, length) => *length,
-        };
+    fn new(
+        (source, left): (BodySource, u64),
+        activity: LastActivity,
+        failure: Arc<Mutex<Option<Error>>>,
+    ) -> Self {
         Self {
             source,
             left,

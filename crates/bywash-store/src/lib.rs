@@ -85,6 +85,8 @@ mod url;
 mod web_url;
 mod wrapped;
 mod write_mark;
+#[cfg(feature = "network")]
+mod xml_uploads;
 
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 #[cfg(feature = "network")]

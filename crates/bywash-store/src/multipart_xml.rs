@@ -8,7 +8,7 @@ use object_store::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
-use super::interface::{ListedPart, ListedParts, UploadedPart, invalid_part};
+use super::interface::{ListedPart, ListedParts, UploadedPart};
 use crate::error::{OriginError, StatusError, WriteConflict};
 use crate::session::Finished;
 
@@ -140,6 +140,12 @@ impl MultipartOutcome {
         Self::Finished(finished, done.crc32c)
     }
 
+    /// Returns the error of an upload that the store does not know.
+    pub(super) fn gone((store, operation): (&'static str, &str), path: &Path) -> Error {
+        let detail = format!("{operation} {path}: no such upload");
+        StatusError::new(StatusCode::NOT_FOUND, detail).of(store, path.as_ref())
+    }
+
     /// Returns the error of a failed request for `path`. `is_create`: the object must not exist, so that a failed
     /// precondition means that it does.
     pub(super) fn into_error(
@@ -162,10 +168,7 @@ impl MultipartOutcome {
                     error => error,
                 }
             }
-            Self::Gone => {
-                let detail = format!("{operation} {path}: no such upload");
-                StatusError::new(StatusCode::NOT_FOUND, detail).of(store, path.as_ref())
-            }
+            Self::Gone => Self::gone((store, operation), path),
             Self::Conflict(reason) => Error::Generic {
                 store,
                 source: Box::new(WriteConflict(format!("{operation} {path}: {reason}"))),
@@ -197,107 +200,76 @@ pub(super) fn invalid_tag(path: &Path, error: &Error) -> Option<Error> {
     (found.code == INVALID_TAG).then(|| tag_error(path, found.message))
 }
 
-/// Returns the ETag of a part that a client sent.
-pub(super) fn part_e_tag(store: &'static str, path: &Path, response: &Response) -> Result<String> {
+/// Returns the ETag of a part that was sent.
+pub(super) fn part_e_tag(response: &Response) -> Result<String, MultipartOutcome> {
     if !response.status.is_success() {
-        let outcome = MultipartOutcome::of_failure(response);
-        return Err(outcome.into_error((store, "send part of"), path, response, false));
+        return Err(MultipartOutcome::of_failure(response));
     }
-    response
-        .header("etag")
-        .map(str::to_owned)
-        .ok_or_else(|| Error::Generic {
-            store,
-            source: format!("send part of {path}: the response has no ETag").into(),
-        })
-}
-
-/// Returns the object that a client's parts became.
-pub(super) fn completed_by(
-    store: &'static str,
-    path: &Path,
-    parts: &[UploadedPart],
-    response: &Response,
-    is_create: bool,
-) -> Result<Finished> {
-    match (MultipartOutcome::of_completion(response), parts.first()) {
-        (MultipartOutcome::Finished(finished, _), _) => Ok(finished),
-        (MultipartOutcome::PartMismatch, Some(part)) => Err(invalid_part(path, part)),
-        (outcome, _) => {
-            let operation = (store, "complete upload of");
-            Err(outcome.into_error(operation, path, response, is_create))
-        }
-    }
+    let e_tag = response.header("etag").map(str::to_owned);
+    e_tag.ok_or_else(|| MultipartOutcome::Transient("the response has no ETag".to_owned()))
 }
 
 /// Parts on a page of a list: S3's own maximum.
-const PARTS_PER_PAGE: usize = 1000;
+pub(super) const PARTS_PER_PAGE: usize = 1000;
 
-#[derive(Debug, Deserialize)]
-struct ListedPartElement {
+/// A part at the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
     #[serde(rename = "PartNumber")]
-    number: u16,
+    pub(super) number: u64,
     #[serde(rename = "Size")]
-    size: u64,
+    pub(super) size: u64,
     #[serde(rename = "ETag")]
-    e_tag: String,
-    #[serde(rename = "LastModified")]
-    modified: Option<String>,
+    pub(super) e_tag: String,
+    #[serde(rename = "ChecksumCRC32C")]
+    pub(super) crc32c: Option<String>,
+    /// Left out of tokens.
+    #[serde(rename = "LastModified", skip_serializing)]
+    pub(super) modified: Option<String>,
 }
 
+/// One page of a list of parts.
 #[derive(Debug, Deserialize)]
-struct ListedPartsDocument {
+pub(super) struct PartsPage {
     /// Required, to distinguish an empty list of parts from another document.
     #[serde(rename = "UploadId")]
     _upload: String,
     #[serde(rename = "IsTruncated", default)]
     truncated: bool,
+    #[serde(rename = "NextPartNumberMarker")]
+    next: Option<String>,
     #[serde(rename = "Part", default)]
-    parts: Vec<ListedPartElement>,
+    pub(super) parts: Vec<Part>,
 }
 
-/// Returns the query for the parts of an upload with numbers above `after`.
-pub(super) fn parts_query(upload: &str, after: u16, max: usize) -> [(&'static str, String); 3] {
-    [
-        ("max-parts", max.clamp(1, PARTS_PER_PAGE).to_string()),
-        ("part-number-marker", after.to_string()),
-        ("uploadId", upload.to_owned()),
-    ]
-}
-
-/// Returns the parts in the response to [`parts_query`].
-pub(super) fn listed_parts(
-    store: &'static str,
-    path: &Path,
-    response: &Response,
-    (after, max): (u16, usize),
-) -> Result<ListedParts> {
-    if !response.status.is_success() {
-        let outcome = MultipartOutcome::of_failure(response);
-        return Err(outcome.into_error((store, "list parts of"), path, response, false));
+impl PartsPage {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+        quick_xml::de::from_str(text).map_err(|error| error.to_string())
     }
-    let failed = |reason: String| Error::Generic {
-        store,
-        source: format!("list parts of {path}: {reason}").into(),
-    };
-    let text = std::str::from_utf8(&response.body).map_err(|error| failed(error.to_string()))?;
-    let document: ListedPartsDocument =
-        quick_xml::de::from_str(text).map_err(|error| failed(error.to_string()))?;
-    let time = |text: &str| DateTime::parse_from_rfc3339(text).ok();
-    let parts = document.parts.into_iter().map(|part| ListedPart {
-        number: part.number,
-        e_tag: part.e_tag,
-        size: part.size,
-        modified: part
-            .modified
-            .as_deref()
-            .and_then(time)
-            .map(|time| time.with_timezone(&Utc)),
-    });
-    let page = ListedParts::page(parts.collect(), after, max, document.truncated);
-    match page.more && page.parts.is_empty() && max > 0 {
-        // A store that ignores the marker would be asked forever.
-        true => Err(failed("the store lists the same parts again".to_owned())),
-        false => Ok(page),
+
+    /// The marker of the next page.
+    pub(super) fn next(&self) -> Option<&str> {
+        self.next.as_deref().filter(|_| self.truncated)
+    }
+
+    /// Returns its parts as a client of the upload sees them, at most `max` numbers above `after`.
+    pub(super) fn listed(self, after: u16, max: usize) -> Result<ListedParts, String> {
+        let time = |text: &str| DateTime::parse_from_rfc3339(text).ok();
+        let parts = self.parts.into_iter().map(|part| {
+            Ok(ListedPart {
+                number: u16::try_from(part.number)
+                    .map_err(|_| format!("{} is the number of no part", part.number))?,
+                e_tag: part.e_tag,
+                size: part.size,
+                modified: part
+                    .modified
+                    .as_deref()
+                    .and_then(time)
+                    .map(|time| time.with_timezone(&Utc)),
+            })
+        });
+        let parts = parts.collect::<Result<_, String>>()?;
+        Ok(ListedParts::page(parts, after, max, self.truncated))
     }
 }

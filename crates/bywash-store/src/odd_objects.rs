@@ -10,10 +10,14 @@ use super::response::Expected;
 use super::tag_document::stated_count;
 use crate::error::{OriginError, StatusError};
 
-/// Names of a cloud: the kind of store in errors, the prefix of headers with user metadata, and the header of versions.
-pub(super) struct Names {
+/// Names of a cloud.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// The kind of store in errors.
     pub(super) store: &'static str,
+    /// The prefix of headers with user metadata.
     pub(super) metadata: &'static str,
+    /// The header of versions.
     pub(super) version: &'static str,
 }
 

@@ -271,6 +271,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "network",
             "http_client",
             "multipart_xml",
+            "xml_uploads",
             "put_digest",
             "access",
             "cloud",

@@ -7,8 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
-use http::{HeaderName, Method, StatusCode};
+use http::{Method, StatusCode};
 use md5::{Digest as _, Md5};
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -18,7 +17,7 @@ use super::session::{self, Block, BlockLists, Blocks};
 use super::upload::{BlockUpload, block_list, error_code};
 use super::{AzureStore, STORE, committed, condition};
 use crate::error::OriginError;
-use crate::http_client::Response;
+use crate::http_client::{Request, Response};
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{
     Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
@@ -31,8 +30,8 @@ pub(crate) struct AzureSession {
     path: Path,
     upload: BlockUpload,
     mode: PutMode,
-    /// Stall limit of a request.
-    stall: Duration,
+    /// Stall limit of a request; `None` for parts of a client, whose progress the engine watches.
+    stall: Option<Duration>,
     /// Acknowledged or listed blocks.
     blocks: Mutex<Blocks>,
 }
@@ -42,6 +41,9 @@ impl fmt::Debug for AzureSession {
         write!(f, "AzureSession({}/{})", self.store, self.path)
     }
 }
+
+/// The operation of a session's list in errors.
+const LIST: &str = "list blocks of";
 
 fn generic(text: String) -> Error {
     Error::Generic {
@@ -77,62 +79,89 @@ impl AzureStore {
 
     fn session(&self, path: &Path, options: &SessionOptions, upload: BlockUpload) -> AzureSession {
         AzureSession {
+            stall: Some(options.stall),
+            ..self.numbered(path, upload, &options.mode)
+        }
+    }
+
+    /// Returns an upload whose parts a client numbers, for one request.
+    pub(super) fn numbered(
+        &self,
+        path: &Path,
+        upload: BlockUpload,
+        mode: &PutMode,
+    ) -> AzureSession {
+        AzureSession {
             store: self.clone(),
             path: path.clone(),
             upload,
-            mode: options.mode.clone(),
-            stall: options.stall,
+            mode: mode.clone(),
+            stall: None,
             blocks: Mutex::default(),
         }
     }
 }
 
 impl AzureSession {
-    async fn send_request(
-        &self,
-        method: Method,
-        query: &[(&str, &str)],
-        headers: &[(HeaderName, String)],
-        body: Vec<Bytes>,
-    ) -> Result<Response> {
-        let length = body.iter().map(|piece| piece.len() as u64).sum();
-        let request = self
-            .store
-            .request(method, &self.path, query, headers, length)
-            .await?
-            .body(body)
-            .stall(self.stall)
-            .max_response_bytes(MAX_BLOCK_LIST_BYTES);
-        self.store.client.http.send(request).await
+    async fn send(&self, mut request: Request) -> Result<Response> {
+        if let Some(stall) = self.stall {
+            request = request.stall(stall);
+        }
+        let request = request.max_response_bytes(MAX_BLOCK_LIST_BYTES);
+        self.store.send(&self.path, request).await
     }
 
-    fn refused(&self, operation: &str, response: &Response) -> Error {
+    pub(super) fn refused(&self, operation: &str, response: &Response) -> Error {
         let is_create = matches!(self.mode, PutMode::Create);
         self.store
             .refused(operation, &self.path, response, is_create)
     }
 
+    /// Sends a block: the headers and body of `block`.
+    pub(super) async fn put_block(
+        &self,
+        (operation, id): (&str, &str),
+        block: Request,
+    ) -> Result<()> {
+        let block = block.query("comp", "block").query("blockid", id);
+        let response = self.send(block).await?;
+        match response.status.is_success() {
+            true => Ok(()),
+            false => Err(self.refused(operation, &response)),
+        }
+    }
+
     /// Lists the blob's blocks; `None` if there is no blob and no block.
-    async fn list(&self) -> Result<Option<(BlockLists, Option<String>)>> {
-        let query = [("comp", "blocklist"), ("blocklisttype", "all")];
-        let response = self
-            .send_request(Method::GET, &query, &[], Vec::new())
-            .await?;
+    pub(super) async fn list(
+        &self,
+        operation: &str,
+    ) -> Result<Option<(BlockLists, Option<String>)>> {
+        let request = Request::new(Method::GET).query("comp", "blocklist");
+        let response = self.send(request.query("blocklisttype", "all")).await?;
         let code = error_code(&response);
         if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
             return Ok(None);
         }
         if !response.status.is_success() {
-            return Err(self.refused("list blocks of", &response));
+            return Err(self.refused(operation, &response));
         }
         let lists = BlockLists::parse(&response.body)
-            .map_err(|error| generic(format!("list blocks of {}: {error}", self.path)))?;
+            .map_err(|error| generic(format!("{operation} {}: {error}", self.path)))?;
         Ok(Some((lists, response.header("etag").map(str::to_owned))))
+    }
+
+    /// Requests that the blob become these blocks.
+    pub(super) async fn commit(&self, ids: &[String]) -> Result<Response> {
+        let request = Request::new(Method::PUT)
+            .texts(self.upload.headers())
+            .texts(condition(&self.mode)?)
+            .body(vec![block_list(ids).into()]);
+        self.send(request.query("comp", "blocklist")).await
     }
 
     /// Returns the object if the blob consists of this upload's blocks: the commit succeeded.
     async fn find_committed(&self) -> Result<Option<Finished>> {
-        let listed = self.list().await?;
+        let listed = self.list(LIST).await?;
         Ok(listed.and_then(|(lists, e_tag)| self.finished(&lists, e_tag)))
     }
 
@@ -150,7 +179,7 @@ impl AzureSession {
         if let Some(ids) = known {
             return Ok(ids);
         }
-        let listed = self.list().await?;
+        let listed = self.list(LIST).await?;
         let mut blocks = self.blocks.lock();
         if let Some((lists, _)) = listed {
             for (start, block) in lists.open(self.upload.name()) {
@@ -183,20 +212,16 @@ impl UploadSession for AzureSession {
         let mut md5 = Md5::new();
         chunk.pieces.iter().for_each(|piece| md5.update(piece));
         let md5 = BASE64_STANDARD.encode(md5.finalize());
-        let headers = [(HeaderName::from_static("content-md5"), md5)];
-        let query = [("comp", "block"), ("blockid", &*block.id)];
-        let response = self
-            .send_request(Method::PUT, &query, &headers, chunk.pieces.clone())
+        let request = Request::new(Method::PUT).text("content-md5", &md5);
+        let request = request.body(chunk.pieces.clone());
+        self.put_block(("send block of", &block.id), request)
             .await?;
-        if !response.status.is_success() {
-            return Err(self.refused("send block of", &response));
-        }
         self.blocks.lock().insert(chunk.offset, block);
         Ok(chunk.range().end)
     }
 
     async fn status(&self) -> Result<SessionStatus> {
-        let listed = match self.list().await {
+        let listed = match self.list(LIST).await {
             // A signature may allow writing and not listing: then only acknowledged blocks are known.
             Err(Error::PermissionDenied { .. }) => {
                 let known = self.blocks.lock();
@@ -220,13 +245,7 @@ impl UploadSession for AzureSession {
 
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let ids = self.commit_list(ending.length).await?;
-        let mut headers = self.upload.headers();
-        headers.extend(condition(&self.mode)?);
-        let body = vec![Bytes::from(block_list(&ids))];
-        let query = [("comp", "blocklist")];
-        let response = self
-            .send_request(Method::PUT, &query, &headers, body)
-            .await?;
+        let response = self.commit(&ids).await?;
         if response.status.is_success() {
             return Ok(committed(&response));
         }

@@ -6,6 +6,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, Result};
 
 use super::AzureStore;
+use crate::http_client::Request;
 use crate::interface::{DeleteCondition, lacks};
 
 impl AzureStore {
@@ -16,9 +17,9 @@ impl AzureStore {
     ) -> Result<()> {
         let deleted = async {
             let e_tag = self.e_tag_of(path, condition).await?;
-            let headers: Vec<_> = e_tag.into_iter().map(|e_tag| (IF_MATCH, e_tag)).collect();
-            let request = self.request(Method::DELETE, path, &[], &headers, 0).await?;
-            let response = self.client.http.send(request).await?;
+            let condition = e_tag.map(|e_tag| (IF_MATCH, e_tag));
+            let request = Request::new(Method::DELETE).texts(condition);
+            let response = self.send(path, request).await?;
             match response.status.is_success() {
                 true => Ok(()),
                 false => Err(self.refused("delete", path, &response, false)),

@@ -18,18 +18,16 @@ mod upload;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result};
 use url::Url;
 
 use self::address::Address;
-use self::put::CheckedPuts;
-use self::upload::{BlockUpload, block_list};
+use self::upload::BlockUpload;
 use super::access::Access;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
@@ -37,9 +35,7 @@ use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
     VersionDeletes, invalid_part,
 };
-use super::odd_keys::check;
 use super::options::OriginOptions;
-use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
 /// Settings that may change the result of a read.
@@ -78,6 +74,8 @@ pub struct AzureClient {
     objects: MicrosoftAzure,
     http: HttpClient,
     address: Address,
+    /// Settings of the builder that only object_store's own request has.
+    special: bool,
 }
 
 impl AzureStore {
@@ -131,27 +129,12 @@ impl AzureStore {
             objects,
             http,
             address,
+            special,
         };
-        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client, special));
+        let objects = Arc::new(client.objects.clone());
         let name = format!("az://{container}");
         let store = Self::new(&name, endpoint, objects, prefix, client);
         Ok(store.read_with(|of| *of = access))
-    }
-
-    /// See [`AzureClient::request`].
-    async fn request(
-        &self,
-        method: Method,
-        path: &Path,
-        query: &[(&str, &str)],
-        headers: &[(HeaderName, String)],
-        length: u64,
-    ) -> Result<Request> {
-        check(path)?;
-        let key = self.full_path(path);
-        self.client
-            .request(method, &key, query, headers, length)
-            .await
     }
 
     /// See [`AzureClient::refused`].
@@ -161,25 +144,18 @@ impl AzureStore {
 }
 
 impl AzureClient {
-    /// Returns a request for a blob, authorized as the settings allow. `length` is the body's, in bytes; the body is
-    /// yet to be set.
-    async fn request(
-        &self,
-        method: Method,
-        key: &Path,
-        query: &[(&str, &str)],
-        headers: &[(HeaderName, String)],
-        length: u64,
-    ) -> Result<Request> {
-        let url = self.address.blob(key, query);
-        let mut unsigned = http::Request::builder().method(method).uri(url.as_str());
-        for (name, value) in headers {
-            unsigned = unsigned.header(name, value);
-        }
-        let mut signed: HttpRequest = unsigned
-            .header(CONTENT_LENGTH, length)
-            .body(HttpRequestBody::empty())
-            .map_err(|error| self.http.generic(error))?;
+    /// Sends a request for a blob, authorized as the settings allow.
+    async fn authorize(&self, key: &Path, mut request: Request) -> Result<Response> {
+        let address = self.address.blob(key, &request.pairs());
+        let (headers, length) = (std::mem::take(&mut request.headers), request.length());
+        let mut signed = HttpRequest::new(HttpRequestBody::empty());
+        *signed.method_mut() = request.method.clone();
+        *signed.uri_mut() = address
+            .as_str()
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| self.http.generic(error))?;
+        *signed.headers_mut() = headers;
+        signed.headers_mut().insert(CONTENT_LENGTH, length.into());
         if self.address.anonymous {
             address::add_version(&mut signed);
         } else {
@@ -192,7 +168,7 @@ impl AzureClient {
             signed.headers.remove(CONTENT_LENGTH);
         }
         let url = Url::parse(&signed.uri.to_string()).map_err(|error| self.http.generic(error))?;
-        Ok(Request::new(signed.method, url).headers(signed.headers))
+        self.http.send(url, request.headers(signed.headers)).await
     }
 
     /// Returns the error for a refused request. `is_create`: the blob must not exist.
@@ -282,16 +258,11 @@ impl Origin for AzureStore {
         let block = upload
             .block(number, &e_tag)
             .ok_or_else(|| self.client.http.generic("a part's tag is malformed"))?;
-        let query = [("comp", "block"), ("blockid", &*block)];
-        let request = self
-            .request(Method::PUT, path, &query, &[], length)
-            .await?
-            .part(path, length, body);
-        let response = self.client.http.send(request).await?;
-        match response.status.is_success() {
-            true => Ok(e_tag),
-            false => Err(self.refused("send part of", path, &response, false)),
-        }
+        let part = Request::new(Method::PUT).part(path, length, body);
+        self.numbered(path, upload, &PutMode::Overwrite)
+            .put_block(("send part of", &block), part)
+            .await?;
+        Ok(e_tag)
     }
 
     async fn complete_upload(
@@ -312,21 +283,14 @@ impl Origin for AzureStore {
                 None => self.client.http.generic("an upload has no part"),
             });
         };
-        let is_create = matches!(mode, PutMode::Create);
-        let mut headers = upload.headers();
-        headers.extend(condition(&mode)?);
-        let body = Bytes::from(block_list(&blocks));
-        let query = [("comp", "blocklist")];
-        let request = self
-            .request(Method::PUT, path, &query, &headers, body.len() as u64)
-            .await?;
-        let response = self.client.http.send(request.body(vec![body])).await?;
+        let session = self.numbered(path, upload, &mode);
+        let response = session.commit(&blocks).await?;
         match response.status {
             status if status.is_success() => Ok(committed(&response).into()),
             StatusCode::BAD_REQUEST if upload::error_code(&response) == "InvalidBlockList" => {
                 Err(invalid_part(path, first))
             }
-            _ => Err(self.refused("complete upload of", path, &response, is_create)),
+            _ => Err(session.refused("complete upload of", &response)),
         }
     }
 
@@ -339,22 +303,10 @@ impl Origin for AzureStore {
         max: usize,
     ) -> Result<ListedParts> {
         let upload = BlockUpload::parse(path, upload)?;
-        let query = [("comp", "blocklist"), ("blocklisttype", "all")];
-        let request = self.request(Method::GET, path, &query, &[], 0).await?;
-        let request = request.max_response_bytes(MAX_BLOCK_LIST_BYTES);
-        let response = self.client.http.send(request).await?;
-        let code = upload::error_code(&response);
-        if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
+        let session = self.numbered(path, upload.clone(), &PutMode::Overwrite);
+        let Some((lists, _)) = session.list("list parts of").await? else {
             return Ok(ListedParts::default());
-        }
-        if !response.status.is_success() {
-            return Err(self.refused("list parts of", path, &response, false));
-        }
-        let failed = |error| {
-            let text = format!("list parts of {path}: {error}");
-            self.client.http.generic(text)
         };
-        let lists = session::BlockLists::parse(&response.body).map_err(failed)?;
         let parts = lists.parts(|id| upload.part_of(id));
         Ok(ListedParts::page(parts, after, max, false))
     }

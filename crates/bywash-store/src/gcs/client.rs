@@ -49,14 +49,14 @@ impl GcsSession {
     ) -> Result<Self> {
         let url = start.url(endpoint).ok_or_else(no_base)?;
         let json = HeaderValue::from_static("application/json; charset=UTF-8");
-        let mut request = Request::new(Method::POST, url)
+        let mut request = Request::new(Method::POST)
             .header(CONTENT_TYPE, json)
             .body(vec![Bytes::from(start.metadata())]);
         if let Some(length) = start.length {
             let name = HeaderName::from_static("x-upload-content-length");
             request = request.header(name, HeaderValue::from(length));
         }
-        let response = http.send(authorised(request, bearer)?).await?;
+        let response = http.send(url, authorised(request, bearer)?).await?;
         let create = start.if_generation == Some("0");
         let url = session::started(&response, 200, endpoint)
             .ok_or_else(|| not_started(&response, start.key, create))?;
@@ -79,8 +79,8 @@ impl GcsSession {
         let object = url.path().to_owned();
         let condition = start.headers.get("x-goog-if-generation-match");
         let create = condition.is_some_and(|value| value == "0");
-        let request = Request::new(Method::POST, url.clone()).headers(start.headers);
-        let response = http.send(request).await?;
+        let request = Request::new(Method::POST).headers(start.headers);
+        let response = http.send(url.clone(), request).await?;
         let session = session::started(&response, 201, url)
             .ok_or_else(|| not_started(&response, &object, create))?;
         Ok(Self {
@@ -123,16 +123,14 @@ impl GcsSession {
         step: &SessionRequest,
         body: Vec<Bytes>,
     ) -> Result<SessionOutcome> {
-        let mut request = Request::new(step.method(), self.url.clone())
-            .body(body)
-            .stall(self.stall);
+        let mut request = Request::new(step.method()).body(body).stall(self.stall);
         if let Some(range) = step.content_range() {
-            request = request.header(CONTENT_RANGE, header(&range)?);
+            request = request.text(CONTENT_RANGE, &range);
         }
         if let Some(hash) = step.hash() {
-            request = request.header(HeaderName::from_static("x-goog-hash"), header(&hash)?);
+            request = request.text("x-goog-hash", &hash);
         }
-        let response = self.http.send(request).await?;
+        let response = self.http.send(self.url.clone(), request).await?;
         match session::outcome(step, &response) {
             SessionOutcome::Refused => Err(self.refusal(step, &response)),
             SessionOutcome::Contradiction(detail) => Err(OriginError::UploadDamaged {
@@ -173,8 +171,8 @@ pub(super) async fn head_object(
     bearer: Option<&str>,
 ) -> Result<Option<Finished>> {
     let url = session::object_url(endpoint, bucket, key).ok_or_else(no_base)?;
-    let request = authorised(Request::new(Method::GET, url), bearer)?;
-    let response = http.send(request).await?;
+    let request = authorised(Request::new(Method::GET), bearer)?;
+    let response = http.send(url, request).await?;
     match response.status.as_u16() {
         200 => session::object(&response)
             .map(Some)

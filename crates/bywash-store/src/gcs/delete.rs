@@ -3,14 +3,16 @@
 //! A server that does not know the condition deletes any version, as fake-gcs-server does. So the request is sent to Google, and
 //! to another server only if the setting of its bucket states that it heeds the condition.
 
-use http::{HeaderName, HeaderValue, Method};
+use http::Method;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, Result};
 use url::Url;
 
 use super::client::{STORE, generic};
 use super::{GcsClient, GcsStore};
+use crate::cloud::CloudClient;
 use crate::delete_condition::version_deletes;
+use crate::http_client::Request;
 use crate::interface::{DeleteCondition, VersionDeletes, lacks};
 use crate::multipart_xml::ErrorDocument;
 use crate::network::is_google_host;
@@ -88,16 +90,11 @@ impl GcsClient {
         key: &Path,
         generation: Option<&str>,
     ) -> Result<()> {
-        let mut request = self.request(Method::DELETE, key, &[]).await?;
+        let mut request = Request::new(Method::DELETE);
         if let Some(generation) = generation {
-            let wanted = HeaderValue::from_str(generation);
-            let wanted = wanted.map_err(|error| generic(error.to_string()))?;
-            request = request.header(
-                HeaderName::from_static("x-goog-if-generation-match"),
-                wanted,
-            );
+            request = request.text("x-goog-if-generation-match", generation);
         }
-        let response = self.http.send(request).await?;
+        let response = self.send(key, request).await?;
         if response.status.is_success() {
             return Ok(());
         }

@@ -13,35 +13,29 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use http::Method;
+use http::{HeaderMap, Method};
 use object_store::client::StaticCredentialProvider;
 use object_store::gcp::{
     GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey,
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{
-    Error, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result,
-};
+use object_store::{Error, ObjectMeta, PutMode, PutMultipartOptions, PutResult, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
-use self::put::CheckedPuts;
 use super::access::Access;
-use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
+use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
     VersionDeletes,
 };
-use super::multipart_xml::{
-    PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
-};
 use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::ListPage;
-use crate::limits::MAX_PARTS_PAGE_BYTES;
+use super::xml_uploads::XmlUploads;
 use crate::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 pub(crate) use client::GcsSession;
@@ -154,23 +148,9 @@ impl GcsStore {
             anonymous,
         };
         let address = format!("gs://{bucket}");
-        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
-        let odd: Arc<dyn OddObjects> = Arc::new(client.clone());
+        let objects = Arc::new(client.objects.clone());
         let store = Self::new(&address, endpoint, objects, prefix, client);
-        Ok(store.with_odd(Some(odd)).read_with(|of| *of = access))
-    }
-
-    /// Returns a request of the XML API for an object.
-    async fn request(
-        &self,
-        method: Method,
-        path: &Path,
-        query: &[(&str, &str)],
-    ) -> Result<Request> {
-        check(path)?;
-        self.client
-            .request(method, &self.full_path(path), query)
-            .await
+        Ok(store.read_with(|of| *of = access))
     }
 }
 
@@ -190,15 +170,6 @@ impl GcsClient {
         let (bucket, key) = (encoded(&self.bucket), encoded(key));
         let address = format!("{}/{bucket}/{key}", self.endpoint);
         Url::parse(&address).map_err(|error| self.http.generic(error))
-    }
-
-    /// Returns a request of the XML API for `key` in the bucket.
-    async fn request(&self, method: Method, key: &Path, query: &[(&str, &str)]) -> Result<Request> {
-        let mut url = self.url(key.as_ref())?;
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        client::authorised(Request::new(method, url), self.bearer().await?.as_deref())
     }
 }
 
@@ -259,7 +230,7 @@ impl Origin for GcsStore {
                 ..ChunkRule::PARTS
             },
             version_deletes: self.client.version_deletes,
-            reads_odd_keys: self.has_odd(),
+            reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
             ..Capabilities::of("gcs")
         }
@@ -283,7 +254,7 @@ impl Origin for GcsStore {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        by_pages(self, &self.client.objects, (prefix, after), omissions)
+        self.by_pages(&self.client.objects, (prefix, after), omissions)
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -303,11 +274,8 @@ impl Origin for GcsStore {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
-        let request = self.request(Method::PUT, path, &query).await?;
-        let request = request.part(path, length, body);
-        let response = self.client.http.send(request).await?;
-        part_e_tag(client::STORE, path, &response)
+        let part = Request::new(Method::PUT).part(path, length, body);
+        self.send_part(path, upload, number.into(), part).await
     }
 
     async fn uploaded_parts(
@@ -317,12 +285,7 @@ impl Origin for GcsStore {
         after: u16,
         max: usize,
     ) -> Result<ListedParts> {
-        let query = parts_query(upload, after, max);
-        let query = query.each_ref().map(|(name, value)| (*name, &**value));
-        let request = self.request(Method::GET, path, &query).await?;
-        let request = request.max_response_bytes(MAX_PARTS_PAGE_BYTES);
-        let response = self.client.http.send(request).await?;
-        listed_parts(client::STORE, path, &response, (after, max))
+        self.list_parts(path, upload, (after, max)).await
     }
 
     async fn complete_upload(
@@ -338,12 +301,9 @@ impl Origin for GcsStore {
                 source: "Google's multipart uploads take no condition; upload in one request, or without the condition".into(),
             });
         }
-        let query = [("uploadId", upload)];
-        let body = complete_body(parts.iter().map(PartElement::from));
-        let request = self.request(Method::POST, path, &query).await?;
-        let request = request.body(vec![body.into()]);
-        let response = self.client.http.send(request).await?;
-        Ok(completed_by(client::STORE, path, parts, &response, false)?.into())
+        let parts = (HeaderMap::new(), parts);
+        let sent = self.complete_parts(path, upload, parts, false);
+        Ok(sent.await?.into())
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

@@ -1,48 +1,17 @@
 //! Objects with odd keys ([`crate::odd_keys`]): object_store's client cannot name them.
 
-use async_trait::async_trait;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method};
+use object_store::Result;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, Result};
 
 use super::GcsClient;
-use super::client::STORE;
-use crate::cloud::OddObjects;
-use crate::error::StatusError;
 use crate::network::is_google_host;
 use crate::odd_keys::{key_of, refused};
-use crate::odd_objects::{Names, OddRead};
-
-const NAMES: Names = Names {
-    store: STORE,
-    metadata: "x-goog-meta-",
-    version: "x-goog-generation",
-};
-
-#[async_trait]
-impl OddObjects for GcsClient {
-    async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let read = OddRead::new(&options)?;
-        let sent = self.send_odd(read.method.clone(), path, read.headers.clone());
-        read.read(&NAMES, path, &options, sent.await?)
-    }
-
-    async fn delete(&self, path: &Path) -> Result<()> {
-        let response = self
-            .send_odd(Method::DELETE, path, HeaderMap::new())
-            .await?;
-        match response.status() {
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            status => {
-                Err(StatusError::new(status, format!("delete {path}")).of(STORE, path.as_ref()))
-            }
-        }
-    }
-}
 
 impl GcsClient {
-    async fn send_odd(
+    /// See [`crate::cloud::CloudClient::send_odd`].
+    pub(super) async fn send_odd_request(
         &self,
         method: Method,
         path: &Path,

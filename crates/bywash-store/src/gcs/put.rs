@@ -1,33 +1,19 @@
 //! Whole objects by one request of the XML API, with their CRC32C, which Google verifies.
 
-use std::fmt;
-
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method};
 use object_store::path::Path;
-use object_store::{
-    Attribute, Attributes, GetOptions, GetResult, PutMode, PutOptions, PutPayload, PutResult,
-    Result,
-};
+use object_store::{Attribute, Attributes, PutMode, PutOptions, PutPayload, PutResult, Result};
 
 use super::GcsClient;
-use super::client::{STORE, generic};
+use super::client::{STORE, authorised};
 use super::sessions::generation;
+use crate::cloud::CloudClient;
+use crate::http_client::{Request, Response};
+use crate::odd_objects::Names;
 use crate::put_digest::{compare, crc32c_text, refused};
-
-/// A client that stores objects with a checksum, and under the conditions of [`generation`].
-#[derive(Debug)]
-pub(super) struct CheckedPuts {
-    objects: object_store::gcp::GoogleCloudStorage,
-    client: GcsClient,
-}
-
-impl fmt::Display for CheckedPuts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
-}
 
 /// Returns content headers and user metadata as headers of a request.
 pub(crate) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
@@ -51,20 +37,27 @@ pub(crate) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
     headers
 }
 
-impl CheckedPuts {
-    pub(super) fn new(client: &GcsClient) -> Self {
-        Self {
-            objects: client.objects.clone(),
-            client: client.clone(),
+#[async_trait]
+impl CloudClient for GcsClient {
+    const NAMES: Names = Names {
+        store: STORE,
+        metadata: "x-goog-meta-",
+        version: "x-goog-generation",
+    };
+
+    /// By the XML API.
+    async fn send(&self, key: &Path, request: Request) -> Result<Response> {
+        let mut url = self.url(key.as_ref())?;
+        let query = request.pairs();
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
         }
+        let request = authorised(request, self.bearer().await?.as_deref())?;
+        self.http.send(url, request).await
     }
 
-    async fn put(
-        &self,
-        key: &Path,
-        payload: PutPayload,
-        options: &PutOptions,
-    ) -> Result<PutResult> {
+    /// Stores an object with its CRC32C, under the conditions of [`generation`].
+    async fn put(&self, key: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let pieces: Vec<Bytes> = payload.into_iter().collect();
         let mut headers = attribute_headers(&options.attributes);
         headers
@@ -75,16 +68,14 @@ impl CheckedPuts {
             PutMode::Create => Some("0".to_owned()),
             PutMode::Update(version) => Some(generation(&self.objects, key, version).await?),
         };
-        let condition = condition.map(|wanted| ("x-goog-if-generation-match", wanted));
-        let hash = ("x-goog-hash", format!("crc32c={}", crc32c_text(&pieces)));
-        for (name, value) in [Some(hash), condition].into_iter().flatten() {
-            let value =
-                HeaderValue::from_str(&value).map_err(|error| generic(error.to_string()))?;
-            headers.insert(HeaderName::from_static(name), value);
+        let mut request = Request::new(Method::PUT)
+            .headers(headers)
+            .text("x-goog-hash", &format!("crc32c={}", crc32c_text(&pieces)))
+            .body(pieces.clone());
+        if let Some(wanted) = condition {
+            request = request.text("x-goog-if-generation-match", &wanted);
         }
-        let request = self.client.request(Method::PUT, key, &[]).await?;
-        let request = request.headers(headers).body(pieces.clone());
-        let response = self.client.http.send(request).await?;
+        let response = self.send(key, request).await?;
         if !response.status.is_success() {
             return Err(refused(STORE, key, &response, &options.mode));
         }
@@ -96,21 +87,17 @@ impl CheckedPuts {
             extensions: Default::default(),
         })
     }
-}
 
-crate::forward_object_store! {
-    impl[] ObjectStore for CheckedPuts => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            self.put(path, payload, &options).await
-        }
+    fn reads_odd(&self) -> bool {
+        true
+    }
 
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.objects.get_opts(path, options).await
-        }
+    async fn send_odd(
+        &self,
+        method: Method,
+        key: &Path,
+        headers: HeaderMap,
+    ) -> Result<reqwest::Response> {
+        self.send_odd_request(method, key, headers).await
     }
 }

@@ -56,7 +56,7 @@ async fn pieces_leave_in_order_under_their_length() {
     .await;
     let long: Bytes = (0..STEP_BYTES + 7).map(|at| (at % 251) as u8).collect();
     let pieces = vec![Bytes::from_static(b"head"), Bytes::new(), long.clone()];
-    let request = Request::new(Method::PUT, url)
+    let request = Request::new(Method::PUT)
         .header(
             http::header::CONTENT_RANGE,
             HeaderValue::from_static("bytes */*"),
@@ -65,7 +65,7 @@ async fn pieces_leave_in_order_under_their_length() {
         .max_response_bytes(4);
     let response = HttpClient::new("test")
         .unwrap()
-        .send(request)
+        .send(url, request)
         .await
         .unwrap();
     assert_eq!(response.status.as_u16(), 308);
@@ -87,8 +87,8 @@ async fn silent_server_is_a_transient_failure() {
     })
     .await;
     let client = HttpClient::new("test").unwrap();
-    let request = Request::new(Method::PUT, url).stall(Duration::from_millis(25));
-    let error = client.send(request).await.unwrap_err();
+    let request = Request::new(Method::PUT).stall(Duration::from_millis(25));
+    let error = client.send(url, request).await.unwrap_err();
     assert!(
         error.to_string().contains("no byte moved for 25 ms"),
         "{error}"
@@ -103,11 +103,11 @@ async fn errors_and_debug_output_name_no_address() {
         read_request(&mut connection).await;
     })
     .await;
-    let request = Request::new(Method::PUT, url);
+    let request = Request::new(Method::PUT);
     assert!(!format!("{request:?}").contains("SECRET"));
     let error = HttpClient::new("test")
         .unwrap()
-        .send(request)
+        .send(url, request)
         .await
         .unwrap_err();
     assert!(is_transient(&error), "{error}");
@@ -162,9 +162,9 @@ async fn request_without_a_body_states_its_length_where_stores_require_it() {
             let _ = sent.send(read_request(&mut connection).await);
         })
         .await;
-        let request = Request::new(method.clone(), url);
+        let request = Request::new(method.clone());
         // There is no response.
-        let _ = HttpClient::new("test").unwrap().send(request).await;
+        let _ = HttpClient::new("test").unwrap().send(url, request).await;
         let (head, _) = receive.await.unwrap();
         assert_eq!(head.contains("content-length: 0"), states, "{head}");
     }

@@ -6,26 +6,27 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::ETAG;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::Method;
 use object_store::path::Path;
 use object_store::{Error, PutMode, PutMultipartOptions, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::multipart::{self, Checksums, Part, Parts, PartsPage, S3Upload, UploadsPage};
+use super::multipart::{self, Checksums, Part, Parts, S3Upload, UploadsPage};
 use super::part_urls::PartUrls;
 use super::tags::{is_unknown, no_tags};
+use crate::cloud::CloudClient;
 use crate::content_digest::ContentDigest;
 use crate::error::OriginError;
 use crate::http_client::{HttpClient, Request, Response};
-use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
-use crate::multipart_xml::MultipartOutcome;
+use crate::limits::MAX_UPLOADS_PAGE_BYTES;
+use crate::multipart_xml::{MultipartOutcome, PARTS_PER_PAGE, complete_body};
 use crate::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };
 use crate::stated_digest::stated_digest;
+use crate::xml_uploads::XmlUploads;
 
 /// Name of this kind of store in errors.
 pub(super) const STORE: &str = "S3";
@@ -77,35 +78,14 @@ fn generic(text: String) -> Error {
 }
 
 impl S3Store {
-    /// Sends a presigned request; `headers` are signed too, as S3 requires.
-    pub(super) async fn send_request(
-        &self,
-        method: Method,
-        path: &Path,
-        query: &[(&str, &str)],
-        headers: HeaderMap,
-        prepare: impl FnOnce(Request) -> Request,
-    ) -> Result<Response> {
-        let url = self.presign(method.clone(), path, query, &headers).await?;
-        let request = Request::new(method, url).headers(headers);
-        self.client.http.send(prepare(request)).await
-    }
-
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
         // Fails before the first byte is sent rather than after the last.
         multipart::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
         let headers = multipart::start_headers(&options.attributes);
-        let response = self
-            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
-                request
-            })
-            .await?;
-        let id = multipart::started(&response).ok_or_else(|| {
-            let outcome = MultipartOutcome::of_failure(&response);
-            outcome.into_error((STORE, "start upload of"), path, &response, false)
-        })?;
+        let request = Request::new(Method::POST).headers(headers);
+        let response = self.send(path, request.query("uploads", "")).await?;
         let upload = S3Upload {
-            id,
+            id: started(path, &response)?,
             checksums: Checksums::promised(&response),
         };
         Ok(self.session(path, options, upload, Parts::new()))
@@ -117,24 +97,19 @@ impl S3Store {
         path: &Path,
         options: &PutMultipartOptions,
     ) -> Result<String> {
-        let mut headers = multipart::attribute_headers(&options.attributes);
+        let headers = multipart::attribute_headers(&options.attributes);
+        let mut request = Request::new(Method::POST)
+            .headers(headers)
+            .query("uploads", "");
         let tags = options.tags.encoded();
         if !tags.is_empty() {
-            let tags = HeaderValue::from_str(tags).map_err(|error| generic(error.to_string()))?;
-            headers.insert(HeaderName::from_static("x-amz-tagging"), tags);
+            request = request.text("x-amz-tagging", tags);
         }
-        let response = self
-            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
-                request
-            })
-            .await?;
+        let response = self.send(path, request).await?;
         if !tags.is_empty() && is_unknown(response.status) {
             return Err(no_tags());
         }
-        multipart::started(&response).ok_or_else(|| {
-            let outcome = MultipartOutcome::of_failure(&response);
-            outcome.into_error((STORE, "start upload of"), path, &response, false)
-        })
+        started(path, &response)
     }
 
     pub(super) fn take_over(
@@ -167,17 +142,10 @@ impl S3Store {
         let failed = |reason: &str| generic(format!("list uploads below {self}: {reason}"));
         let (mut sessions, mut marker) = (Vec::new(), None);
         loop {
-            let query = multipart::uploads_query(&prefix, marker.as_ref());
-            let query: Vec<_> = query
-                .iter()
-                .map(|(name, value)| (*name, &**value))
-                .collect();
-            let url = self
-                .client
-                .presign(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
-                .await?;
-            let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
-            let response = self.client.http.send(request).await?;
+            let request = Request::new(Method::GET).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
+            let query = multipart::uploads_query(&prefix, marker.as_ref()).into_iter();
+            let request = query.fold(request, |request, (name, value)| request.query(name, value));
+            let response = self.client.send(&Path::ROOT, request).await?;
             if !response.status.is_success() {
                 let outcome = MultipartOutcome::of_failure(&response);
                 let operation = (STORE, "list uploads below");
@@ -199,11 +167,8 @@ impl S3Store {
 
     /// Requests an object's metadata and checksum. S3 sends no checksum with a range.
     async fn head_with_checksum(&self, path: &Path) -> Result<Response> {
-        let mut headers = HeaderMap::new();
-        let name = http::HeaderName::from_static("x-amz-checksum-mode");
-        headers.insert(name, http::HeaderValue::from_static("ENABLED"));
-        self.send_request(Method::HEAD, path, &[], headers, |request| request)
-            .await
+        let request = Request::new(Method::HEAD).text("x-amz-checksum-mode", "ENABLED");
+        self.send(path, request).await
     }
 
     /// Returns an object's ETag and the checksum of its content, if the store has one of the whole object.
@@ -221,6 +186,14 @@ impl S3Store {
     pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
         found_object(path, &self.head_with_checksum(path).await?)
     }
+}
+
+/// Returns the id of the upload in the response to a start.
+fn started(path: &Path, response: &Response) -> Result<String> {
+    multipart::started(response).ok_or_else(|| {
+        let outcome = MultipartOutcome::of_failure(response);
+        outcome.into_error((STORE, "start upload of"), path, response, false)
+    })
 }
 
 /// Returns the object in the response to a HEAD.
@@ -287,48 +260,16 @@ impl S3Session {
         Self::new(signing, path, options, upload, parts)
     }
 
-    async fn send_request(
-        &self,
-        method: Method,
-        query: &[(&str, &str)],
-        headers: HeaderMap,
-        prepare: impl FnOnce(Request) -> Request,
-    ) -> Result<Response> {
-        let mut query = query.to_vec();
-        query.push(("uploadId", &self.upload.id));
-        let prepare = |request: Request| prepare(request.stall(self.stall));
-        match &self.signing {
-            Signing::Store(store) => {
-                store
-                    .send_request(method, &self.path, &query, headers, prepare)
-                    .await
-            }
-            Signing::Ahead(urls, http) => {
-                let url = urls.url(&method, &query).map_err(|reason| {
-                    Error::from(OriginError::SignedAddress {
-                        object: self.path.to_string(),
-                        reason,
-                    })
-                })?;
-                http.send(prepare(Request::new(method, url).headers(headers)))
-                    .await
-            }
-        }
+    /// Sends a request without a body that names only the upload.
+    async fn send_about(&self, method: Method) -> Result<Response> {
+        let request = Request::new(method).query("uploadId", &*self.upload.id);
+        self.send_request(&self.path, request).await
     }
 
     fn joining(&self) -> Duration {
         match &self.signing {
             Signing::Store(store) => store.client.joining,
             Signing::Ahead(..) => JOINING,
-        }
-    }
-
-    /// Returns the error for an unexpected response.
-    fn refused(&self, operation: &str, response: &Response, outcome: MultipartOutcome) -> Error {
-        let is_create = matches!(self.mode, PutMode::Create);
-        match outcome {
-            MultipartOutcome::Gone => self.lost(),
-            outcome => outcome.into_error((STORE, operation), &self.path, response, is_create),
         }
     }
 
@@ -341,20 +282,10 @@ impl S3Session {
         }
         let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
         loop {
-            let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
-            let response = self
-                .send_request(Method::GET, &query, HeaderMap::new(), |request| {
-                    request.max_response_bytes(MAX_PARTS_PAGE_BYTES)
-                })
-                .await?;
-            if !response.status.is_success() {
-                return match MultipartOutcome::of_failure(&response) {
-                    MultipartOutcome::Gone => Ok(None),
-                    outcome => Err(self.refused("list parts of", &response, outcome)),
-                };
-            }
-            let page = PartsPage::parse(&response.body)
-                .map_err(|error| generic(format!("list parts of {}: {error}", self.path)))?;
+            let query = (&*marker, PARTS_PER_PAGE);
+            let Some(page) = self.parts_page(&self.path, &self.upload.id, query).await? else {
+                return Ok(None);
+            };
             let next = match &self.signing {
                 Signing::Store(_) => page
                     .next()
@@ -380,34 +311,24 @@ impl S3Session {
         // With any response, the old state of the part is no longer valid.
         self.state.lock().parts.remove(&number);
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let text = number.to_string();
         let headers = multipart::part_headers(self.upload.checksums, crc32c, &pieces);
         let checksum = headers.get("x-amz-checksum-crc32c").cloned();
-        let response = self
-            .send_request(Method::PUT, &[("partNumber", &*text)], headers, |request| {
-                request.body(pieces)
-            })
-            .await?;
-        let e_tag = response.header(ETAG.as_str()).map(str::to_owned);
-        let (true, Some(e_tag)) = (response.status.is_success(), e_tag) else {
-            return Err(self.refused(
-                "send part of",
-                &response,
-                MultipartOutcome::of_failure(&response),
-            ));
-        };
+        let request = Request::new(Method::PUT).headers(headers).body(pieces);
+        let sent = self.send_part(&self.path, &self.upload.id, number, request);
+        let e_tag = sent.await?;
         let part = Part {
             number,
             size,
             e_tag,
             crc32c: checksum.and_then(|value| Some(value.to_str().ok()?.to_owned())),
+            modified: None,
         };
         self.state.lock().parts.insert(number, part);
         Ok(())
     }
 
-    /// Returns the body of the completion, from known or listed parts.
-    async fn completion(&self, length: u64) -> Result<String> {
+    /// Returns the parts of the completion, known or listed.
+    async fn completion(&self, length: u64) -> Result<Vec<Part>> {
         if length == 0 {
             // An upload has at least one part.
             self.put(1, 0, Vec::new()).await?;
@@ -421,10 +342,8 @@ impl S3Session {
             let detail = format!("the parts that the store keeps are not the {length} bytes sent");
             return Err(self.damaged(&detail));
         };
-        let body = multipart::complete_body(&parts, self.upload.checksums);
-        let e_tag = multipart::object_e_tag(&parts);
-        state.completing = e_tag;
-        Ok(body)
+        state.completing = multipart::object_e_tag(&parts);
+        Ok(parts)
     }
 
     fn damaged(&self, detail: &str) -> Error {
@@ -448,8 +367,7 @@ impl S3Session {
             Signing::Store(store) => store.head_object(&self.path).await,
             Signing::Ahead(urls, _) if urls.head.is_none() => Ok(None),
             Signing::Ahead(..) => {
-                let sent =
-                    self.send_request(Method::HEAD, &[], HeaderMap::new(), |request| request);
+                let sent = self.send_about(Method::HEAD);
                 found_object(&self.path, &sent.await?)
             }
         }
@@ -462,6 +380,41 @@ impl S3Session {
         };
         let found = self.stat().await?;
         Ok(found.filter(|found| found.e_tag.as_ref() == Some(&wanted)))
+    }
+}
+
+impl XmlUploads for S3Session {
+    const STORE: &'static str = STORE;
+
+    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
+        let request = request.default_stall(self.stall);
+        match &self.signing {
+            Signing::Store(store) => store.send(path, request).await,
+            Signing::Ahead(urls, http) => {
+                let url = urls
+                    .url(&request.method, &request.pairs())
+                    .map_err(|reason| {
+                        Error::from(OriginError::SignedAddress {
+                            object: path.to_string(),
+                            reason,
+                        })
+                    })?;
+                http.send(url, request).await
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        operation: &str,
+        path: &Path,
+        (response, outcome): (&Response, MultipartOutcome),
+    ) -> Error {
+        let is_create = matches!(self.mode, PutMode::Create);
+        match outcome {
+            MultipartOutcome::Gone => self.lost(),
+            outcome => outcome.into_error((STORE, operation), path, response, is_create),
+        }
     }
 }
 
@@ -498,15 +451,15 @@ impl UploadSession for S3Session {
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let headers = multipart::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
             .map_err(generic)?;
-        let body = self.completion(ending.length).await?;
-        let response = self
-            .send_request(Method::POST, &[], headers, |request| {
-                request
-                    .body(vec![Bytes::from(body)])
-                    .stall(self.stall + self.joining())
-            })
-            .await?;
-        match MultipartOutcome::of_completion(&response) {
+        let parts = self.completion(ending.length).await?;
+        let body = complete_body(multipart::elements(&parts, self.upload.checksums));
+        let request = Request::new(Method::POST)
+            .headers(headers)
+            .body(vec![body.into()])
+            .stall(self.stall + self.joining());
+        let sent = self.complete(&self.path, &self.upload.id, request);
+        let (response, outcome) = sent.await?;
+        match outcome {
             MultipartOutcome::Finished(finished, crc32c) => {
                 let crc32c = crc32c.as_deref().and_then(multipart::crc_of);
                 let is_whole = self.upload.checksums == Checksums::Object;
@@ -520,20 +473,18 @@ impl UploadSession for S3Session {
                 Err(self.damaged("a part that the store acknowledged is not there any more"))
             }
             MultipartOutcome::Damaged(reason) => Err(self.damaged(&reason)),
-            outcome => Err(self.refused("complete upload of", &response, outcome)),
+            outcome => Err(self.refused("complete upload of", &self.path, (&response, outcome))),
         }
     }
 
     async fn abort(&self) -> Result<()> {
-        let response = self
-            .send_request(Method::DELETE, &[], HeaderMap::new(), |request| request)
-            .await?;
+        let response = self.send_about(Method::DELETE).await?;
         if response.status.is_success() {
             return Ok(());
         }
         match MultipartOutcome::of_failure(&response) {
             MultipartOutcome::Gone => Ok(()),
-            outcome => Err(self.refused("abort upload of", &response, outcome)),
+            outcome => Err(self.refused("abort upload of", &self.path, (&response, outcome))),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! A server that does not know the condition deletes any version. So the request is sent to Amazon, and to another server only
 //! if the setting of its bucket states that it heeds the condition.
 
-use http::header::{HeaderValue, IF_MATCH};
-use http::{HeaderMap, Method};
+use http::Method;
+use http::header::IF_MATCH;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{Error, Result};
@@ -14,6 +14,7 @@ use super::S3Store;
 use super::client::STORE;
 use super::tags::{is_unknown, outcome_of};
 use crate::delete_condition::version_deletes;
+use crate::http_client::Request;
 use crate::interface::{DeleteCondition, VersionDeletes, lacks};
 
 /// Names of the setting, among the settings of `object_store`.
@@ -61,14 +62,11 @@ impl S3Store {
             return Err(lacks(&self.address(), ONLY_E_TAGS));
         };
         let wanted = match e_tag.as_str() {
-            "*" => HeaderValue::from_str(e_tag),
-            e_tag => HeaderValue::from_str(&format!("\"{e_tag}\"")),
+            "*" => "*".to_owned(),
+            e_tag => format!("\"{e_tag}\""),
         };
-        let wanted = wanted.map_err(|error| self.client.http.generic(error.to_string()))?;
-        let headers = HeaderMap::from_iter([(IF_MATCH, wanted)]);
-        let response = self
-            .send_request(Method::DELETE, path, &[], headers, |request| request)
-            .await?;
+        let request = Request::new(Method::DELETE).text(IF_MATCH, &wanted);
+        let response = self.send(path, request).await?;
         match response.status {
             status if status.is_success() => Ok(()),
             status if is_unknown(status) => Err(lacks(&self.address(), NOT_HEEDED)),

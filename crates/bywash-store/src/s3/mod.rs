@@ -16,18 +16,17 @@ mod tags;
 pub(crate) use multipart::fuzz;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use http::{HeaderMap, Method};
+use http::Method;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
-use object_store::{
-    Error, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result,
-};
+use object_store::{Error, ObjectMeta, PutMode, PutMultipartOptions, PutResult, Result};
 
 pub(crate) use self::client::S3Session;
 use self::client::STORE;
@@ -35,25 +34,22 @@ use self::multipart::Checksums;
 pub(crate) use self::multipart::attribute_headers;
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
-use self::put::{CheckedPuts, Special, is_on, special_of};
+use self::put::{Special, is_on, special_of};
 use self::tags::of_client;
 use super::access::Access;
-use super::cloud::{Cloud, OddObjects, by_pages, client_options, no_retries};
-use super::http_client::HttpClient;
+use super::cloud::{Cloud, CloudClient, client_options, no_retries};
+use super::http_client::{HttpClient, Request};
 use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
     UploadedPart, VersionDeletes,
-};
-use super::multipart_xml::{
-    PartElement, complete_body, completed_by, listed_parts, part_e_tag, parts_query,
 };
 use super::object_tags::ObjectTags;
 use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::ListPage;
+use super::xml_uploads::XmlUploads;
 use crate::content_digest::ContentDigest;
-use crate::limits::MAX_PARTS_PAGE_BYTES;
 use crate::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
@@ -86,7 +82,7 @@ pub type S3Store = Cloud<S3Client>;
 /// Client for the uploads of an [`S3Store`].
 #[derive(Debug, Clone)]
 pub struct S3Client {
-    client: Arc<AmazonS3>,
+    objects: AmazonS3,
     /// Name of the bucket.
     bucket: Arc<str>,
     http: HttpClient,
@@ -103,6 +99,9 @@ pub struct S3Client {
     /// Copies of parts need no header that only object_store's requests have.
     copies: bool,
     special: Option<Special>,
+    /// The store refused the header of the checksum, so that the MD5 is sent. A stale value costs a request, hence
+    /// relaxed.
+    md5_only: Arc<AtomicBool>,
     /// Time beyond the stall limit that a completion may take without sending a byte.
     joining: Duration,
 }
@@ -178,15 +177,14 @@ impl S3Store {
         };
         let copies = self_copy::is_plain(&builder, bucket);
         let reads_odd = odd::is_plain(&builder);
-        let client = builder
+        let objects = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
             .with_retry(no_retries())
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .build()?;
-        let client = Arc::new(client);
         let client = S3Client {
-            client,
+            objects,
             bucket: bucket.into(),
             http,
             unsigned,
@@ -194,44 +192,25 @@ impl S3Store {
             version_deletes,
             copies,
             special,
+            md5_only: Arc::default(),
             reads_odd,
             min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
-        let objects: Arc<dyn ObjectStore> = Arc::new(CheckedPuts::new(&client));
-        let odd = Some(client.clone()).filter(|client| client.reads_odd);
-        let odd = odd.map(|client| Arc::new(client) as Arc<dyn OddObjects>);
-        let address = format!("s3://{bucket}");
-        let store = Self::new(&address, endpoint, objects, prefix, client);
-        Ok(store.with_odd(odd).read_with(|of| *of = access))
-    }
-
-    async fn presign(
-        &self,
-        method: Method,
-        path: &Path,
-        query: &[(&str, &str)],
-        headers: &HeaderMap,
-    ) -> Result<reqwest::Url> {
-        check(path)?;
-        let key = self.full_path(path);
-        self.client.presign(method, &key, query, headers).await
+        let objects = Arc::new(client.objects.clone());
+        let store = Self::new(&format!("s3://{bucket}"), endpoint, objects, prefix, client);
+        Ok(store.read_with(|of| *of = access))
     }
 }
 
 impl S3Client {
     /// Signs a request for `key` in the bucket; the root is the bucket itself.
-    async fn presign(
-        &self,
-        method: Method,
-        key: &Path,
-        query: &[(&str, &str)],
-        headers: &HeaderMap,
-    ) -> Result<reqwest::Url> {
-        let mut options = SignedUrlOptions::new().with_query(query.iter().copied());
-        options.signed_headers.clone_from(headers);
+    pub(super) async fn presign(&self, key: &Path, request: &Request) -> Result<reqwest::Url> {
+        let mut options = SignedUrlOptions::new().with_query(request.pairs());
+        options.signed_headers.clone_from(&request.headers);
+        let method = request.method.clone();
         let signed = self
-            .client
+            .objects
             .signed_url_opts(method, key, PRESIGN_VALIDITY, &options);
         let mut url = signed.await?;
         if self.unsigned {
@@ -280,7 +259,7 @@ impl Origin for S3Store {
             // A shorter object is one part: its bytes are sent sooner than three requests.
             min_rewritten_bytes: Some(self.client.min_part).filter(|_| self.client.copies),
             version_deletes: self.client.version_deletes,
-            reads_odd_keys: self.has_odd(),
+            reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
             ..Capabilities::of("s3")
         }
@@ -295,7 +274,7 @@ impl Origin for S3Store {
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
-        self.page_of(&*self.client.client, prefix, after, max).await
+        self.page_of(&self.client.objects, prefix, after, max).await
     }
 
     fn list_noting(
@@ -304,7 +283,7 @@ impl Origin for S3Store {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        by_pages(self, &*self.client.client, (prefix, after), omissions)
+        self.by_pages(&self.client.objects, (prefix, after), omissions)
     }
 
     async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
@@ -315,7 +294,7 @@ impl Origin for S3Store {
         special.check(&mut options.attributes)?;
         let tagged = !options.tags.is_empty();
         let key = self.full_path(path);
-        let created = self.client.client.create_multipart_opts(&key, options);
+        let created = self.client.objects.create_multipart_opts(&key, options);
         created.await.map_err(|error| match tagged {
             true => of_client(path, error),
             false => error,
@@ -346,13 +325,8 @@ impl Origin for S3Store {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
-        let response = self
-            .send_request(Method::PUT, path, &query, HeaderMap::new(), |request| {
-                request.part(path, length, body)
-            })
-            .await?;
-        part_e_tag(STORE, path, &response)
+        let part = Request::new(Method::PUT).part(path, length, body);
+        self.send_part(path, upload, number.into(), part).await
     }
 
     async fn uploaded_parts(
@@ -362,14 +336,7 @@ impl Origin for S3Store {
         after: u16,
         max: usize,
     ) -> Result<ListedParts> {
-        let query = parts_query(upload, after, max);
-        let query = query.each_ref().map(|(name, value)| (*name, &**value));
-        let response = self
-            .send_request(Method::GET, path, &query, HeaderMap::new(), |request| {
-                request.max_response_bytes(MAX_PARTS_PAGE_BYTES)
-            })
-            .await?;
-        listed_parts(STORE, path, &response, (after, max))
+        self.list_parts(path, upload, (after, max)).await
     }
 
     async fn complete_upload(
@@ -381,25 +348,15 @@ impl Origin for S3Store {
     ) -> Result<PutResult> {
         let headers = multipart::complete_headers(Checksums::Md5, 0, &mode)
             .map_err(|text| self.client.http.generic(text))?;
-        let body = complete_body(parts.iter().map(PartElement::from));
-        let response = self
-            .send_request(
-                Method::POST,
-                path,
-                &[("uploadId", upload)],
-                headers,
-                |request| request.body(vec![body.into()]),
-            )
-            .await?;
         let is_create = matches!(mode, PutMode::Create);
-        let finished = completed_by(STORE, path, parts, &response, is_create)?;
-        Ok(finished.into())
+        let sent = self.complete_parts(path, upload, (headers, parts), is_create);
+        Ok(sent.await?.into())
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         let path = self.full_path(path);
         self.client
-            .client
+            .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
     }

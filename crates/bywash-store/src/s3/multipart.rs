@@ -14,12 +14,13 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest as _, Md5};
 use object_store::{Attribute, Attributes, PutMode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
 use crate::content_digest::ContentDigest;
 use crate::http_client::Response;
-use crate::multipart_xml::{self, PartElement};
+pub(super) use crate::multipart_xml::Part;
+use crate::multipart_xml::PartElement;
 use crate::session::{ChunkRule, StoredRange};
 use crate::stated_headers::header_of;
 
@@ -243,45 +244,6 @@ fn md5_of(e_tag: &str) -> Option<[u8; 16]> {
     Some(md5)
 }
 
-/// A part at the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Part {
-    #[serde(rename = "PartNumber")]
-    pub(super) number: u64,
-    #[serde(rename = "Size")]
-    pub(super) size: u64,
-    #[serde(rename = "ETag")]
-    pub(super) e_tag: String,
-    #[serde(rename = "ChecksumCRC32C")]
-    pub(super) crc32c: Option<String>,
-}
-
-/// One page of a list of parts.
-#[derive(Debug, Deserialize)]
-pub(super) struct PartsPage {
-    /// Required, to distinguish an empty list of parts from another document.
-    #[serde(rename = "UploadId")]
-    _upload: String,
-    #[serde(rename = "IsTruncated", default)]
-    truncated: bool,
-    #[serde(rename = "NextPartNumberMarker")]
-    next: Option<String>,
-    #[serde(rename = "Part", default)]
-    pub(super) parts: Vec<Part>,
-}
-
-impl PartsPage {
-    pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-        quick_xml::de::from_str(text).map_err(|error| error.to_string())
-    }
-
-    /// The marker of the next page.
-    pub(super) fn next(&self) -> Option<&str> {
-        self.next.as_deref().filter(|_| self.truncated)
-    }
-}
-
 /// The parts of an upload, by number.
 pub(super) type Parts = BTreeMap<u64, Part>;
 
@@ -308,35 +270,36 @@ pub(super) fn stored_ranges(parts: &Parts) -> Vec<StoredRange> {
 }
 
 /// Returns the first parts that together are an object of `length` bytes; `None` if there are none.
-pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<&Part>> {
+pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<Part>> {
     let (mut sum, mut found) = (0_u64, Vec::new());
     for (part, number) in parts.values().zip(1..) {
         if part.number != number || (sum == length && !found.is_empty()) {
             break;
         }
         sum = sum.checked_add(part.size)?;
-        found.push(part);
+        found.push(part.clone());
     }
     (sum == length && !found.is_empty()).then_some(found)
 }
 
-/// Returns the body of a completion.
-pub(super) fn complete_body(parts: &[&Part], checksums: Checksums) -> String {
-    multipart_xml::complete_body(parts.iter().map(|part| {
-        PartElement {
-            e_tag: &part.e_tag,
-            crc32c: part
-                .crc32c
-                .as_deref()
-                .filter(|_| checksums != Checksums::Md5),
-            number: part.number,
-        }
-    }))
+/// Returns the parts as a completion names them.
+pub(super) fn elements(
+    parts: &[Part],
+    checksums: Checksums,
+) -> impl Iterator<Item = PartElement<'_>> {
+    parts.iter().map(move |part| PartElement {
+        e_tag: &part.e_tag,
+        crc32c: part
+            .crc32c
+            .as_deref()
+            .filter(|_| checksums != Checksums::Md5),
+        number: part.number,
+    })
 }
 
 /// Returns the ETag of the object of these parts, where ETags are MD5s: it verifies the object if the response was
 /// lost.
-pub(super) fn object_e_tag(parts: &[&Part]) -> Option<String> {
+pub(super) fn object_e_tag(parts: &[Part]) -> Option<String> {
     let mut md5 = Md5::new();
     for part in parts {
         md5.update(md5_of(&part.e_tag)?);

@@ -1,21 +1,17 @@
 //! Objects with odd keys ([`crate::odd_keys`]): object_store's client cannot name them.
 
-use async_trait::async_trait;
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method};
+use object_store::Result;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::S3Client;
-use super::client::STORE;
 use super::put::is_on;
-use crate::cloud::OddObjects;
-use crate::error::StatusError;
+use crate::http_client::Request;
 use crate::odd_keys::{has_dots, key_of, refused};
-use crate::odd_objects::{Names, OddRead};
 
 /// The characters that a signed path has as they are.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -24,12 +20,6 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~')
     .remove(b'/');
-
-const NAMES: Names = Names {
-    store: STORE,
-    metadata: "x-amz-meta-",
-    version: "x-amz-version-id",
-};
 
 /// Returns whether requests need nothing that only object_store's own have: headers of a payer or of a key of the client, and the
 /// session of a directory bucket.
@@ -45,29 +35,9 @@ pub(super) fn is_plain(builder: &AmazonS3Builder) -> bool {
     customer_key.is_none() && !switches.into_iter().any(|key| is_on(builder, key))
 }
 
-#[async_trait]
-impl OddObjects for S3Client {
-    async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let read = OddRead::new(&options)?;
-        let sent = self.send_odd(read.method.clone(), path, read.headers.clone());
-        read.read(&NAMES, path, &options, sent.await?)
-    }
-
-    async fn delete(&self, path: &Path) -> Result<()> {
-        let response = self
-            .send_odd(Method::DELETE, path, HeaderMap::new())
-            .await?;
-        match response.status() {
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            status => {
-                Err(StatusError::new(status, format!("delete {path}")).of(STORE, path.as_ref()))
-            }
-        }
-    }
-}
-
 impl S3Client {
-    async fn send_odd(
+    /// See [`crate::cloud::CloudClient::send_odd`].
+    pub(super) async fn send_odd_request(
         &self,
         method: Method,
         path: &Path,
@@ -80,7 +50,7 @@ impl S3Client {
         }
         let generic = |error: String| self.http.generic(error);
         let mut bucket = self
-            .presign(Method::GET, &Path::ROOT, &[], &HeaderMap::new())
+            .presign(&Path::ROOT, &Request::new(Method::GET))
             .await?;
         let region = region_of(&bucket).unwrap_or_default();
         bucket.set_query(None);
@@ -92,7 +62,7 @@ impl S3Client {
             .map_err(|error: http::uri::InvalidUri| generic(error.to_string()))?;
         *request.headers_mut() = headers;
         if !self.unsigned {
-            let credential = self.client.credentials().get_credential().await?;
+            let credential = self.objects.credentials().get_credential().await?;
             AwsAuthorizer::new(&credential, "s3", &region).try_authorize(&mut request, None)?;
         }
         let mut headers = std::mem::take(request.headers_mut());

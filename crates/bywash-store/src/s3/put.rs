@@ -1,34 +1,25 @@
 //! Whole objects by one request, with their CRC32C: object_store's client sends none that all stores know.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use http::{HeaderMap, Method};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result,
+    Attributes, Error, GetResult, ObjectStore, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::S3Client;
 use super::client::STORE;
 use super::multipart::{Checksums, attribute_headers, complete_headers};
 use super::tags::{is_unknown, no_tags, of_client};
+use crate::cloud::CloudClient;
 use crate::http_client::{Request, Response};
+use crate::odd_objects::Names;
 use crate::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
 use crate::stated_headers::{StatedAttributes, WANTED_ENCRYPTION};
-
-/// A client that stores objects with a checksum.
-#[derive(Debug)]
-pub(super) struct CheckedPuts {
-    objects: Arc<AmazonS3>,
-    client: S3Client,
-    /// The store refused the header of the checksum, so that the MD5 is sent. A stale value costs a request, hence
-    /// relaxed.
-    md5_only: AtomicBool,
-}
 
 /// Settings of the builder that only object_store's own requests have: encryption, a payer, another checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,51 +75,35 @@ pub(super) fn is_on(builder: &AmazonS3Builder, key: AmazonS3ConfigKey) -> bool {
     ["1", "true", "on", "yes", "y"].contains(&&*value.to_ascii_lowercase())
 }
 
-impl fmt::Display for CheckedPuts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
-}
-
-impl CheckedPuts {
-    pub(super) fn new(client: &S3Client) -> Self {
-        Self {
-            objects: Arc::clone(&client.client),
-            client: client.clone(),
-            md5_only: AtomicBool::new(false),
-        }
-    }
-
+impl S3Client {
     /// Sends all bytes; returns the host and its response.
-    async fn send(
+    async fn send_all(
         &self,
         key: &Path,
         pieces: &[Bytes],
         options: &PutOptions,
         md5_only: bool,
     ) -> Result<(String, Response)> {
-        let generic = |text: String| self.client.http.generic(text);
-        let mut headers = attribute_headers(&options.attributes);
-        headers.extend(complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?);
-        let (name, value) = match md5_only {
-            true => ("content-md5", md5_text(pieces)),
-            false => ("x-amz-checksum-crc32c", crc32c_text(pieces)),
+        let conditions = complete_headers(Checksums::Md5, 0, &options.mode);
+        let mut request = Request::new(Method::PUT)
+            .headers(attribute_headers(&options.attributes))
+            .headers(conditions.map_err(|text| self.http.generic(text))?)
+            .body(pieces.to_vec());
+        request = match md5_only {
+            true => request.text("content-md5", &md5_text(pieces)),
+            false => request.text("x-amz-checksum-crc32c", &crc32c_text(pieces)),
         };
         let tags = options.tags.encoded();
-        let tagging = Some(("x-amz-tagging", tags.to_owned())).filter(|_| !tags.is_empty());
-        for (name, value) in [Some((name, value)), tagging].into_iter().flatten() {
-            let value =
-                HeaderValue::from_str(&value).map_err(|error| generic(error.to_string()))?;
-            headers.insert(HeaderName::from_static(name), value);
+        if !tags.is_empty() {
+            request = request.text("x-amz-tagging", tags);
         }
-        let url = self.client.presign(Method::PUT, key, &[], &headers).await?;
+        let url = self.presign(key, &request).await?;
         let host = url.host_str().unwrap_or_default().to_owned();
-        let request = Request::new(Method::PUT, url).headers(headers);
-        let sent = self.client.http.send(request.body(pieces.to_vec()));
-        Ok((host, sent.await?))
+        Ok((host, self.http.send(url, request).await?))
     }
 
-    async fn put(
+    /// Stores a whole object with its CRC32C, or with its MD5 at a store that does not know that header.
+    async fn put_checked(
         &self,
         key: &Path,
         payload: PutPayload,
@@ -136,9 +111,9 @@ impl CheckedPuts {
     ) -> Result<PutResult> {
         let pieces: Vec<Bytes> = payload.into_iter().collect();
         let md5_only = self.md5_only.load(Relaxed);
-        let (mut host, mut response) = self.send(key, &pieces, options, md5_only).await?;
+        let (mut host, mut response) = self.send_all(key, &pieces, options, md5_only).await?;
         if is_unknown_header(&response) && !md5_only {
-            (host, response) = self.send(key, &pieces, options, true).await?;
+            (host, response) = self.send_all(key, &pieces, options, true).await?;
             // Otherwise it is another header that the store does not have.
             let is_it = !is_unknown_header(&response);
             self.md5_only.store(is_it, Relaxed);
@@ -159,37 +134,58 @@ impl CheckedPuts {
     }
 }
 
-crate::forward_object_store! {
-    impl[] ObjectStore for CheckedPuts => objects {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            mut options: PutOptions,
-        ) -> Result<PutResult> {
-            match self.client.special {
-                Some(special) => {
-                    special.check(&mut options.attributes)?;
-                    let tagged = !options.tags.is_empty();
-                    let put = self.objects.put_opts(path, payload, options).await;
-                    put.map_err(|error| match tagged {
-                        true => of_client(path, error),
-                        false => error,
-                    })
-                }
-                None => self.put(path, payload, &options).await,
-            }
-        }
+#[async_trait]
+impl CloudClient for S3Client {
+    const NAMES: Names = Names {
+        store: STORE,
+        metadata: "x-amz-meta-",
+        version: "x-amz-version-id",
+    };
 
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            let mut read = self.objects.get_opts(path, options).await?;
-            if let Some(StatedAttributes(stated)) = read.extensions.remove() {
-                for (attribute, value) in &stated {
-                    read.attributes.insert(attribute.clone(), value.clone());
-                }
+    /// By a presigned address: S3 requires that all headers are signed.
+    async fn send(&self, key: &Path, request: Request) -> Result<Response> {
+        let url = self.presign(key, &request).await?;
+        self.http.send(url, request).await
+    }
+
+    async fn put(
+        &self,
+        key: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        let Some(special) = self.special else {
+            return self.put_checked(key, payload, &options).await;
+        };
+        special.check(&mut options.attributes)?;
+        let tagged = !options.tags.is_empty();
+        let put = self.objects.put_opts(key, payload, options).await;
+        put.map_err(|error| match tagged {
+            true => of_client(key, error),
+            false => error,
+        })
+    }
+
+    fn found(&self, mut found: GetResult) -> GetResult {
+        if let Some(StatedAttributes(stated)) = found.extensions.remove() {
+            for (attribute, value) in &stated {
+                found.attributes.insert(attribute.clone(), value.clone());
             }
-            Ok(read)
         }
+        found
+    }
+
+    fn reads_odd(&self) -> bool {
+        self.reads_odd
+    }
+
+    async fn send_odd(
+        &self,
+        method: Method,
+        key: &Path,
+        headers: HeaderMap,
+    ) -> Result<reqwest::Response> {
+        self.send_odd_request(method, key, headers).await
     }
 }
 

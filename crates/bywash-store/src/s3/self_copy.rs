@@ -1,6 +1,6 @@
 //! Parts of an upload that the store copies from the object itself, at a condition of its version.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::Method;
 use object_store::Result;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
@@ -10,6 +10,7 @@ use super::S3Store;
 use super::client::STORE;
 use super::put::is_on;
 use super::tags::is_unknown;
+use crate::http_client::Request;
 use crate::interface::{PartCopy, UploadedPart, lacks};
 use crate::multipart_xml::MultipartOutcome;
 
@@ -47,25 +48,15 @@ impl S3Store {
         part: &PartCopy,
     ) -> Result<UploadedPart> {
         let source = format!("{}/{}", self.client.bucket, self.full_path(path));
+        let source = utf8_percent_encode(&source, ENCODED).to_string();
         let range = format!("bytes={}-{}", part.range.start, part.range.end - 1);
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            (
-                "x-amz-copy-source",
-                utf8_percent_encode(&source, ENCODED).to_string(),
-            ),
-            ("x-amz-copy-source-if-match", part.e_tag.clone()),
-            ("x-amz-copy-source-range", range),
-        ] {
-            let value = HeaderValue::from_str(&value)
-                .map_err(|error| self.client.http.generic(error.to_string()))?;
-            headers.insert(HeaderName::from_static(name), value);
-        }
-        let number = part.number.to_string();
-        let query = [("partNumber", &*number), ("uploadId", upload)];
-        let response = self
-            .send_request(Method::PUT, path, &query, headers, |request| request)
-            .await?;
+        let request = Request::new(Method::PUT)
+            .query("partNumber", part.number.to_string())
+            .query("uploadId", upload)
+            .text("x-amz-copy-source", &source)
+            .text("x-amz-copy-source-if-match", &part.e_tag)
+            .text("x-amz-copy-source-range", &range);
+        let response = self.send(path, request).await?;
         // A server that does not know the source takes the request for a part without bytes, and sends no document.
         let ignored = response.status.is_success() && response.body.is_empty();
         if ignored || is_unknown(response.status) {

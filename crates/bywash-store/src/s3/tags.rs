@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use md5::{Digest as _, Md5};
 use object_store::path::Path;
 use object_store::{Error, Result};
@@ -10,23 +10,21 @@ use object_store::{Error, Result};
 use super::S3Store;
 use super::client::STORE;
 use crate::error::StatusError;
-use crate::http_client::Response;
+use crate::http_client::{Request, Response};
 use crate::interface::lacks;
 use crate::multipart_xml::{ErrorDocument, MultipartOutcome, invalid_tag};
 use crate::object_tags::ObjectTags;
 use crate::tag_document::{document, parse};
 
 /// Sub-resource of an object that has its tags.
-const TAGGING: (&str, &str) = ("tagging", "");
+const TAGGING: &str = "tagging";
 const NO_DOCUMENT: &str =
     "tags of objects (it sent no document of tags; set aws_disable_tagging to leave tags out)";
 
 impl S3Store {
     pub(super) async fn read_tags(&self, path: &Path) -> Result<ObjectTags> {
-        let headers = HeaderMap::new();
-        let response = self
-            .send_request(Method::GET, path, &[TAGGING], headers, |request| request)
-            .await?;
+        let request = Request::new(Method::GET).query(TAGGING, "");
+        let response = self.send(path, request).await?;
         if has_none(&response) {
             return Ok(ObjectTags::new());
         }
@@ -39,32 +37,21 @@ impl S3Store {
 
     /// Replaces all tags; none deletes them.
     pub(super) async fn write_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
-        let (method, body, mut headers) = match tags.is_empty() {
-            true => (Method::DELETE, String::new(), HeaderMap::new()),
-            false => (Method::PUT, document(tags), HeaderMap::new()),
-        };
-        if !tags.is_empty() {
-            // S3 refuses a document without a digest.
-            let digest = BASE64_STANDARD.encode(Md5::digest(&body));
-            let digest = HeaderValue::from_str(&digest).map_err(|error| generic(&error))?;
-            headers.insert(HeaderName::from_static("content-md5"), digest);
-        }
-        let response = self
-            .send_request(method, path, &[TAGGING], headers, |request| {
+        let request = match tags.is_empty() {
+            true => Request::new(Method::DELETE),
+            false => {
+                let body = document(tags);
+                // S3 refuses a document without a digest.
+                let digest = BASE64_STANDARD.encode(Md5::digest(&body));
+                let request = Request::new(Method::PUT).text("content-md5", &digest);
                 request.body(vec![body.into()])
-            })
-            .await?;
+            }
+        };
+        let response = self.send(path, request.query(TAGGING, "")).await?;
         match response.status.is_success() || (tags.is_empty() && has_none(&response)) {
             true => Ok(()),
             false => Err(refused("tag", path, &response)),
         }
-    }
-}
-
-fn generic(error: &http::header::InvalidHeaderValue) -> Error {
-    Error::Generic {
-        store: STORE,
-        source: error.to_string().into(),
     }
 }
 

@@ -111,10 +111,10 @@ impl SignedPut {
         {
             headers.insert(HeaderName::from_static("content-md5"), md5);
         }
-        let request = Request::new(Method::PUT, self.url.url().clone())
+        let request = Request::new(Method::PUT)
             .headers(headers)
             .body(pieces.clone());
-        let response = self.http.send(request).await?;
+        let response = self.http.send(self.url.url().clone(), request).await?;
         if !response.status.is_success() {
             return Err(refused(STORE, object, &response, &options.mode));
         }
@@ -205,11 +205,11 @@ impl PutStream {
                 let piece = receiver.recv().await?;
                 Some((Ok(piece), receiver))
             });
-            let sent = Request::new(Method::PUT, self.put.url.url().clone())
+            let sent = Request::new(Method::PUT)
                 .headers(self.headers.clone())
                 .part(&self.object, self.length, body.boxed());
-            let http = self.put.http.clone();
-            *request = Some(tokio::spawn(async move { http.send(sent).await }));
+            let (http, url) = (self.put.http.clone(), self.put.url.url().clone());
+            *request = Some(tokio::spawn(async move { http.send(url, sent).await }));
         }
         state.body.clone()
     }

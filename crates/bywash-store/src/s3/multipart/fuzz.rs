@@ -3,7 +3,7 @@
 use object_store::path::Path;
 
 use super::*;
-use crate::multipart_xml::MultipartOutcome;
+use crate::multipart_xml::{MultipartOutcome, PartsPage, complete_body};
 
 /// Parses any bytes as a list of parts: stored ranges must have no gap, and an object's parts must add up to its
 /// length.
@@ -22,7 +22,7 @@ pub(crate) fn parts(body: &[u8]) {
         end = kept.range.end;
         if let Some(found) = covering(&parts, end) {
             assert_eq!(found.iter().map(|part| part.size).sum::<u64>(), end);
-            complete_body(&found, Checksums::Parts);
+            complete_body(elements(&found, Checksums::Parts));
             object_e_tag(&found);
         }
     }

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::*;
 use crate::content_digest::ContentDigest;
-use crate::multipart_xml::MultipartOutcome;
+use crate::multipart_xml::{MultipartOutcome, PartsPage, complete_body};
 use crate::session::Finished;
 
 fn response(status: u16, body: &str) -> Response {
@@ -31,6 +31,7 @@ fn part(number: u64, size: u64) -> (u64, Part) {
             size,
             e_tag,
             crc32c,
+            modified: None,
         },
     )
 }
@@ -144,7 +145,7 @@ fn completion_lists_exactly_the_parts_of_the_object() {
     assert_eq!(covering(&Parts::new(), 0), None);
     let empty = Parts::from([part(1, 0)]);
     assert_eq!(covering(&empty, 0).map(|parts| parts.len()), Some(1));
-    let body = complete_body(&covering(&parts, 5).unwrap(), Checksums::Md5);
+    let body = complete_body(elements(&covering(&parts, 5).unwrap(), Checksums::Md5));
     assert!(
         body.contains("<PartNumber>1</PartNumber>") && !body.contains("Checksum"),
         "{body}"
@@ -227,9 +228,10 @@ fn object_of_plain_parts_has_a_computable_etag() {
             size: 1,
             e_tag: (*e_tag).to_owned(),
             crc32c: None,
+            modified: None,
         })
         .collect();
-    let e_tag = object_e_tag(&parts.iter().collect::<Vec<_>>());
+    let e_tag = object_e_tag(&parts);
     assert_eq!(
         e_tag.as_deref(),
         Some("\"96e024ba2074fe77e8e965ba43a704be-2\"")
@@ -238,7 +240,7 @@ fn object_of_plain_parts_has_a_computable_etag() {
         e_tag: "\"opaque\"".to_owned(),
         ..parts[0].clone()
     };
-    assert_eq!(object_e_tag(&[&opaque]), None);
+    assert_eq!(object_e_tag(&[opaque]), None);
 }
 
 #[test]
