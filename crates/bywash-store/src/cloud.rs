@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream, try_unfold};
+use futures::stream::{self, try_unfold};
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, StatusCode};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -25,7 +25,7 @@ use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
 use super::odd_objects::{Names, OddRead};
 use super::omissions::Omissions;
-use super::page::{ListPage, Order, check_prefix};
+use super::page::{Keys, ListPage, Objects, Order, check_prefix};
 use super::xml_uploads::XmlUploads;
 use crate::error::StatusError;
 
@@ -165,7 +165,7 @@ impl<C> Cloud<C> {
         lister: &L,
         (prefix, after): (Option<&Path>, Option<&Path>),
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>>
+    ) -> Objects
     where
         L: PaginatedListStore + Clone + 'static,
     {
@@ -364,10 +364,7 @@ impl<C: CloudClient> ObjectStore for Cloud<C> {
         }
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: Keys) -> Keys {
         let store = self.clone();
         // A bulk request has at most as many.
         let chunks = paths.try_chunks(PAGE_KEYS).then(move |chunk| {
@@ -377,15 +374,11 @@ impl<C: CloudClient> ObjectStore for Cloud<C> {
         chunks.map_ok(stream::iter).try_flatten().boxed()
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         self.objects.list(prefix)
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> Objects {
         self.objects.list_with_offset(prefix, offset)
     }
 

@@ -1,5 +1,6 @@
 //! Conditions of deletes, and which servers heed them.
 
+use crate::error::precondition_error;
 use chrono::{DateTime, Utc};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, Result};
@@ -63,10 +64,10 @@ impl DeleteCondition {
         if named && same && self.allows(found) {
             return Ok(());
         }
-        Err(Error::Precondition {
-            path: path.to_string(),
-            source: "the object is not the one of the condition".into(),
-        })
+        Err(precondition_error(
+            path,
+            "the object is not the one of the condition",
+        ))
     }
 
     /// Converts the result of a delete: without an ETag in its condition, an absent object counts as deleted.

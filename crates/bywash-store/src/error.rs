@@ -126,11 +126,53 @@ impl OriginError {
         source_of(error)
     }
 
+    /// Returns the error of a response that does not match its request; see [`Self::BadResponse`].
+    pub fn bad_response(object: impl ToString, detail: impl Into<String>) -> Error {
+        let (object, detail) = (object.to_string(), detail.into());
+        Self::BadResponse { object, detail }.into()
+    }
+
+    /// Returns the error of a session that the store does not know; see [`Self::UploadLost`].
+    pub fn upload_lost(object: impl ToString) -> Error {
+        let object = object.to_string();
+        Self::UploadLost { object }.into()
+    }
+
+    /// Returns the error of an upload that a response contradicts; see [`Self::UploadDamaged`].
+    pub fn upload_damaged(object: impl ToString, detail: impl Into<String>) -> Error {
+        let (object, detail) = (object.to_string(), detail.into());
+        Self::UploadDamaged { object, detail }.into()
+    }
+
     /// Whether the origin could not be reached, or failed until the retry deadline: the outcome of a write is unknown.
     #[must_use]
     pub fn is_unavailable(error: &Error) -> bool {
         matches!(Self::find(error), Some(Self::OriginUnavailable { .. }))
     }
+}
+
+/// What errors of object_store take as their source: a text, or an error.
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// Returns an error of a kind of store, which the retry policy takes for transient unless its source is final.
+pub(crate) fn generic_error(store: &'static str, source: impl Into<Source>) -> Error {
+    let source = source.into();
+    Error::Generic { store, source }
+}
+
+pub(crate) fn not_supported_error(source: impl Into<Source>) -> Error {
+    let source = source.into();
+    Error::NotSupported { source }
+}
+
+pub(crate) fn precondition_error(path: impl ToString, source: impl Into<Source>) -> Error {
+    let (path, source) = (path.to_string(), source.into());
+    Error::Precondition { path, source }
+}
+
+pub(crate) fn not_found_error(path: impl ToString, source: impl Into<Source>) -> Error {
+    let (path, source) = (path.to_string(), source.into());
+    Error::NotFound { path, source }
 }
 
 /// Returns `error` and its sources, the outermost first.

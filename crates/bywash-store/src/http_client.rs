@@ -28,7 +28,7 @@ use url::Url;
 use super::interface::PartBody;
 use super::network::{Connector, pool};
 use super::part_stream::part_stream;
-use crate::error::StatusError;
+use crate::error::{StatusError, generic_error};
 use crate::limits::MAX_RESPONSE_BYTES;
 
 /// Bytes handed to the connection at once; each step counts as activity.
@@ -224,10 +224,7 @@ impl HttpClient {
         &self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        Error::Generic {
-            store: self.store,
-            source: source.into(),
-        }
+        generic_error(self.store, source)
     }
 
     /// Sends one request and reads its response, of any status.
@@ -346,10 +343,7 @@ fn connection_error(store: &'static str, error: reqwest::Error) -> Error {
     } else {
         HttpErrorKind::Unknown
     };
-    Error::Generic {
-        store,
-        source: Box::new(HttpError::new(kind, io::Error::other(text))),
-    }
+    generic_error(store, HttpError::new(kind, io::Error::other(text)))
 }
 
 /// Time at which a byte was last sent or received.

@@ -8,16 +8,16 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    Attributes, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult,
-    Result, TagSet, UpdateVersion,
+    Attributes, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result,
+    TagSet, UpdateVersion,
 };
 
 pub use super::capabilities::{Capabilities, Capability};
 pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
-use super::page::{self, Level, ListPage};
-use super::session::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
+use super::page::{self, Level, ListPage, Objects};
+use super::session::{Finished, NewSession, OpenSession, SessionOptions, SessionToken};
 use crate::content_digest::ContentDigest;
 
 /// Bytes of one part, in order. An error in the stream means that the part must not be stored.
@@ -174,7 +174,7 @@ pub trait Origin: ObjectStore {
         prefix: Option<&Path>,
         after: Option<&Path>,
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    ) -> Objects {
         let _ = omissions;
         match after {
             None => self.list(prefix),
@@ -321,22 +321,18 @@ pub trait Origin: ObjectStore {
 
     /// Opens a session that another process can take over. Returns `None` if this kind of origin has none; uploads
     /// then use the parts above.
-    async fn open_session(
-        &self,
-        _path: &Path,
-        _options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, _path: &Path, _options: &SessionOptions) -> Result<NewSession> {
         Ok(None)
     }
 
     /// Takes over the session that [`Self::open_session`] opened with these options, here or in another process.
-    /// Sends no request: [`UploadSession::status`] returns its status.
+    /// Sends no request: [`crate::UploadSession::status`] returns its status.
     async fn resume_session(
         &self,
         _path: &Path,
         _options: &SessionOptions,
         _token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         Ok(None)
     }
 
@@ -344,12 +340,6 @@ pub trait Origin: ObjectStore {
     /// them.
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         Ok(Vec::new())
-    }
-
-    /// Returns whether two tokens identify one session. A token made by [`Self::open_sessions`] may contain less than
-    /// the original one. An id returned by [`Self::create_upload`] may stand for a token here.
-    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
-        one == other
     }
 }
 

@@ -8,8 +8,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::interface::{
@@ -18,11 +18,11 @@ use super::interface::{
 };
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
-use super::page::{Level, ListPage};
+use super::page::{Keys, Level, ListPage, Objects};
 use crate::content_digest::ContentDigest;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, CompleteRequest, Finished, NewSession, OpenSession, SessionOptions, SessionStatus,
+    SessionToken, UploadSession,
 };
 
 /// Kind of a request to an origin.
@@ -163,7 +163,7 @@ impl<P: Policy> Layer<P> {
         options
     }
 
-    fn session(&self, session: Option<Box<dyn UploadSession>>) -> Option<Box<dyn UploadSession>> {
+    fn session(&self, session: NewSession) -> NewSession {
         let session = session.map(|session| LayerSession::over(session, self.policy.clone()));
         session.map(|session| Box::new(session) as Box<dyn UploadSession>)
     }
@@ -210,10 +210,7 @@ impl<P: Policy> ObjectStore for Layer<P> {
             .await
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: Keys) -> Keys {
         const DELETE: &str = "delete";
         let policy = self.policy.clone();
         if policy.allow(DELETE, &Path::ROOT).is_err() {
@@ -227,16 +224,12 @@ impl<P: Policy> ObjectStore for Layer<P> {
         policy.watch_all(OriginRequest::Delete, deleted)
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         let listed = self.origin.list(prefix);
         self.policy.watch_all(OriginRequest::List, listed)
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> Objects {
         let listed = self.origin.list_with_offset(prefix, offset);
         self.policy.watch_all(OriginRequest::List, listed)
     }
@@ -284,7 +277,7 @@ impl<P: Policy> Origin for Layer<P> {
         prefix: Option<&Path>,
         after: Option<&Path>,
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    ) -> Objects {
         let listed = self.origin.list_noting(prefix, after, omissions);
         self.policy.watch_all(OriginRequest::List, listed)
     }
@@ -406,11 +399,7 @@ impl<P: Policy> Origin for Layer<P> {
         }
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let options = self.session_options(options);
         let sent = self.origin.open_session(path, &options);
         let operation = ("begin upload of", path);
@@ -424,7 +413,7 @@ impl<P: Policy> Origin for Layer<P> {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         self.policy.allow("go on with upload of", path)?;
         let options = self.session_options(options);
         let session = self.origin.resume_session(path, &options, token).await?;
@@ -439,10 +428,6 @@ impl<P: Policy> Origin for Layer<P> {
             }
             false => Ok(Vec::new()),
         }
-    }
-
-    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
-        self.origin.same_session(one, other)
     }
 }
 

@@ -27,7 +27,6 @@ mod delete_condition;
 mod error;
 mod error_class;
 pub mod folder;
-mod forward;
 #[cfg(all(
     any(test, fuzzing),
     feature = "s3",
@@ -108,11 +107,11 @@ pub use network::{Connector, LEFT_OUT, client_builder};
 pub use object_tags::{ObjectTags, TagCount};
 pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError, Redirects};
-pub use page::{Level, ListPage, common_prefix};
+pub use page::{Keys, Level, ListPage, Objects, common_prefix};
 pub use read_only::ReadOnly;
 pub use session::{
-    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, OpenSession, SessionOptions,
-    SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, NewSession, OpenSession,
+    SessionOptions, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 #[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
 pub use signed::is_one_session;
@@ -121,6 +120,16 @@ pub use url::OriginUrl;
 pub use web_url::HttpUrl;
 pub use wrapped::WrappedStore;
 pub use write_mark::WriteMark;
+
+/// Returns whether two tokens of one store identify one session. A token made by [`Origin::open_sessions`] may contain less than the
+/// original one; an id returned by [`Origin::create_upload`] is a token too.
+#[must_use]
+pub fn is_same_session(one: &SessionToken, other: &SessionToken) -> bool {
+    #[cfg(feature = "s3")]
+    return s3::same_upload(&one.0, &other.0);
+    #[cfg(not(feature = "s3"))]
+    return one == other;
+}
 
 /// As `signed::is_one_session`: this program was built without addresses that are signed for writing.
 #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]

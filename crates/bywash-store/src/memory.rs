@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -23,6 +22,8 @@ use super::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
     PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
+use crate::error::{not_found_error, precondition_error};
+use crate::page::{Keys, Objects};
 
 /// Objects in memory, lost when the process ends.
 #[derive(Debug, Clone, Default)]
@@ -93,10 +94,10 @@ impl MemoryStore {
             Some(wanted) => etag_matches(&e_tag, wanted),
         };
         if !named || !condition.allows(&found.meta) {
-            return Err(Error::Precondition {
-                path: path.to_string(),
-                source: "the object is not the one of the condition".into(),
-            });
+            return Err(precondition_error(
+                path,
+                "the object is not the one of the condition",
+            ));
         }
         ready(self.objects.delete(path))
     }
@@ -113,10 +114,10 @@ impl MemoryStore {
         let e_tag = full_e_tag(&found).unwrap_or_default();
         let wanted = rename.version.e_tag.as_deref().unwrap_or_default();
         if !etag_matches(&e_tag, wanted) {
-            return Err(Error::Precondition {
-                path: from.to_string(),
-                source: "the object is not the version to rename".into(),
-            });
+            return Err(precondition_error(
+                from,
+                "the object is not the version to rename",
+            ));
         }
         let read = ready(self.objects.get_opts(from, GetOptions::default()))?;
         let bytes = ready(read.bytes())?;
@@ -168,10 +169,7 @@ impl fmt::Display for MemoryStore {
 }
 
 fn no_such_upload(path: &Path, upload: &str) -> Error {
-    Error::NotFound {
-        path: path.to_string(),
-        source: format!("no upload {upload}").into(),
-    }
+    not_found_error(path, format!("no upload {upload}"))
 }
 
 #[async_trait]
@@ -353,10 +351,7 @@ impl ObjectStore for MemoryStore {
         }
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: Keys) -> Keys {
         let store = self.clone();
         let delete = move |path: Result<Path>| {
             let path = path?;
@@ -366,16 +361,12 @@ impl ObjectStore for MemoryStore {
         paths.map(delete).boxed()
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         let (store, listed) = (self.clone(), self.objects.list(prefix));
         listed.map(move |meta| Ok(store.listed(meta?))).boxed()
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> Objects {
         let listed = self.objects.list_with_offset(prefix, offset);
         let store = self.clone();
         listed.map(move |meta| Ok(store.listed(meta?))).boxed()

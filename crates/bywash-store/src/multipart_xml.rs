@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
 use super::interface::{ListedPart, ListedParts, UploadedPart};
-use crate::error::{OriginError, StatusError, WriteConflict};
+use crate::error::{OriginError, StatusError, WriteConflict, generic_error};
 use crate::session::Finished;
 
 /// S3's and Azure's document of an error.
@@ -155,10 +155,8 @@ impl MultipartOutcome {
         response: &Response,
         is_create: bool,
     ) -> Error {
-        let transient = |reason: &str| Error::Generic {
-            store,
-            source: format!("{operation} {path}: {reason}").into(),
-        };
+        let transient =
+            |reason: &str| generic_error(store, format!("{operation} {path}: {reason}"));
         match self {
             Self::Refused(reason) => {
                 match response.error(store, operation, path.as_ref(), &reason) {
@@ -169,10 +167,10 @@ impl MultipartOutcome {
                 }
             }
             Self::Gone => Self::gone((store, operation), path),
-            Self::Conflict(reason) => Error::Generic {
+            Self::Conflict(reason) => generic_error(
                 store,
-                source: Box::new(WriteConflict(format!("{operation} {path}: {reason}"))),
-            },
+                WriteConflict(format!("{operation} {path}: {reason}")),
+            ),
             // Of a part: the bytes were damaged in transit, and are sent again.
             Self::Transient(reason) | Self::Damaged(reason) => transient(&reason),
             Self::PartMismatch => transient("a part is not the one that was listed"),

@@ -22,7 +22,7 @@ use super::response::{Expected, List};
 use super::stated_digest::stated_digest;
 use super::stated_headers::{StatedAttributes, TextAttributes};
 use super::tag_document::stated_count;
-use crate::error::{OriginError, StatusError};
+use crate::error::{OriginError, StatusError, generic_error};
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
@@ -135,10 +135,7 @@ impl HttpConnector for Connector {
             // Instance metadata, which may be absent, is requested with a shorter timeout.
             _ => pool(connect_timeout, self.request_timeout)
                 .build()
-                .map_err(|error| object_store::Error::Generic {
-                    store: "HTTP",
-                    source: Box::new(error),
-                })?,
+                .map_err(|error| generic_error("HTTP", error))?,
         };
         Ok(HttpClient::new(Checked {
             client: HttpClient::new(client),

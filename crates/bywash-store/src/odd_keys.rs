@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use crate::error::not_supported_error;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -94,13 +95,10 @@ pub(crate) fn has_dots(key: &str) -> bool {
 /// Returns the error of an operation on an odd key that the origin's client cannot name.
 pub(crate) fn refused(path: &Path) -> Error {
     let key = key_of(path);
-    Error::NotSupported {
-        source: format!(
-            "the key {key:?} has an empty segment, `.` or `..`, or a control character; reach it at the origin itself, or copy it there \
+    not_supported_error(format!(
+        "the key {key:?} has an empty segment, `.` or `..`, or a control character; reach it at the origin itself, or copy it there \
              to another key"
-        )
-        .into(),
-    }
+    ))
 }
 
 /// Fails for an odd key.

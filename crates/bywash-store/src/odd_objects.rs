@@ -8,7 +8,7 @@ use object_store::{Attribute, Attributes, Error, GetOptions, GetResult, Result};
 use super::object_head::{Head, checked, conditions};
 use super::response::Expected;
 use super::tag_document::stated_count;
-use crate::error::{OriginError, StatusError};
+use crate::error::{OriginError, StatusError, generic_error, not_supported_error};
 
 /// Names of a cloud.
 #[derive(Debug)]
@@ -33,17 +33,14 @@ impl OddRead {
     /// Returns the request for `options`.
     pub(super) fn new(options: &GetOptions) -> Result<Self> {
         if options.version.is_some() {
-            return Err(Error::NotSupported {
-                source: "a version of an object with such a key is not read; read the newest"
-                    .into(),
-            });
+            return Err(not_supported_error(
+                "a version of an object with such a key is not read; read the newest",
+            ));
         }
         let mut headers = HeaderMap::new();
         for (name, value) in conditions(options) {
-            let value = HeaderValue::try_from(value).map_err(|error| Error::Generic {
-                store: "HTTP",
-                source: Box::new(error),
-            })?;
+            let value =
+                HeaderValue::try_from(value).map_err(|error| generic_error("HTTP", error))?;
             headers.insert(name, value);
         }
         let method = match options.head {
@@ -68,7 +65,7 @@ impl OddRead {
     ) -> Result<GetResult> {
         let bad = |detail| -> Error {
             let object = path.to_string();
-            OriginError::BadResponse { object, detail }.into()
+            OriginError::bad_response(object, detail)
         };
         let (status, headers) = (response.status(), response.headers());
         self.expected.check(status, headers).map_err(bad)?;
@@ -92,10 +89,7 @@ impl OddRead {
         let store = names.store;
         let body = response
             .bytes_stream()
-            .map_err(move |error| Error::Generic {
-                store,
-                source: Box::new(error.without_url()),
-            });
+            .map_err(move |error| generic_error(store, error.without_url()));
         let mut found = checked(options, head, body.boxed())?;
         if let Some(tags) = tags {
             found.extensions.insert(tags);

@@ -9,6 +9,12 @@ use super::odd_keys::{is_odd, key_of};
 use super::omissions::{LeftOut, Omissions};
 use crate::error::OriginError;
 
+/// Objects as a listing yields them.
+pub type Objects = BoxStream<'static, Result<ObjectMeta>>;
+
+/// Keys as a bulk delete takes and returns them.
+pub type Keys = BoxStream<'static, Result<Path>>;
+
 /// Some objects in key order, and whether others follow.
 #[derive(Debug)]
 pub struct ListPage {
@@ -108,12 +114,12 @@ pub(super) fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
     }
     let detail = format!("a listing of it has the key {key}");
     let object = prefix.to_owned();
-    Err(OriginError::BadResponse { object, detail }.into())
+    Err(OriginError::bad_response(object, detail))
 }
 
 /// Returns the first page of `list`, for a store without pages or with a page size of its own.
 pub(super) async fn of_stream(
-    list: impl FnOnce(Option<&Path>, &Omissions) -> BoxStream<'static, Result<ObjectMeta>>,
+    list: impl FnOnce(Option<&Path>, &Omissions) -> Objects,
     prefix: &str,
     max: usize,
 ) -> Result<ListPage> {

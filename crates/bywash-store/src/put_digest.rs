@@ -46,11 +46,10 @@ pub(super) fn compare(
     if sent == stored {
         return Ok(());
     }
-    Err(OriginError::UploadDamaged {
-        object: object.to_string(),
-        detail: format!("the store has an object with {stored}, and {sent} was sent"),
-    }
-    .into())
+    Err(OriginError::upload_damaged(
+        object,
+        format!("the store has an object with {stored}, and {sent} was sent"),
+    ))
 }
 
 /// Returns the error of a PUT of S3 or Google's XML API that was refused.

@@ -195,6 +195,9 @@ pub struct OpenSession {
     pub modified: DateTime<Utc>,
 }
 
+/// A session, or `None` if this kind of origin has none.
+pub type NewSession = Option<Box<dyn UploadSession>>;
+
 /// One upload at a store.
 ///
 /// Cancelled by dropping a future. The store may have processed the request all the same; [`Self::status`] returns

@@ -107,12 +107,9 @@ impl OriginUrl {
 
     #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure", feature = "http")))]
     fn is_not_built(&self) -> object_store::Error {
-        object_store::Error::NotSupported {
-            source: format!(
-                "{self}: this program was built without the client of that store: enable its feature of bywash, s3, gcs, azure or http"
-            )
-            .into(),
-        }
+        crate::error::not_supported_error(format!(
+            "{self}: this program was built without the client of that store: enable its feature of bywash, s3, gcs, azure or http"
+        ))
     }
 
     /// Returns the part of this origin below a path: a folder of a folder, a longer prefix. The whole origin for a web server

@@ -71,8 +71,7 @@ pub use bywash_store as origin;
 pub use bywash_store::{
     CompleteOptions, ContentDigest, DeleteCondition, LeftOut, ListedPart, ListedParts,
     MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, Omission, Omissions, Origin, OriginError, OriginUrl,
-    OriginUrlError, PartBody, RunningDigest, StatusError, UploadedPart, forward_object_store,
-    staged_file, time,
+    OriginUrlError, PartBody, RunningDigest, StatusError, UploadedPart, staged_file, time,
 };
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use cgroup::available_memory;

@@ -101,7 +101,7 @@ pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
 
 fn bad_listing(prefix: &Path, detail: String) -> Error {
     let object = prefix.to_string();
-    OriginError::BadResponse { object, detail }.into()
+    OriginError::bad_response(object, detail)
 }
 
 impl Listing {

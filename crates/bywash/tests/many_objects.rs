@@ -43,7 +43,7 @@ impl fmt::Display for Same {
     }
 }
 
-bywash::forward_object_store! {
+bywash_support::forward_object_store! {
     impl[] ObjectStore for Same => store {
         async fn put_opts(
             &self,

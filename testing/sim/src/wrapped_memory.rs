@@ -35,7 +35,7 @@ impl fmt::Display for WrappedMemory {
     }
 }
 
-bywash::forward_object_store! {
+bywash_support::forward_object_store! {
     impl[] ObjectStore for WrappedMemory => objects {
         async fn put_opts(
             &self,

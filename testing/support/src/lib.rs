@@ -2,7 +2,7 @@
 //!
 //! For tests of the S3 endpoint: HTTP without a client library ([`http`]) and a signer ([`sign`]), both independent of the
 //! code under test, so that their errors cannot cancel out. For the GCS endpoint: a service account ([`account`]). For tests of the program: its process ([`process`]). For tests
-//! above an object store: a store with a hook around each request ([`hooked_store`]), and one that injects faults
+//! above an object store: a macro for stores that pass calls on ([`forward_object_store!`]), a store with a hook around each request ([`hooked_store`]), and one that injects faults
 //! ([`faulty_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For all of them: contents of objects
 //! ([`pattern()`]), and seeds from the environment
 //! ([`settings`]). For programs under a memory limit: a control group ([`group`]). For several programs that act as one: etcd and the
@@ -19,6 +19,7 @@
 pub mod account;
 pub mod cluster;
 pub mod faulty_store;
+mod forward;
 pub mod fuzz_corpus;
 pub mod group;
 pub mod hooked_store;

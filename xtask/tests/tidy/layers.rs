@@ -255,7 +255,6 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "capabilities",
             "interface",
             "write_mark",
-            "forward",
             "health",
             "layer",
             "metered",
@@ -304,12 +303,7 @@ fn imports_later(folder: &str, path: &str, code: &str) -> Vec<String> {
     if is_child {
         names.extend(imports(code, "super::"));
     }
-    // An exported macro is named by the root.
-    let names = names.into_iter().map(|name| match name.as_str() {
-        "forward_object_store" => "forward".to_owned(),
-        _ => name,
-    });
-    let names = names.filter(|name| name != own);
+    let names = names.into_iter().filter(|name| name != own);
     let later = names.filter(|name| place(name).is_none() || place(name) >= place(own));
     later
         .map(|name| format!("{folder}{path} -> {name}"))

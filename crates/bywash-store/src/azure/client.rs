@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::session::{self, Block, BlockLists, Blocks};
 use super::upload::{BlockUpload, block_list, error_code};
 use super::{AzureStore, STORE, committed, condition};
-use crate::error::OriginError;
+use crate::error::{OriginError, generic_error};
 use crate::http_client::{Request, Response};
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{
@@ -46,10 +46,7 @@ impl fmt::Debug for AzureSession {
 const LIST: &str = "list blocks of";
 
 fn generic(text: String) -> Error {
-    Error::Generic {
-        store: STORE,
-        source: text.into(),
-    }
+    generic_error(STORE, text)
 }
 
 impl AzureStore {
@@ -190,10 +187,7 @@ impl AzureSession {
     }
 
     fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.path.to_string(),
-        }
-        .into()
+        OriginError::upload_lost(&self.path)
     }
 }
 

@@ -36,7 +36,8 @@ use super::interface::{
     VersionDeletes, invalid_part,
 };
 use super::options::OriginOptions;
-use crate::session::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::error::generic_error;
+use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
 
 /// Settings that may change the result of a read.
 const READ_SETTINGS: [&str; 17] = [
@@ -211,10 +212,8 @@ pub fn builder_from_env() -> Result<MicrosoftAzureBuilder> {
 }
 
 fn connect(string: &str) -> Result<MicrosoftAzureBuilder> {
-    let settings = connection::settings(string).map_err(|text| Error::Generic {
-        store: "MicrosoftAzure",
-        source: text.into(),
-    })?;
+    let settings =
+        connection::settings(string).map_err(|text| generic_error("MicrosoftAzure", text))?;
     let new = MicrosoftAzureBuilder::new();
     Ok(settings
         .into_iter()
@@ -320,11 +319,7 @@ impl Origin for AzureStore {
         self.delete_matching(path, condition).await
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         Ok(Some(Box::new(self.open(path, options)?)))
     }
 
@@ -333,7 +328,7 @@ impl Origin for AzureStore {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }
@@ -357,10 +352,10 @@ fn condition(mode: &PutMode) -> Result<Option<(HeaderName, String)>> {
         PutMode::Create => Ok(Some((IF_NONE_MATCH, "*".to_owned()))),
         PutMode::Update(version) => match &version.e_tag {
             Some(e_tag) => Ok(Some((IF_MATCH, e_tag.clone()))),
-            None => Err(Error::Generic {
-                store: STORE,
-                source: "an ETag is needed to replace conditionally".into(),
-            }),
+            None => Err(generic_error(
+                STORE,
+                "an ETag is needed to replace conditionally",
+            )),
         },
     }
 }

@@ -11,11 +11,12 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use http::HeaderName;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, Error, Result};
+use object_store::{Attribute, Attributes, Result};
 use rand::RngExt;
 use serde::Serialize;
 
 use super::names::encoded;
+use crate::error::not_found_error;
 use crate::http_client::Response;
 use crate::multipart_xml::ErrorDocument;
 
@@ -79,10 +80,7 @@ impl BlockUpload {
                 headers: serde_json::from_slice(&headers).ok()?,
             })
         };
-        parsed().ok_or_else(|| Error::NotFound {
-            path: path.to_string(),
-            source: "no upload has this id".into(),
-        })
+        parsed().ok_or_else(|| not_found_error(path, "no upload has this id"))
     }
 
     /// Returns the block of a part, unless `tag` is not one of ours.
@@ -154,6 +152,8 @@ pub(super) fn error_code(response: &Response) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use object_store::Error;
+
     use super::*;
 
     #[test]

@@ -12,7 +12,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta, Result};
 use rustix::io::Errno;
@@ -22,6 +22,7 @@ use super::error::{blocking, io_error, is_unreadable, unreadable};
 use super::names::is_own;
 use super::root::{EntryKind, Root, join};
 use crate::omissions::{Omission, Omissions};
+use crate::page::Objects;
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
@@ -315,7 +316,7 @@ impl FolderListing {
     }
 
     /// Returns the listing as a stream of objects, at most one batch ahead. Entries left out are noted at their place in the stream.
-    pub(super) fn stream(self, omissions: Omissions) -> BoxStream<'static, Result<ObjectMeta>> {
+    pub(super) fn stream(self, omissions: Omissions) -> Objects {
         stream::unfold(Some(self), |listing| async move {
             let mut listing = listing?;
             let visit = blocking(move || {

@@ -76,12 +76,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{StreamExt, stream::BoxStream};
+use futures::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 pub use self::attributes::Stored as StoredAttributes;
@@ -95,6 +95,7 @@ pub use self::root::Root;
 use super::interface::DeleteCondition;
 use super::omissions::Omissions;
 use crate::limits::MAX_FOLDER_DELETES;
+use crate::page::{Keys, Objects};
 
 /// An object store over one folder. Clones are handles to the same store.
 #[derive(Debug, Clone)]
@@ -141,12 +142,7 @@ impl FolderStore {
     }
 
     /// Lists the objects below `prefix`, those after `after` if given.
-    fn listed(
-        &self,
-        prefix: Option<&Path>,
-        after: Option<&Path>,
-        omissions: Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn listed(&self, prefix: Option<&Path>, after: Option<&Path>, omissions: Omissions) -> Objects {
         let filter = Filter {
             after: after.map(Path::to_string),
             ..Filter::below(prefix)
@@ -216,10 +212,7 @@ impl ObjectStore for FolderStore {
     }
 
     /// Yields the keys in the order given. An absent key counts as deleted.
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: Keys) -> Keys {
         let store = self.clone();
         locations
             .map(move |location| {
@@ -239,16 +232,12 @@ impl ObjectStore for FolderStore {
     }
 
     /// In ascending byte order. Objects that appear or disappear during the listing may or may not be included.
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         self.listed(prefix, None, Omissions::default())
     }
 
     /// In ascending byte order; keys before `offset` are not looked up.
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> Objects {
         self.listed(prefix, Some(offset), Omissions::default())
     }
 

@@ -25,6 +25,7 @@ use super::restamped;
 use super::root::Root;
 use super::stage::Staged;
 use crate::client_etag::{CLIENT_ETAG, given, join, kept_client_etag};
+use crate::error::generic_error;
 use crate::session::Finished;
 
 /// Bytes of one read: large enough to amortise the switch to a blocking thread, small enough that a body in flight is
@@ -402,8 +403,5 @@ fn does_not_fit(errno: Errno) -> bool {
 
 /// Returns the error of a range outside the object.
 fn range_error(source: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
-    object_store::Error::Generic {
-        store: STORE,
-        source: Box::new(source),
-    }
+    generic_error(STORE, source)
 }

@@ -221,13 +221,9 @@ impl FolderSession {
     /// Checks that exactly the object's bytes are on disk.
     fn check_whole(&self, staging: &Staging, length: u64) -> Result<()> {
         staging.ranges.lock().covers(length).map_err(|byte| {
-            OriginError::UploadDamaged {
-                object: self.key.to_string(),
-                detail: format!(
+            OriginError::upload_damaged(&self.key, format!(
                     "the folder does not have just the {length} bytes that were sent: see byte {byte}"
-                ),
-            }
-            .into()
+                ))
         })
     }
 
@@ -315,10 +311,7 @@ impl Root {
 }
 
 fn lost(key: &Path) -> Error {
-    OriginError::UploadLost {
-        object: key.to_string(),
-    }
-    .into()
+    OriginError::upload_lost(key)
 }
 
 /// A handle to a session; its state is on disk. Clones share the files.

@@ -12,10 +12,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, ObjectMeta, PutMultipartOptions, PutResult, Result};
+use object_store::{Attributes, Error, PutMultipartOptions, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -33,8 +32,8 @@ use crate::interface::{
 };
 use crate::limits::MAX_PARTS;
 use crate::omissions::{LeftOut, Omissions};
-use crate::page::Level;
-use crate::session::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
+use crate::page::{Level, Objects};
+use crate::session::{Finished, NewSession, OpenSession, SessionOptions, SessionToken};
 use crate::staged_file::{hold, sync_folder, unique_name};
 
 const MANIFEST: &str = "manifest.json";
@@ -307,7 +306,7 @@ impl Origin for FolderStore {
         prefix: Option<&Path>,
         after: Option<&Path>,
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    ) -> Objects {
         self.listed(prefix, after, omissions.clone())
     }
 
@@ -387,11 +386,7 @@ impl Origin for FolderStore {
         blocking(move || root.stat(&key)).await
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let (root, key) = (Arc::clone(&self.root), path.clone());
         let attributes = options.attributes.clone();
         if options.transient {
@@ -408,7 +403,7 @@ impl Origin for FolderStore {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         Ok(Some(Box::new(FolderSession::new(
             Arc::clone(&self.root),
             path.clone(),

@@ -11,7 +11,7 @@ use object_store::{Error, Result};
 use url::Url;
 
 use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start};
-use crate::error::OriginError;
+use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
 use crate::session::{
     Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
@@ -133,12 +133,10 @@ impl GcsSession {
         let response = self.http.send(self.url.clone(), request).await?;
         match session::outcome(step, &response) {
             SessionOutcome::Refused => Err(self.refusal(step, &response)),
-            SessionOutcome::Contradiction(detail) => Err(OriginError::UploadDamaged {
-                object: self.object.clone(),
-                detail,
+            SessionOutcome::Contradiction(detail) => {
+                Err(OriginError::upload_damaged(&self.object, detail))
             }
-            .into()),
-            SessionOutcome::Invalid(what) => Err(bad_response(
+            SessionOutcome::Invalid(what) => Err(OriginError::bad_response(
                 &self.object,
                 format!("{}: {what}", step.name()),
             )),
@@ -157,10 +155,7 @@ impl GcsSession {
     }
 
     fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.object.clone(),
-        }
-        .into()
+        OriginError::upload_lost(&self.object)
     }
 }
 
@@ -176,7 +171,7 @@ pub(super) async fn head_object(
     match response.status.as_u16() {
         200 => session::object(&response)
             .map(Some)
-            .map_err(|what| bad_response(key, format!("look for it: {what}"))),
+            .map_err(|what| OriginError::bad_response(key, format!("look for it: {what}"))),
         404 => Ok(None),
         _ => {
             let reason = session::reason(&response);
@@ -224,20 +219,8 @@ fn header(text: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(text).map_err(|error| generic(error.to_string()))
 }
 
-/// Returns the error for an invalid response that may be valid the next time.
-fn bad_response(object: &str, detail: String) -> Error {
-    OriginError::BadResponse {
-        object: object.to_owned(),
-        detail,
-    }
-    .into()
-}
-
 pub(super) fn generic(text: String) -> Error {
-    Error::Generic {
-        store: STORE,
-        source: text.into(),
-    }
+    generic_error(STORE, text)
 }
 
 #[async_trait]
@@ -285,7 +268,7 @@ impl UploadSession for GcsSession {
                 let text = format!(
                     "finish upload: the store keeps {stored} of {length} bytes and has not ended"
                 );
-                Err(bad_response(&self.object, text))
+                Err(OriginError::bad_response(&self.object, text))
             }
             _ => Err(self.lost()),
         }

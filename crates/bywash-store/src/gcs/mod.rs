@@ -12,7 +12,6 @@ mod sessions;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use http::{HeaderMap, Method};
 use object_store::client::StaticCredentialProvider;
 use object_store::gcp::{
@@ -20,7 +19,7 @@ use object_store::gcp::{
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{PutMode, PutMultipartOptions, PutResult, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
@@ -34,9 +33,10 @@ use super::interface::{
 use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
-use super::page::ListPage;
+use super::page::{ListPage, Objects};
 use super::xml_uploads::XmlUploads;
-use crate::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use crate::error::not_supported_error;
+use crate::session::{ChunkRule, Finished, NewSession, SessionOptions, SessionToken};
 
 pub(crate) use client::GcsSession;
 pub(crate) use put::attribute_headers;
@@ -253,7 +253,7 @@ impl Origin for GcsStore {
         prefix: Option<&Path>,
         after: Option<&Path>,
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    ) -> Objects {
         self.by_pages(&self.client.objects, (prefix, after), omissions)
     }
 
@@ -297,9 +297,9 @@ impl Origin for GcsStore {
     ) -> Result<PutResult> {
         // Google documents no condition for it, so one would not be enforced.
         if !matches!(mode, PutMode::Overwrite) {
-            return Err(Error::NotSupported {
-                source: "Google's multipart uploads take no condition; upload in one request, or without the condition".into(),
-            });
+            return Err(not_supported_error(
+                "Google's multipart uploads take no condition; upload in one request, or without the condition",
+            ));
         }
         let parts = (HeaderMap::new(), parts);
         let sent = self.complete_parts(path, upload, parts, false);
@@ -322,11 +322,7 @@ impl Origin for GcsStore {
         self.head_object(path).await
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         Ok(Some(Box::new(self.open(path, options).await?)))
     }
 
@@ -335,7 +331,7 @@ impl Origin for GcsStore {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }

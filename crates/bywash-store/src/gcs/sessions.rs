@@ -11,6 +11,7 @@ use url::Url;
 use super::GcsStore;
 use super::client::{self, GcsSession, STORE, generic};
 use super::session::{SignedStart, Start};
+use crate::error::precondition_error;
 use crate::http_client::HttpClient;
 use crate::odd_keys::check;
 use crate::session::{Finished, SessionOptions, SessionToken, UploadSession};
@@ -124,10 +125,7 @@ pub(super) async fn generation(
         let text = format!("{key}: an ETag or a generation is needed to replace conditionally");
         return Err(generic(text));
     }
-    let another = |text: &str| Error::Precondition {
-        path: key.to_string(),
-        source: text.into(),
-    };
+    let another = |text: &str| precondition_error(key, text);
     let found = match objects.head(key).await {
         Err(Error::NotFound { path, source }) => return Err(Error::Precondition { path, source }),
         found => found?,

@@ -25,8 +25,8 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCO
 use http::{HeaderMap, Method, StatusCode};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use reqwest::Response;
 use reqwest::redirect::Policy;
@@ -41,8 +41,9 @@ use super::object_head::{Head, checked, conditions};
 use super::options::Redirects;
 use super::read_only::ReadOnly;
 use super::response::Expected;
-use crate::error::{OriginError, StatusError};
+use crate::error::{OriginError, StatusError, generic_error, not_supported_error};
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
+use crate::page::{Keys, Objects};
 
 pub use super::web_url::HttpUrl;
 
@@ -122,7 +123,7 @@ impl HttpStore {
             let status = response.status();
             expected
                 .check(status, response.headers())
-                .map_err(|detail| bad_response(path, detail))?;
+                .map_err(|detail| OriginError::bad_response(path, detail))?;
             if status.is_success() {
                 return Ok(response);
             }
@@ -137,21 +138,18 @@ impl HttpStore {
             }
             url = next;
         }
-        Err(Error::NotSupported {
-            source: format!(
-                "read {path}: the web server redirects more than {MAX_REDIRECTS} times"
-            )
-            .into(),
-        })
+        Err(not_supported_error(format!(
+            "read {path}: the web server redirects more than {MAX_REDIRECTS} times"
+        )))
     }
 
     /// Rejects a redirect that must not be followed.
     fn check_redirect(&self, path: &Path, last: &Url, next: &Url) -> Result<()> {
         let host = next.host_str().unwrap_or("no host");
         let refused = |reason: String| {
-            Err(Error::NotSupported {
-                source: format!("read {path}: the web server redirects to {reason}").into(),
-            })
+            Err(not_supported_error(format!(
+                "read {path}: the web server redirects to {reason}"
+            )))
         };
         if !["http", "https"].contains(&next.scheme()) {
             return refused(format!(
@@ -183,17 +181,14 @@ impl HttpStore {
         let (status, headers) = (response.status(), response.headers());
         let host = response.url().host_str().unwrap_or_default();
         let head = Head::read(path, status, headers);
-        let head = head.map_err(|detail| bad_response(path, detail))?;
+        let head = head.map_err(|detail| OriginError::bad_response(path, detail))?;
         Ok(head.map(|head| head.with_digest(host, status, headers)))
     }
 
     fn body(response: Response) -> ByteStream {
         response
             .bytes_stream()
-            .map_err(|error| Error::Generic {
-                store: STORE,
-                source: Box::new(error.without_url()),
-            })
+            .map_err(|error| generic_error(STORE, error.without_url()))
             .boxed()
     }
 
@@ -202,12 +197,9 @@ impl HttpStore {
         // Where the end of the connection ends the body, a truncated one looks whole.
         let chunked = response.headers().contains_key(TRANSFER_ENCODING);
         if response.version() <= http::Version::HTTP_11 && !chunked {
-            return Err(Error::NotSupported {
-                source: format!(
-                    "the response for {path} has neither a Content-Length nor chunks; let the web server send Content-Length"
-                )
-                .into(),
-            });
+            return Err(not_supported_error(format!(
+                "the response for {path} has neither a Content-Length nor chunks; let the web server send Content-Length"
+            )));
         }
         let (status, headers) = (response.status(), response.headers().clone());
         let host = response.url().host_str().unwrap_or_default().to_owned();
@@ -228,7 +220,7 @@ impl HttpStore {
         let wanted = head.range.end - head.range.start;
         if length != wanted {
             let detail = format!("the body of a range of {wanted} bytes has {length}");
-            return Err(bad_response(path, detail));
+            return Err(OriginError::bad_response(path, detail));
         }
         Ok(body)
     }
@@ -324,9 +316,7 @@ async fn read_short(path: &Path, mut body: ByteStream) -> Result<(u64, ByteStrea
                 "the response for {path} has no Content-Length and more than {MAX_MEASURED_BYTES} bytes; let the web \
                  server send Content-Length"
             );
-            return Err(Error::NotSupported {
-                source: source.into(),
-            });
+            return Err(not_supported_error(source));
         }
         pieces.push(Ok(piece));
     }
@@ -340,19 +330,9 @@ fn refuses_method(error: &Error) -> bool {
         || matches!(error, Error::PermissionDenied { .. })
 }
 
-fn bad_response(path: &Path, detail: String) -> Error {
-    OriginError::BadResponse {
-        object: path.to_string(),
-        detail,
-    }
-    .into()
-}
-
 fn no_listing() -> Error {
     let source = "a web server has no listing that programs can rely on; name each file by its whole address";
-    Error::NotSupported {
-        source: source.into(),
-    }
+    not_supported_error(source)
 }
 
 impl fmt::Display for HttpStore {
@@ -393,9 +373,7 @@ impl Origin for HttpStore {
 impl ObjectStore for HttpStore {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         if options.version.is_some() {
-            return Err(Error::NotSupported {
-                source: "a web server keeps no versions".into(),
-            });
+            return Err(not_supported_error("a web server keeps no versions"));
         }
         match options.head {
             true => self.metadata(path, &options).await,
@@ -403,7 +381,7 @@ impl ObjectStore for HttpStore {
         }
     }
 
-    fn list(&self, _prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, _prefix: Option<&Path>) -> Objects {
         stream::iter([Err(no_listing())]).boxed()
     }
 
@@ -425,10 +403,7 @@ impl ObjectStore for HttpStore {
         Err(lacks("http", "writes"))
     }
 
-    fn delete_stream(
-        &self,
-        _: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, _: Keys) -> Keys {
         stream::iter([Err(lacks("http", "deletes"))]).boxed()
     }
 

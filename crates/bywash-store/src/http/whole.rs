@@ -178,7 +178,7 @@ impl Stream for Slice {
                 None => {
                     let detail = format!("the body ended at byte {}", whole.position);
                     let object = whole.head.meta.location.to_string();
-                    return this.fail(OriginError::BadResponse { object, detail }.into());
+                    return this.fail(OriginError::bad_response(object, detail));
                 }
             };
             let left = this.range.end - whole.position;

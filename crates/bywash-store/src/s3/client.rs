@@ -17,7 +17,7 @@ use super::part_urls::PartUrls;
 use super::tags::{is_unknown, no_tags};
 use crate::cloud::CloudClient;
 use crate::content_digest::ContentDigest;
-use crate::error::OriginError;
+use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
 use crate::limits::MAX_UPLOADS_PAGE_BYTES;
 use crate::multipart_xml::{MultipartOutcome, PARTS_PER_PAGE, complete_body};
@@ -71,10 +71,7 @@ impl fmt::Debug for S3Session {
 }
 
 fn generic(text: String) -> Error {
-    Error::Generic {
-        store: STORE,
-        source: text.into(),
-    }
+    generic_error(STORE, text)
 }
 
 impl S3Store {
@@ -347,18 +344,11 @@ impl S3Session {
     }
 
     fn damaged(&self, detail: &str) -> Error {
-        OriginError::UploadDamaged {
-            object: self.path.to_string(),
-            detail: detail.to_owned(),
-        }
-        .into()
+        OriginError::upload_damaged(&self.path, detail.to_owned())
     }
 
     fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.path.to_string(),
-        }
-        .into()
+        OriginError::upload_lost(&self.path)
     }
 
     /// Looks for the object; `None` also if no address was signed for that.

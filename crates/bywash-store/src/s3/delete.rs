@@ -5,15 +5,16 @@
 
 use http::Method;
 use http::header::IF_MATCH;
+use object_store::Result;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{Error, Result};
 use url::Url;
 
 use super::S3Store;
 use super::client::STORE;
 use super::tags::{is_unknown, outcome_of};
 use crate::delete_condition::version_deletes;
+use crate::error::generic_error;
 use crate::http_client::Request;
 use crate::interface::{DeleteCondition, VersionDeletes, lacks};
 
@@ -34,10 +35,7 @@ impl S3Store {
     pub fn with_conditional_delete(mut self, setting: Option<&str>) -> Result<Self> {
         let known = self.client.version_deletes == VersionDeletes::ByStore;
         let stated = version_deletes(setting, ("aws_conditional_delete", "etag"), known);
-        self.client.version_deletes = stated.map_err(|text| Error::Generic {
-            store: STORE,
-            source: text.into(),
-        })?;
+        self.client.version_deletes = stated.map_err(|text| generic_error(STORE, text))?;
         Ok(self)
     }
 

@@ -20,18 +20,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use http::Method;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
-use object_store::{Error, ObjectMeta, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{PutMode, PutMultipartOptions, PutResult, Result};
 
 pub(crate) use self::client::S3Session;
 use self::client::STORE;
 use self::multipart::Checksums;
-pub(crate) use self::multipart::attribute_headers;
+pub(crate) use self::multipart::{attribute_headers, same_upload};
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{Special, is_on, special_of};
@@ -47,12 +46,11 @@ use super::object_tags::ObjectTags;
 use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
-use super::page::ListPage;
+use super::page::{ListPage, Objects};
 use super::xml_uploads::XmlUploads;
 use crate::content_digest::ContentDigest;
-use crate::session::{
-    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
-};
+use crate::error::generic_error;
+use crate::session::{ChunkRule, Finished, NewSession, OpenSession, SessionOptions, SessionToken};
 
 /// Validity of a presigned request: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
@@ -239,10 +237,7 @@ pub fn endpoint_of_profile() -> Option<String> {
 }
 
 fn find_profile(name: Option<&str>) -> Result<Profile> {
-    Profile::find(name, |name| std::env::var(name).ok()).map_err(|text| Error::Generic {
-        store: "S3",
-        source: text.into(),
-    })
+    Profile::find(name, |name| std::env::var(name).ok()).map_err(|text| generic_error("S3", text))
 }
 
 #[async_trait]
@@ -282,7 +277,7 @@ impl Origin for S3Store {
         prefix: Option<&Path>,
         after: Option<&Path>,
         omissions: &Omissions,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    ) -> Objects {
         self.by_pages(&self.client.objects, (prefix, after), omissions)
     }
 
@@ -369,11 +364,7 @@ impl Origin for S3Store {
         self.head_object(path).await
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         Ok(Some(Box::new(self.open(path, options).await?)))
     }
 
@@ -382,15 +373,11 @@ impl Origin for S3Store {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         self.list_uploads().await
-    }
-
-    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
-        multipart::same_upload(&one.0, &other.0)
     }
 }

@@ -109,7 +109,7 @@ impl S3Upload {
 
 /// Returns whether two tokens identify one upload; its id alone is a token too. ListMultipartUploads may omit
 /// checksum settings.
-pub(super) fn same_upload(one: &str, other: &str) -> bool {
+pub(crate) fn same_upload(one: &str, other: &str) -> bool {
     let id = |token: &str| {
         S3Upload::parse(token).map_or_else(|| token.to_owned(), |(upload, _)| upload.id)
     };

@@ -7,15 +7,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{
-    Attributes, Error, GetResult, ObjectStore, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{Attributes, GetResult, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 
 use super::S3Client;
 use super::client::STORE;
 use super::multipart::{Checksums, attribute_headers, complete_headers};
 use super::tags::{is_unknown, no_tags, of_client};
 use crate::cloud::CloudClient;
+use crate::error::not_supported_error;
 use crate::http_client::{Request, Response};
 use crate::odd_objects::Names;
 use crate::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
@@ -35,11 +34,9 @@ impl Special {
     /// If they do not.
     pub(super) fn check(self, attributes: &mut Attributes) -> Result<()> {
         match attributes.remove(&WANTED_ENCRYPTION) {
-            Some(_) if !self.encrypts => Err(Error::NotSupported {
-                source:
-                    "its settings leave encryption out of writes; set aws_server_side_encryption"
-                        .into(),
-            }),
+            Some(_) if !self.encrypts => Err(not_supported_error(
+                "its settings leave encryption out of writes; set aws_server_side_encryption",
+            )),
             _ => Ok(()),
         }
     }

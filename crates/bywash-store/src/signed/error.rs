@@ -5,7 +5,7 @@ use http::StatusCode;
 use object_store::Error;
 use object_store::path::Path;
 
-use crate::error::{OriginError, StatusError};
+use crate::error::{OriginError, StatusError, not_supported_error};
 
 /// Name of this kind of store in errors.
 pub(super) const STORE: &str = "signed URL";
@@ -22,9 +22,7 @@ pub(super) fn misuse(object: &Path, reason: &str) -> Error {
 /// Returns the error of an operation that no address is signed for.
 pub(super) fn not_supported(operation: &str, path: &Path) -> Error {
     let text = format!("{path}: it can only be uploaded here, and not be {operation}");
-    Error::NotSupported {
-        source: text.into(),
-    }
+    not_supported_error(text)
 }
 
 /// Explains the refusal of an address that is valid no longer; returns other errors as they are.

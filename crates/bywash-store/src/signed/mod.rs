@@ -21,12 +21,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use url::{Host, Url};
 
@@ -38,8 +38,12 @@ use super::http_client::HttpClient;
 use super::interface::{Capabilities, Origin};
 use super::layer::{LayerSession, OriginRequest, Policy};
 use super::s3::S3Session;
-use super::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use super::session::{
+    ChunkRule, Finished, NewSession, SessionOptions, SessionToken, UploadSession,
+};
+use crate::error::generic_error;
 use crate::limits::MAX_PART_BYTES;
+use crate::page::{Keys, Objects};
 
 pub use self::address::{SignedKind, SignedUrl};
 pub use super::s3::PartUrls;
@@ -184,10 +188,10 @@ impl SignedStore {
         };
         Some(match target {
             Some(target) => Self::open(&target),
-            None => Err(Error::Generic {
-                store: STORE,
-                source: "the recorded session is not valid; upload it again".into(),
-            }),
+            None => Err(generic_error(
+                STORE,
+                "the recorded session is not valid; upload it again",
+            )),
         })
     }
 }
@@ -235,10 +239,7 @@ fn blob(url: &SignedUrl) -> Result<(AzureStore, Path)> {
         let text = format!(
             "{url} names no blob; write https://account.blob.core.windows.net/container/blob?..."
         );
-        Error::Generic {
-            store: STORE,
-            source: text.into(),
-        }
+        generic_error(STORE, text)
     };
     let address = url.url();
     let segments: Vec<&str> = address.path_segments().ok_or_else(no_blob)?.collect();
@@ -336,11 +337,7 @@ impl Origin for SignedStore {
         }
     }
 
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         Ok(Some(match &self.place {
             Place::Put(put) => self.signed(put.open(path, options)?, String::new()),
             Place::Resumable(http, url) => {
@@ -364,7 +361,7 @@ impl Origin for SignedStore {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         let parts = split(token);
         let invalid = || {
             let reason = "an object that one PUT stores cannot be resumed, nor one that was begun at another address; upload it again";
@@ -427,7 +424,7 @@ impl ObjectStore for SignedStore {
         Err(not_supported("read", path))
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         let error = not_supported("listed", prefix.unwrap_or(&Path::ROOT));
         stream::iter([Err(error)]).boxed()
     }
@@ -444,10 +441,7 @@ impl ObjectStore for SignedStore {
         Err(not_supported("uploaded in numbered parts", path))
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: Keys) -> Keys {
         paths
             .map(|path| path.and_then(|path| Err(not_supported("deleted", &path))))
             .boxed()

@@ -329,13 +329,10 @@ impl UploadSession for PutStream {
         let sent = self.state.lock().crc64.clone().finish();
         match stated {
             Some(ContentDigest::Crc64Nvme(_)) if stated != Some(sent) => {
-                Err(OriginError::UploadDamaged {
-                    object: self.object.to_string(),
-                    detail: format!(
-                        "the store has an object with another digest, and {sent} was sent"
-                    ),
-                }
-                .into())
+                Err(OriginError::upload_damaged(
+                    &self.object,
+                    format!("the store has an object with another digest, and {sent} was sent"),
+                ))
             }
             Some(ContentDigest::Crc32c(crc)) => Ok(Finished {
                 crc32c: Some(crc),

@@ -73,7 +73,7 @@ pub(super) fn checked(path: &Path, asked: &Asked, result: GetResult) -> Result<G
 
 fn bad(path: &Path, detail: String) -> Error {
     let object = path.to_string();
-    OriginError::BadResponse { object, detail }.into()
+    OriginError::bad_response(object, detail)
 }
 
 /// A body of `length` bytes, or an error at its end. Holds nothing of it.

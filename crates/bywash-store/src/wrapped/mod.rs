@@ -12,12 +12,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt;
-use futures::stream::BoxStream;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use self::checked::{Asked, checked};
@@ -28,8 +27,9 @@ use super::interface::{
 };
 use super::odd_keys::check;
 use super::part_stream::part_stream;
-use super::session::{ChunkRule, SessionOptions, SessionToken, UploadSession};
+use super::session::{ChunkRule, NewSession, SessionOptions, SessionToken};
 use crate::error::OriginError;
+use crate::page::{Keys, Objects};
 
 /// Parts that stores on networks accept: object_store requires at least 5 MiB of portable programs, except for the last one.
 const PARTS: ChunkRule = ChunkRule {
@@ -141,23 +141,16 @@ impl ObjectStore for WrappedStore {
         checked(path, &asked, result)
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: Keys) -> Keys {
         let checked = paths.and_then(|path| std::future::ready(check(&path).map(|()| path)));
         self.store.delete_stream(Box::pin(checked))
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&Path>) -> Objects {
         self.store.list(prefix)
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> Objects {
         self.store.list_with_offset(prefix, offset)
     }
 
@@ -262,11 +255,7 @@ impl Origin for WrappedStore {
     }
 
     /// Without a client of numbered parts, the parts go to the store as one stream, which no other process can continue.
-    async fn open_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         check(path)?;
         self.check_mode(path, &options.mode)?;
         if self.multipart.is_some() {
@@ -286,13 +275,10 @@ impl Origin for WrappedStore {
         path: &Path,
         _: &SessionOptions,
         _: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<NewSession> {
         if self.multipart.is_some() {
             return Ok(None);
         }
-        Err(OriginError::UploadLost {
-            object: path.to_string(),
-        }
-        .into())
+        Err(OriginError::upload_lost(path))
     }
 }

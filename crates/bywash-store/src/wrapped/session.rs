@@ -78,10 +78,7 @@ impl OrderedSession {
     }
 
     fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.path.to_string(),
-        }
-        .into()
+        OriginError::upload_lost(&self.path)
     }
 
     /// Returns the error of a request that cannot be repeated.
@@ -142,7 +139,7 @@ impl OrderedSession {
         if state.acknowledged != length {
             let detail = format!("its parts are not its {length} bytes");
             let object = self.path.to_string();
-            return Err(OriginError::UploadDamaged { object, detail }.into());
+            return Err(OriginError::upload_damaged(object, detail));
         }
         state.upload.take().ok_or_else(|| self.lost())
     }

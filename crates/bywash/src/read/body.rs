@@ -260,11 +260,10 @@ impl Body {
             self.read_ahead(block);
         }
         let object = self.resolved.version.meta.location.to_string();
-        Err(OriginError::BadResponse {
+        Err(OriginError::bad_response(
             object,
-            detail: "every load of a block was abandoned, over and over".to_owned(),
-        }
-        .into())
+            "every load of a block was abandoned, over and over",
+        ))
     }
 
     /// A block of another node that is here from an earlier read is kept longer. `None`: it is to be looked up again.

@@ -309,11 +309,7 @@ fn checked_response(
         return Ok(range);
     }
     let detail = format!("requested {range:?}, received {:?}", result.range);
-    Err(OriginError::BadResponse {
-        object: path.to_string(),
-        detail,
-    }
-    .into())
+    Err(OriginError::bad_response(path, detail))
 }
 
 /// Streams one response of the origin, counted and cut to `range`; fails when it stalls.
@@ -363,11 +359,7 @@ fn uncached(
             let next = tokio::time::timeout(stall, body.try_next()).await;
             let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
                 let detail = format!("the body ended {left} bytes early");
-                return Err(OriginError::BadResponse {
-                    object: object.to_string(),
-                    detail,
-                }
-                .into());
+                return Err(OriginError::bad_response(object, detail));
             };
             bucket.counters.origin_bytes(piece.len() as u64);
             let passed = skip.min(piece.len() as u64);

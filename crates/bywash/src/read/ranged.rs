@@ -95,11 +95,7 @@ pub(super) fn changed(version: &Version) -> Error {
 }
 
 pub(super) fn bad_response(version: &Version, detail: String) -> Error {
-    OriginError::BadResponse {
-        object: version.meta.location.to_string(),
-        detail,
-    }
-    .into()
+    OriginError::bad_response(&version.meta.location, detail)
 }
 
 /// Returns the error of a response longer than the range requested.

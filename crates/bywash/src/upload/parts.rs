@@ -65,10 +65,7 @@ impl PartsSession {
     }
 
     fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.path.to_string(),
-        }
-        .into()
+        OriginError::upload_lost(&self.path)
     }
 
     /// Distinguishes an unknown upload, which is lost, from an absent object.
@@ -129,11 +126,10 @@ impl UploadSession for PartsSession {
                 (part.range.start == end).then_some(part.range.end)
             });
             if end != Some(ending.length) {
-                return Err(OriginError::UploadDamaged {
-                    object: self.path.to_string(),
-                    detail: format!("its parts are not its {} bytes", ending.length),
-                }
-                .into());
+                return Err(OriginError::upload_damaged(
+                    &self.path,
+                    format!("its parts are not its {} bytes", ending.length),
+                ));
             }
             let parts = stored.iter().map(|(number, part)| UploadedPart {
                 number: *number,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash_store::{
     ChunkRule, Finished, OpenSession, OriginError, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    StoredRange, UploadSession, is_same_session,
 };
 use object_store::Result;
 use object_store::path::Path;
@@ -130,7 +130,7 @@ impl Bucket {
 
     /// Returns whether the session is the one with this token of a journal.
     pub fn is_session(&self, open: &OpenSession, token: &SessionToken) -> bool {
-        self.shared().origin.same_session(&open.token, token)
+        is_same_session(&open.token, token)
     }
 
     /// Aborts a listed session and deletes its bytes.
@@ -166,12 +166,9 @@ impl Bucket {
             .origin
             .resume_session(&header.object, &options, &header.session)
             .await?;
-        resumed.map(Arc::from).ok_or_else(|| {
-            OriginError::UploadLost {
-                object: header.object.to_string(),
-            }
-            .into()
-        })
+        resumed
+            .map(Arc::from)
+            .ok_or_else(|| OriginError::upload_lost(&header.object))
     }
 
     async fn continue_upload(
@@ -197,12 +194,10 @@ impl Bucket {
             stored,
         } = compared
         else {
-            return Err(OriginError::UploadDamaged {
-                object: header.object.to_string(),
-                detail: "the source's bytes are not those that were acknowledged, though its date and size are"
-                    .to_owned(),
-            }
-            .into());
+            return Err(OriginError::upload_damaged(
+                &header.object,
+                "the source's bytes are not those that were acknowledged, though its date and size are",
+            ));
         };
         let upload = self
             .taken_over(entry, session, plan, offset, crc32c)
@@ -347,11 +342,10 @@ type SourceFile = (File, SourceIdentity);
 fn plan_of(header: &Header, rule: &ChunkRule) -> Result<ChunkPlan> {
     let plan = ChunkPlan::new(rule, header.chunk, true, header.options.length);
     plan.map_err(|reason| {
-        OriginError::UploadDamaged {
-            object: header.object.to_string(),
-            detail: format!("its chunks do not fit the store any more: {reason}"),
-        }
-        .into()
+        OriginError::upload_damaged(
+            &header.object,
+            format!("its chunks do not fit the store any more: {reason}"),
+        )
     })
 }
 

@@ -188,18 +188,11 @@ impl SessionClient {
     }
 
     pub(super) fn damaged(&self, detail: String) -> Error {
-        OriginError::UploadDamaged {
-            object: self.path.to_string(),
-            detail,
-        }
-        .into()
+        OriginError::upload_damaged(&self.path, detail)
     }
 
     pub(super) fn lost(&self) -> Error {
-        OriginError::UploadLost {
-            object: self.path.to_string(),
-        }
-        .into()
+        OriginError::upload_lost(&self.path)
     }
 
     pub(super) fn retries_exhausted(&self, source: Error) -> Error {

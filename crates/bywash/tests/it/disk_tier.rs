@@ -50,7 +50,7 @@ impl Origin for Durable {
     }
 }
 
-bywash::forward_object_store! {
+bywash_support::forward_object_store! {
     impl[] ObjectStore for Durable => objects {
         async fn put_opts(
             &self,

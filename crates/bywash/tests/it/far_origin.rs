@@ -37,7 +37,7 @@ impl Origin for Gathering {
     }
 }
 
-bywash::forward_object_store! {
+bywash_support::forward_object_store! {
     impl[] ObjectStore for Gathering => objects {
         async fn put_opts(
             &self,

@@ -336,11 +336,7 @@ impl Sink for PartSink<'_> {
 pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<Segments> {
     buffer.freeze(length).map_err(|error| match error {
         FreezeError::Ended(error) => from_buffer(path, error),
-        incomplete => OriginError::BadResponse {
-            object: path.to_string(),
-            detail: incomplete.to_string(),
-        }
-        .into(),
+        incomplete => OriginError::bad_response(path, incomplete.to_string()),
     })
 }
 
@@ -366,10 +362,6 @@ impl Drop for CancelOnDrop {
 fn from_buffer(path: &Path, error: WriteAtError) -> Error {
     match error {
         WriteAtError::Failed(error) => from_load_error(&error),
-        other => OriginError::BadResponse {
-            object: path.to_string(),
-            detail: other.to_string(),
-        }
-        .into(),
+        other => OriginError::bad_response(path, other.to_string()),
     }
 }

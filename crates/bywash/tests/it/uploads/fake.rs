@@ -525,7 +525,7 @@ impl Origin for Fake {
     }
 }
 
-bywash::forward_object_store! {
+bywash_support::forward_object_store! {
     impl[] ObjectStore for Fake => objects {
         async fn put_opts(
             &self,

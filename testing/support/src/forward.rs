@@ -4,7 +4,7 @@
 /// which wrappers change and write out.
 ///
 /// ```ignore
-/// bywash::forward_object_store! {
+/// bywash_support::forward_object_store! {
 ///     impl[] ObjectStore for Wrapper => inner { async fn put_opts(..) { .. } async fn get_opts(..) { .. } }
 /// }
 /// ```
