@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
+use crate::digest::hex;
+
 /// Digest of everything in the settings of an origin that may change the result of a read, such as headers and the name of its
 /// credentials. A secret that only proves a name which is in the digest is left out: it may be replaced.
 #[derive(Clone, Default)]
@@ -45,8 +47,7 @@ impl Access {
     /// Returns the identity of an origin at `address`, see [`super::Origin::cache_identity`].
     pub(super) fn identity(&self, address: &str) -> String {
         let digest = self.0.clone().finalize();
-        let first = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
-        format!("{address} as {}", first.collect::<String>())
+        format!("{address} as {}", hex(&digest[..16]))
     }
 }
 

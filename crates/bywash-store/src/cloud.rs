@@ -32,7 +32,7 @@ use crate::error::StatusError;
 /// Objects of a page: the most that any store returns.
 const PAGE_KEYS: usize = 1000;
 
-/// How the client of a cloud differs from the others': writes, what a response has, and keys that object_store cannot name.
+/// The client of one cloud: requests, whole objects, and keys that object_store cannot name.
 /// Its keys are whole.
 #[async_trait]
 pub(crate) trait CloudClient: Clone + fmt::Debug + Send + Sync + 'static {
@@ -163,7 +163,8 @@ impl<C> Cloud<C> {
     pub(super) fn by_pages<L>(
         &self,
         lister: &L,
-        (prefix, after): (Option<&Path>, Option<&Path>),
+        prefix: Option<&Path>,
+        after: Option<&Path>,
         omissions: &Omissions,
     ) -> Objects
     where
@@ -204,7 +205,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the objects of a page, with keys of the origin, and the token of the next one. `each` checks an object before.
+    /// Requests the objects of a page, with keys of the origin, and the token of the next page. `each` checks an object before.
     async fn get(
         &self,
         store: &impl PaginatedListStore,

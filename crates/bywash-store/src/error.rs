@@ -126,19 +126,19 @@ impl OriginError {
         source_of(error)
     }
 
-    /// Returns the error of a response that does not match its request; see [`Self::BadResponse`].
+    /// The error of a response that does not match its request; see [`Self::BadResponse`].
     pub fn bad_response(object: impl ToString, detail: impl Into<String>) -> Error {
         let (object, detail) = (object.to_string(), detail.into());
         Self::BadResponse { object, detail }.into()
     }
 
-    /// Returns the error of a session that the store does not know; see [`Self::UploadLost`].
+    /// The error of a session that the store does not know; see [`Self::UploadLost`].
     pub fn upload_lost(object: impl ToString) -> Error {
         let object = object.to_string();
         Self::UploadLost { object }.into()
     }
 
-    /// Returns the error of an upload that a response contradicts; see [`Self::UploadDamaged`].
+    /// The error of an upload that a response contradicts; see [`Self::UploadDamaged`].
     pub fn upload_damaged(object: impl ToString, detail: impl Into<String>) -> Error {
         let (object, detail) = (object.to_string(), detail.into());
         Self::UploadDamaged { object, detail }.into()
@@ -151,10 +151,10 @@ impl OriginError {
     }
 }
 
-/// What errors of object_store take as their source: a text, or an error.
+/// Source of an error of object_store: a text, or an error.
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// Returns an error of a kind of store, which the retry policy takes for transient unless its source is final.
+/// An error of a kind of store, which the retry policy takes for transient unless its source is final.
 pub(crate) fn generic_error(store: &'static str, source: impl Into<Source>) -> Error {
     let source = source.into();
     Error::Generic { store, source }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::OriginUrl;
+use crate::digest::stated_digest;
 use crate::http_client::Response;
 use crate::response::fuzz::list_page;
-use crate::stated_digest::stated_digest;
 use crate::{azure, folder, gcs, http as web, s3, signed};
 
 /// Parses tokens of sessions at signed addresses, signed addresses, and addresses of parts.

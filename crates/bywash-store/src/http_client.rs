@@ -88,7 +88,7 @@ impl Request {
         self
     }
 
-    /// Returns the query.
+    /// The query.
     pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
         let pairs = self.query.iter();
         pairs.map(|(name, value)| (*name, &**value)).collect()
@@ -114,9 +114,11 @@ impl Request {
     }
 
     /// Sets headers to texts.
-    pub(crate) fn texts(self, texts: impl IntoIterator<Item = (HeaderName, String)>) -> Self {
-        let set = |request: Self, (name, value): (HeaderName, String)| request.text(name, &value);
-        texts.into_iter().fold(self, set)
+    pub(crate) fn texts(mut self, texts: impl IntoIterator<Item = (HeaderName, String)>) -> Self {
+        for (name, value) in texts {
+            self = self.text(name, &value);
+        }
+        self
     }
 
     /// Sets the body, sent piece by piece without a copy; its length is announced.
@@ -133,7 +135,7 @@ impl Request {
         self
     }
 
-    /// Returns the bytes of the body.
+    /// Bytes of the body.
     pub(crate) fn length(&self) -> u64 {
         match &self.body {
             BodySource::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
@@ -275,7 +277,7 @@ impl HttpClient {
     ) -> Result<Response> {
         let (failure, left) = (Arc::default(), request.length());
         let mut headers = request.headers;
-        let body = RequestBody::new((request.body, left), activity.clone(), Arc::clone(&failure));
+        let body = RequestBody::new(request.body, left, activity.clone(), Arc::clone(&failure));
         if left == 0 && [Method::PUT, Method::POST].contains(&request.method) {
             // hyper leaves it out, and stores require it.
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
@@ -375,7 +377,8 @@ struct RequestBody {
 
 impl RequestBody {
     fn new(
-        (source, left): (BodySource, u64),
+        source: BodySource,
+        left: u64,
         activity: LastActivity,
         failure: Arc<Mutex<Option<Error>>>,
     ) -> Self {

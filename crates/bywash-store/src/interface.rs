@@ -18,7 +18,7 @@ use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{self, Level, ListPage, Objects};
 use super::session::{Finished, NewSession, OpenSession, SessionOptions, SessionToken};
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 
 /// Bytes of one part, in order. An error in the stream means that the part must not be stored.
 pub type PartBody = BoxStream<'static, Result<Bytes>>;

@@ -19,7 +19,7 @@ use super::interface::{
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{Keys, Level, ListPage, Objects};
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::session::{
     Chunk, CompleteRequest, Finished, NewSession, OpenSession, SessionOptions, SessionStatus,
     SessionToken, UploadSession,
@@ -67,13 +67,13 @@ impl OriginRequest {
     }
 }
 
-/// Decides what a layer does around each call. The methods without a change are those of a layer that passes calls on.
+/// Decides on each call of a layer. With the provided methods, a layer passes each call on unchanged.
 pub trait Policy: fmt::Debug + Clone + Send + Sync + 'static {
     /// Whether the store's digests, its open sessions and the places of its objects are passed on. Otherwise the layer
     /// answers as a store that has none.
     const PASSES_ALL: bool = true;
 
-    /// Returns the capabilities of the layer over a store with those of `store`.
+    /// The capabilities of the layer over a store that has `store`.
     fn capabilities(&self, store: Capabilities) -> Capabilities {
         store
     }
@@ -92,7 +92,7 @@ pub trait Policy: fmt::Debug + Clone + Send + Sync + 'static {
         sent
     }
 
-    /// Watches the items of a response, of which the first is the start.
+    /// Watches the items of a response. The response begins with the first one.
     fn watch_all<T: Send + 'static>(
         &self,
         _request: OriginRequest,
@@ -146,7 +146,8 @@ impl<P: Policy> Layer<P> {
     async fn change<T: Send>(
         &self,
         request: OriginRequest,
-        (operation, path): (&'static str, &Path),
+        operation: &'static str,
+        path: &Path,
         sent: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         self.policy.allow(operation, path)?;
@@ -178,9 +179,10 @@ impl<P> fmt::Display for Layer<P> {
 #[async_trait]
 impl<P: Policy> ObjectStore for Layer<P> {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let request = match options.head {
-            true => OriginRequest::Head,
-            false => OriginRequest::Read,
+        let request = if options.head {
+            OriginRequest::Head
+        } else {
+            OriginRequest::Read
         };
         let sent = self.origin.get_opts(path, options);
         let response = self.ask(request, sent).await?;
@@ -195,8 +197,7 @@ impl<P: Policy> ObjectStore for Layer<P> {
     ) -> Result<PutResult> {
         self.policy.put(&*self.origin, &mut options);
         let sent = self.origin.put_opts(path, payload, options);
-        self.change(OriginRequest::Write, ("write", path), sent)
-            .await
+        self.change(OriginRequest::Write, "write", path, sent).await
     }
 
     async fn put_multipart_opts(
@@ -206,7 +207,7 @@ impl<P: Policy> ObjectStore for Layer<P> {
     ) -> Result<Box<dyn MultipartUpload>> {
         self.write(&mut options.attributes);
         let sent = self.origin.put_multipart_opts(path, options);
-        self.change(OriginRequest::Upload, ("write", path), sent)
+        self.change(OriginRequest::Upload, "write", path, sent)
             .await
     }
 
@@ -241,8 +242,7 @@ impl<P: Policy> ObjectStore for Layer<P> {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let sent = self.origin.copy_opts(from, to, options);
-        self.change(OriginRequest::Write, ("copy to", to), sent)
-            .await
+        self.change(OriginRequest::Write, "copy to", to, sent).await
     }
 }
 
@@ -261,10 +261,10 @@ impl<P: Policy> Origin for Layer<P> {
     }
 
     fn place_of(&self, path: &Path) -> Option<String> {
-        match P::PASSES_ALL {
-            true => self.origin.place_of(path),
-            false => place_at(self.durable_address(), path),
+        if P::PASSES_ALL {
+            return self.origin.place_of(path);
         }
+        place_at(self.durable_address(), path)
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -290,8 +290,8 @@ impl<P: Policy> Origin for Layer<P> {
     async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
         self.write(&mut options.attributes);
         let sent = self.origin.create_upload(path, options);
-        let operation = ("begin upload of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "begin upload of", path, sent)
+            .await
     }
 
     async fn put_part(
@@ -303,8 +303,8 @@ impl<P: Policy> Origin for Layer<P> {
         body: PartBody,
     ) -> Result<String> {
         let sent = self.origin.put_part(path, upload, number, length, body);
-        let operation = ("upload a part of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "upload a part of", path, sent)
+            .await
     }
 
     async fn uploaded_parts(
@@ -315,14 +315,14 @@ impl<P: Policy> Origin for Layer<P> {
         max: usize,
     ) -> Result<ListedParts> {
         let sent = self.origin.uploaded_parts(path, upload, after, max);
-        let operation = ("list parts of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "list parts of", path, sent)
+            .await
     }
 
     async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
         let sent = self.origin.copy_part(path, upload, part);
-        let operation = ("copy a part of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "copy a part of", path, sent)
+            .await
     }
 
     async fn complete_upload(
@@ -334,14 +334,14 @@ impl<P: Policy> Origin for Layer<P> {
     ) -> Result<PutResult> {
         self.write(&mut options.attributes);
         let sent = self.origin.complete_upload(path, upload, parts, options);
-        let operation = ("complete upload of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "complete upload of", path, sent)
+            .await
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         let sent = self.origin.abort_upload(path, upload);
-        let operation = ("abort upload of", path);
-        self.change(OriginRequest::Upload, operation, sent).await
+        self.change(OriginRequest::Upload, "abort upload of", path, sent)
+            .await
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -351,7 +351,7 @@ impl<P: Policy> Origin for Layer<P> {
 
     async fn set_object_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
         let sent = self.origin.set_object_tags(path, tags);
-        self.change(OriginRequest::Write, ("tag", path), sent).await
+        self.change(OriginRequest::Write, "tag", path, sent).await
     }
 
     async fn rewrite_in_place(
@@ -362,13 +362,13 @@ impl<P: Policy> Origin for Layer<P> {
         let mut rewrite = rewrite.clone();
         self.write(&mut rewrite.attributes);
         let sent = self.origin.rewrite_in_place(path, &rewrite);
-        let operation = ("change attributes of", path);
-        self.change(OriginRequest::Write, operation, sent).await
+        self.change(OriginRequest::Write, "change attributes of", path, sent)
+            .await
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
         let sent = self.origin.delete_if(path, condition);
-        self.change(OriginRequest::Delete, ("delete", path), sent)
+        self.change(OriginRequest::Delete, "delete", path, sent)
             .await
     }
 
@@ -381,7 +381,7 @@ impl<P: Policy> Origin for Layer<P> {
         let mut rename = rename.clone();
         self.write(&mut rename.attributes);
         let sent = self.origin.rename_version(from, to, &rename);
-        self.change(OriginRequest::Write, ("rename", from), sent)
+        self.change(OriginRequest::Write, "rename", from, sent)
             .await
     }
 
@@ -390,20 +390,19 @@ impl<P: Policy> Origin for Layer<P> {
     }
 
     async fn content_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
-        match P::PASSES_ALL {
-            true => {
-                let sent = self.origin.content_digest(path);
-                self.ask(OriginRequest::Head, sent).await
-            }
-            false => Ok(None),
+        if !P::PASSES_ALL {
+            return Ok(None);
         }
+        let sent = self.origin.content_digest(path);
+        self.ask(OriginRequest::Head, sent).await
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let options = self.session_options(options);
         let sent = self.origin.open_session(path, &options);
-        let operation = ("begin upload of", path);
-        let session = self.change(OriginRequest::Upload, operation, sent).await?;
+        let session = self
+            .change(OriginRequest::Upload, "begin upload of", path, sent)
+            .await?;
         Ok(self.session(session))
     }
 
@@ -421,13 +420,11 @@ impl<P: Policy> Origin for Layer<P> {
     }
 
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
-        match P::PASSES_ALL {
-            true => {
-                self.ask(OriginRequest::Upload, self.origin.open_sessions())
-                    .await
-            }
-            false => Ok(Vec::new()),
+        if !P::PASSES_ALL {
+            return Ok(Vec::new());
         }
+        let sent = self.origin.open_sessions();
+        self.ask(OriginRequest::Upload, sent).await
     }
 }
 

@@ -22,8 +22,8 @@ mod capabilities;
 mod client_etag;
 #[cfg(feature = "network")]
 mod cloud;
-mod content_digest;
 mod delete_condition;
+mod digest;
 mod error;
 mod error_class;
 pub mod folder;
@@ -63,8 +63,6 @@ mod omissions;
 mod options;
 mod page;
 mod part_stream;
-#[cfg(feature = "network")]
-mod put_digest;
 mod read_only;
 #[cfg(feature = "network")]
 mod response;
@@ -74,14 +72,14 @@ mod session;
 #[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
 pub mod signed;
 pub mod staged_file;
-#[cfg(feature = "network")]
-mod stated_digest;
 mod stated_headers;
 #[cfg(feature = "network")]
 mod tag_document;
 pub mod time;
 mod url;
 mod web_url;
+#[cfg(feature = "network")]
+mod whole_put;
 mod wrapped;
 mod write_mark;
 #[cfg(feature = "network")]
@@ -90,7 +88,7 @@ mod xml_uploads;
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 #[cfg(feature = "network")]
 pub use cloud::Cloud;
-pub use content_digest::{ContentDigest, RunningDigest};
+pub use digest::{ContentDigest, RunningDigest};
 pub use error::{OriginError, OriginUrlError, StatusError, WriteConflict, source_of, sources};
 pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};

@@ -140,8 +140,8 @@ impl MultipartOutcome {
         Self::Finished(finished, done.crc32c)
     }
 
-    /// Returns the error of an upload that the store does not know.
-    pub(super) fn gone((store, operation): (&'static str, &str), path: &Path) -> Error {
+    /// The error of an upload that the store does not know.
+    pub(super) fn gone(store: &'static str, operation: &str, path: &Path) -> Error {
         let detail = format!("{operation} {path}: no such upload");
         StatusError::new(StatusCode::NOT_FOUND, detail).of(store, path.as_ref())
     }
@@ -166,7 +166,7 @@ impl MultipartOutcome {
                     error => error,
                 }
             }
-            Self::Gone => Self::gone((store, operation), path),
+            Self::Gone => Self::gone(store, operation, path),
             Self::Conflict(reason) => generic_error(
                 store,
                 WriteConflict(format!("{operation} {path}: {reason}")),
@@ -198,7 +198,7 @@ pub(super) fn invalid_tag(path: &Path, error: &Error) -> Option<Error> {
     (found.code == INVALID_TAG).then(|| tag_error(path, found.message))
 }
 
-/// Returns the ETag of a part that was sent.
+/// The ETag of a part that was sent.
 pub(super) fn part_e_tag(response: &Response) -> Result<String, MultipartOutcome> {
     if !response.status.is_success() {
         return Err(MultipartOutcome::of_failure(response));
@@ -251,7 +251,7 @@ impl PartsPage {
         self.next.as_deref().filter(|_| self.truncated)
     }
 
-    /// Returns its parts as a client of the upload sees them, at most `max` numbers above `after`.
+    /// Its parts as a client of the upload sees them, at most `max` numbers above `after`.
     pub(super) fn listed(self, after: u16, max: usize) -> Result<ListedParts, String> {
         let time = |text: &str| DateTime::parse_from_rfc3339(text).ok();
         let parts = self.parts.into_iter().map(|part| {

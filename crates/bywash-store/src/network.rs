@@ -17,9 +17,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
+use super::digest::stated_digest;
 use super::odd_pages::with_paths;
 use super::response::{Expected, List};
-use super::stated_digest::stated_digest;
 use super::stated_headers::{StatedAttributes, TextAttributes};
 use super::tag_document::stated_count;
 use crate::error::{OriginError, StatusError, generic_error};

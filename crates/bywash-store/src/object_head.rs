@@ -17,9 +17,9 @@ use object_store::{
     ObjectMeta, Result,
 };
 
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
+use crate::digest::stated_digest;
 use crate::response::{content_range, text};
-use crate::stated_digest::stated_digest;
 use crate::time::parse_http_date;
 
 /// The head of a response with (part of) an object.

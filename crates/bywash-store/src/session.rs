@@ -16,7 +16,7 @@ use object_store::{Attributes, Extensions, PutMode, PutResult, Result};
 
 use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
 
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 
 /// Default time without any response or byte after which a request has failed.
 pub const DEFAULT_STALL: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use std::path::Path as FsPath;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::content_digest::{ContentDigest, RunningDigest};
+use crate::digest::{ContentDigest, RunningDigest};
 use crate::time::unique_nanos;
 
 /// Prefix of the names that staged files have where they cannot be without one.

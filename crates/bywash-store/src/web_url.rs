@@ -10,6 +10,8 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use url::Url;
 
+use crate::digest::hex;
+
 /// URL of the folder (`http://` or `https://`) that contains the objects.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HttpUrl(Url);
@@ -61,8 +63,7 @@ impl HttpUrl {
             return self.to_string();
         };
         let digest = Sha256::digest(query.as_bytes());
-        let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-        format!("{self} {}", digest.collect::<String>())
+        format!("{self} {}", hex(&digest[..8]))
     }
 
     /// Whether there is a query, which may be a signature.

@@ -25,12 +25,13 @@ pub(crate) trait XmlUploads: Sync {
         request: Request,
     ) -> impl Future<Output = Result<Response>> + Send;
 
-    /// Returns the error for a response that is not the expected one.
+    /// The error for a response that is not the expected one.
     fn refused(
         &self,
         operation: &str,
         path: &Path,
-        (response, outcome): (&Response, MultipartOutcome),
+        response: &Response,
+        outcome: MultipartOutcome,
     ) -> Error {
         outcome.into_error((Self::STORE, operation), path, response, false)
     }
@@ -48,7 +49,7 @@ pub(crate) trait XmlUploads: Sync {
             .send_request(path, part.query("uploadId", upload))
             .await?;
         part_e_tag(&response)
-            .map_err(|outcome| self.refused("send part of", path, (&response, outcome)))
+            .map_err(|outcome| self.refused("send part of", path, &response, outcome))
     }
 
     /// Requests a page of at most `max` parts after `marker`; `None` if the store does not know the upload.
@@ -56,7 +57,8 @@ pub(crate) trait XmlUploads: Sync {
         &self,
         path: &Path,
         upload: &str,
-        (marker, max): (&str, usize),
+        marker: &str,
+        max: usize,
     ) -> Result<Option<PartsPage>> {
         let request = Request::new(Method::GET)
             .query("max-parts", max.clamp(1, PARTS_PER_PAGE).to_string())
@@ -72,7 +74,7 @@ pub(crate) trait XmlUploads: Sync {
         }
         match MultipartOutcome::of_failure(&response) {
             MultipartOutcome::Gone => Ok(None),
-            outcome => Err(self.refused("list parts of", path, (&response, outcome))),
+            outcome => Err(self.refused("list parts of", path, &response, outcome)),
         }
     }
 
@@ -81,25 +83,23 @@ pub(crate) trait XmlUploads: Sync {
         &self,
         path: &Path,
         upload: &str,
-        (after, max): (u16, usize),
+        after: u16,
+        max: usize,
     ) -> Result<ListedParts> {
         let page = self
-            .parts_page(path, upload, (&after.to_string(), max))
+            .parts_page(path, upload, &after.to_string(), max)
             .await?;
         let page =
-            page.ok_or_else(|| MultipartOutcome::gone((Self::STORE, "list parts of"), path))?;
+            page.ok_or_else(|| MultipartOutcome::gone(Self::STORE, "list parts of", path))?;
         let listed = page
             .listed(after, max)
             .map_err(|reason| unlisted(Self::STORE, path, &reason))?;
-        match listed.more && listed.parts.is_empty() && max > 0 {
+        if listed.more && listed.parts.is_empty() && max > 0 {
             // A store that ignores the marker would be asked forever.
-            true => Err(unlisted(
-                Self::STORE,
-                path,
-                "the store lists the same parts again",
-            )),
-            false => Ok(listed),
+            let reason = "the store lists the same parts again";
+            return Err(unlisted(Self::STORE, path, reason));
         }
+        Ok(listed)
     }
 
     /// Completes an upload: the headers of `request`, and its body, which names the parts.
@@ -122,7 +122,8 @@ pub(crate) trait XmlUploads: Sync {
         &self,
         path: &Path,
         upload: &str,
-        (headers, parts): (HeaderMap, &[UploadedPart]),
+        headers: HeaderMap,
+        parts: &[UploadedPart],
         is_create: bool,
     ) -> Result<Finished> {
         let body = complete_body(parts.iter().map(PartElement::from));

@@ -10,10 +10,8 @@ use super::{files, none};
 const IN_ENGINE: [&[&str]; 1] = [&["upload::writer", "upload::writer::end"]];
 
 /// Circles that stay in the stores, of the same kind.
-const IN_STORES: [&[&str]; 4] = [
-    &["azure", "azure::put"],
+const IN_STORES: [&[&str]; 2] = [
     &["folder::list", "folder::list::overflow"],
-    &["gcs", "gcs::put", "gcs::sessions"],
     &["s3", "s3::client", "s3::put", "s3::tags"],
 ];
 

@@ -5,10 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::{Method, StatusCode};
-use md5::{Digest as _, Md5};
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
@@ -16,6 +13,7 @@ use parking_lot::Mutex;
 use super::session::{self, Block, BlockLists, Blocks};
 use super::upload::{BlockUpload, block_list, error_code};
 use super::{AzureStore, STORE, committed, condition};
+use crate::digest::pieces_md5;
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{Request, Response};
 use crate::limits::MAX_BLOCK_LIST_BYTES;
@@ -81,7 +79,7 @@ impl AzureStore {
         }
     }
 
-    /// Returns an upload whose parts a client numbers, for one request.
+    /// An upload whose parts a client numbers, for one request.
     pub(super) fn numbered(
         &self,
         path: &Path,
@@ -115,17 +113,13 @@ impl AzureSession {
     }
 
     /// Sends a block: the headers and body of `block`.
-    pub(super) async fn put_block(
-        &self,
-        (operation, id): (&str, &str),
-        block: Request,
-    ) -> Result<()> {
+    pub(super) async fn put_block(&self, operation: &str, id: &str, block: Request) -> Result<()> {
         let block = block.query("comp", "block").query("blockid", id);
         let response = self.send(block).await?;
-        match response.status.is_success() {
-            true => Ok(()),
-            false => Err(self.refused(operation, &response)),
+        if response.status.is_success() {
+            return Ok(());
         }
+        Err(self.refused(operation, &response))
     }
 
     /// Lists the blob's blocks; `None` if there is no blob and no block.
@@ -203,13 +197,10 @@ impl UploadSession for AzureSession {
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let block = Block::of(self.upload.name(), chunk);
-        let mut md5 = Md5::new();
-        chunk.pieces.iter().for_each(|piece| md5.update(piece));
-        let md5 = BASE64_STANDARD.encode(md5.finalize());
+        let md5 = pieces_md5(&chunk.pieces);
         let request = Request::new(Method::PUT).text("content-md5", &md5);
         let request = request.body(chunk.pieces.clone());
-        self.put_block(("send block of", &block.id), request)
-            .await?;
+        self.put_block("send block of", &block.id, request).await?;
         self.blocks.lock().insert(chunk.offset, block);
         Ok(chunk.range().end)
     }

@@ -259,7 +259,7 @@ impl Origin for AzureStore {
             .ok_or_else(|| self.client.http.generic("a part's tag is malformed"))?;
         let part = Request::new(Method::PUT).part(path, length, body);
         self.numbered(path, upload, &PutMode::Overwrite)
-            .put_block(("send part of", &block), part)
+            .put_block("send part of", &block, part)
             .await?;
         Ok(e_tag)
     }

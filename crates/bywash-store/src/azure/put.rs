@@ -11,9 +11,10 @@ use super::names::{decoded, encoded, renamed};
 use super::upload::BlockUpload;
 use super::{AzureClient, STORE, committed, condition};
 use crate::cloud::CloudClient;
+use crate::digest::pieces_md5;
 use crate::http_client::{Request, Response};
 use crate::odd_objects::Names;
-use crate::put_digest::{compare, md5_text};
+use crate::whole_put::compare;
 
 /// Returns whether the builder has settings that only object_store's own request has: a customer's key, no tags.
 pub(super) fn is_special(builder: &MicrosoftAzureBuilder) -> bool {
@@ -47,7 +48,7 @@ impl CloudClient for AzureClient {
         let pieces: Vec<Bytes> = payload.into_iter().collect();
         let own = [
             ("x-ms-blob-type", "BlockBlob".to_owned()),
-            ("content-md5", md5_text(&pieces)),
+            ("content-md5", pieces_md5(&pieces)),
             ("x-ms-tags", options.tags.encoded().to_owned()),
         ];
         let own = own.into_iter().filter(|(_, value)| !value.is_empty());

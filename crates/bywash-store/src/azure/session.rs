@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::upload::is_hex;
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::interface::ListedPart;
 use crate::session::{Chunk, ChunkRule, StoredRange};
 

@@ -25,7 +25,7 @@ use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
 use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::error::OriginError;
 use crate::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionStatus, SessionToken,

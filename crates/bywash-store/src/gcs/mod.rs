@@ -254,7 +254,7 @@ impl Origin for GcsStore {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> Objects {
-        self.by_pages(&self.client.objects, (prefix, after), omissions)
+        self.by_pages(&self.client.objects, prefix, after, omissions)
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -285,7 +285,7 @@ impl Origin for GcsStore {
         after: u16,
         max: usize,
     ) -> Result<ListedParts> {
-        self.list_parts(path, upload, (after, max)).await
+        self.list_parts(path, upload, after, max).await
     }
 
     async fn complete_upload(
@@ -301,8 +301,7 @@ impl Origin for GcsStore {
                 "Google's multipart uploads take no condition; upload in one request, or without the condition",
             ));
         }
-        let parts = (HeaderMap::new(), parts);
-        let sent = self.complete_parts(path, upload, parts, false);
+        let sent = self.complete_parts(path, upload, HeaderMap::new(), parts, false);
         Ok(sent.await?.into())
     }
 

@@ -11,9 +11,10 @@ use super::GcsClient;
 use super::client::{STORE, authorised};
 use super::sessions::generation;
 use crate::cloud::CloudClient;
+use crate::digest::pieces_crc32c;
 use crate::http_client::{Request, Response};
 use crate::odd_objects::Names;
-use crate::put_digest::{compare, crc32c_text, refused};
+use crate::whole_put::{compare, refused};
 
 /// Returns content headers and user metadata as headers of a request.
 pub(crate) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
@@ -70,7 +71,7 @@ impl CloudClient for GcsClient {
         };
         let mut request = Request::new(Method::PUT)
             .headers(headers)
-            .text("x-goog-hash", &format!("crc32c={}", crc32c_text(&pieces)))
+            .text("x-goog-hash", &format!("crc32c={}", pieces_crc32c(&pieces)))
             .body(pieces.clone());
         if let Some(wanted) = condition {
             request = request.text("x-goog-if-generation-match", &wanted);

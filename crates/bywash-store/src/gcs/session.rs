@@ -6,13 +6,12 @@
 
 use std::ops::Range;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use object_store::{Attribute, Attributes};
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use crate::digest::{crc32c_of_base64, crc32c_to_base64, e_tag_of_md5, google_hash};
 use crate::http_client::Response;
 use crate::session::{ChunkRule, Finished};
 
@@ -222,10 +221,7 @@ impl SessionRequest {
     /// The X-Goog-Hash header: the hash of the whole object, so only for the completion.
     pub(super) fn hash(&self) -> Option<String> {
         match self {
-            Self::Finish { crc32c, .. } => {
-                let text = BASE64_STANDARD.encode(crc32c.to_be_bytes());
-                Some(format!("crc32c={text}"))
-            }
+            Self::Finish { crc32c, .. } => Some(format!("crc32c={}", crc32c_to_base64(*crc32c))),
             _ => None,
         }
     }
@@ -337,7 +333,7 @@ fn finished(response: &Response) -> Result<Finished, String> {
             e_tag: response.header("etag").map(str::to_owned),
             version: response.header("x-goog-generation").map(str::to_owned),
             length,
-            crc32c: hash(response, "crc32c=").and_then(|text| crc32c(&text)),
+            crc32c: google_hash(&response.headers, "crc32c=").and_then(crc32c_of_base64),
         });
     }
     let json = response
@@ -356,31 +352,11 @@ fn finished(response: &Response) -> Result<Finished, String> {
     }
     Ok(Finished {
         // The JSON API's own ETag differs from the ETag of the XML API, by which objects are read: the MD5.
-        e_tag: text("md5Hash").and_then(|md5| e_tag(&md5)),
+        e_tag: text("md5Hash").and_then(|md5| e_tag_of_md5(&md5)),
         version: text("generation"),
         length,
-        crc32c: text("crc32c").and_then(|text| crc32c(&text)),
+        crc32c: text("crc32c").and_then(|text| crc32c_of_base64(&text)),
     })
-}
-
-/// Returns the value of one kind in all X-Goog-Hash headers; there may be one or two.
-fn hash(response: &Response, kind: &str) -> Option<String> {
-    let values = response.headers.get_all("x-goog-hash").iter();
-    values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .find_map(|value| Some(value.trim().strip_prefix(kind)?.to_owned()))
-}
-
-fn crc32c(text: &str) -> Option<u32> {
-    let bytes = BASE64_STANDARD.decode(text).ok()?;
-    Some(u32::from_be_bytes(bytes.try_into().ok()?))
-}
-
-fn e_tag(md5: &str) -> Option<String> {
-    let bytes = BASE64_STANDARD.decode(md5).ok()?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    (bytes.len() == 16).then(|| format!("\"{hex}\""))
 }
 
 /// Returns whether the store reports a chunk beyond its offset, which it words as a transient failure.

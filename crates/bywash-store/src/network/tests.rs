@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::limits::MAX_RESPONSE_HEADERS;
 
 /// Responds to each request with a list of that many bytes.

@@ -16,7 +16,7 @@ use super::multipart::{self, Checksums, Part, Parts, S3Upload, UploadsPage};
 use super::part_urls::PartUrls;
 use super::tags::{is_unknown, no_tags};
 use crate::cloud::CloudClient;
-use crate::content_digest::ContentDigest;
+use crate::digest::{ContentDigest, crc32c_of_base64, stated_digest};
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
 use crate::limits::MAX_UPLOADS_PAGE_BYTES;
@@ -25,7 +25,6 @@ use crate::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };
-use crate::stated_digest::stated_digest;
 use crate::xml_uploads::XmlUploads;
 
 /// Name of this kind of store in errors.
@@ -185,7 +184,7 @@ impl S3Store {
     }
 }
 
-/// Returns the id of the upload in the response to a start.
+/// The id of the upload in the response to a start.
 fn started(path: &Path, response: &Response) -> Result<String> {
     multipart::started(response).ok_or_else(|| {
         let outcome = MultipartOutcome::of_failure(response);
@@ -210,7 +209,7 @@ fn found_object(path: &Path, response: &Response) -> Result<Option<Finished>> {
         length: header("content-length").and_then(|length| length.parse().ok()),
         crc32c: header("x-amz-checksum-crc32c")
             .filter(|_| whole)
-            .and_then(|crc| multipart::crc_of(&crc)),
+            .and_then(|crc| crc32c_of_base64(&crc)),
     }))
 }
 
@@ -279,8 +278,8 @@ impl S3Session {
         }
         let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
         loop {
-            let query = (&*marker, PARTS_PER_PAGE);
-            let Some(page) = self.parts_page(&self.path, &self.upload.id, query).await? else {
+            let page = self.parts_page(&self.path, &self.upload.id, &marker, PARTS_PER_PAGE);
+            let Some(page) = page.await? else {
                 return Ok(None);
             };
             let next = match &self.signing {
@@ -324,7 +323,7 @@ impl S3Session {
         Ok(())
     }
 
-    /// Returns the parts of the completion, known or listed.
+    /// The parts of the completion, known or listed.
     async fn completion(&self, length: u64) -> Result<Vec<Part>> {
         if length == 0 {
             // An upload has at least one part.
@@ -398,7 +397,8 @@ impl XmlUploads for S3Session {
         &self,
         operation: &str,
         path: &Path,
-        (response, outcome): (&Response, MultipartOutcome),
+        response: &Response,
+        outcome: MultipartOutcome,
     ) -> Error {
         let is_create = matches!(self.mode, PutMode::Create);
         match outcome {
@@ -451,7 +451,7 @@ impl UploadSession for S3Session {
         let (response, outcome) = sent.await?;
         match outcome {
             MultipartOutcome::Finished(finished, crc32c) => {
-                let crc32c = crc32c.as_deref().and_then(multipart::crc_of);
+                let crc32c = crc32c.as_deref().and_then(crc32c_of_base64);
                 let is_whole = self.upload.checksums == Checksums::Object;
                 Ok(Finished {
                     crc32c: crc32c.filter(|_| is_whole),
@@ -463,7 +463,7 @@ impl UploadSession for S3Session {
                 Err(self.damaged("a part that the store acknowledged is not there any more"))
             }
             MultipartOutcome::Damaged(reason) => Err(self.damaged(&reason)),
-            outcome => Err(self.refused("complete upload of", &self.path, (&response, outcome))),
+            outcome => Err(self.refused("complete upload of", &self.path, &response, outcome)),
         }
     }
 
@@ -474,7 +474,7 @@ impl UploadSession for S3Session {
         }
         match MultipartOutcome::of_failure(&response) {
             MultipartOutcome::Gone => Ok(()),
-            outcome => Err(self.refused("abort upload of", &self.path, (&response, outcome))),
+            outcome => Err(self.refused("abort upload of", &self.path, &response, outcome)),
         }
     }
 }

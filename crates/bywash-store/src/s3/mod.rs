@@ -48,7 +48,7 @@ use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::{ListPage, Objects};
 use super::xml_uploads::XmlUploads;
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::error::generic_error;
 use crate::session::{ChunkRule, Finished, NewSession, OpenSession, SessionOptions, SessionToken};
 
@@ -278,7 +278,7 @@ impl Origin for S3Store {
         after: Option<&Path>,
         omissions: &Omissions,
     ) -> Objects {
-        self.by_pages(&self.client.objects, (prefix, after), omissions)
+        self.by_pages(&self.client.objects, prefix, after, omissions)
     }
 
     async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
@@ -331,7 +331,7 @@ impl Origin for S3Store {
         after: u16,
         max: usize,
     ) -> Result<ListedParts> {
-        self.list_parts(path, upload, (after, max)).await
+        self.list_parts(path, upload, after, max).await
     }
 
     async fn complete_upload(
@@ -344,7 +344,7 @@ impl Origin for S3Store {
         let headers = multipart::complete_headers(Checksums::Md5, 0, &mode)
             .map_err(|text| self.client.http.generic(text))?;
         let is_create = matches!(mode, PutMode::Create);
-        let sent = self.complete_parts(path, upload, (headers, parts), is_create);
+        let sent = self.complete_parts(path, upload, headers, parts, is_create);
         Ok(sent.await?.into())
     }
 

@@ -9,15 +9,15 @@ mod uploads;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest as _, Md5};
 use object_store::{Attribute, Attributes, PutMode};
 use serde::Deserialize;
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
-use crate::content_digest::ContentDigest;
+use crate::digest::{
+    ContentDigest, crc32c_of_base64, crc32c_to_base64, hex, md5_of_e_tag, pieces_md5,
+};
 use crate::http_client::Response;
 pub(super) use crate::multipart_xml::Part;
 use crate::multipart_xml::PartElement;
@@ -177,12 +177,8 @@ pub(super) fn part_headers(
     pieces: &[bytes::Bytes],
 ) -> HeaderMap {
     let (name, value) = match checksums {
-        Checksums::Md5 => {
-            let mut md5 = Md5::new();
-            pieces.iter().for_each(|piece| md5.update(piece));
-            ("content-md5", BASE64_STANDARD.encode(md5.finalize()))
-        }
-        Checksums::Parts | Checksums::Object => ("x-amz-checksum-crc32c", crc_text(crc32c)),
+        Checksums::Md5 => ("content-md5", pieces_md5(pieces)),
+        Checksums::Parts | Checksums::Object => ("x-amz-checksum-crc32c", crc32c_to_base64(crc32c)),
     };
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&value) {
@@ -213,35 +209,13 @@ pub(super) fn complete_headers(
         }
     }
     if checksums == Checksums::Object {
-        let value = HeaderValue::from_str(&crc_text(crc32c)).map_err(|error| error.to_string())?;
+        let value =
+            HeaderValue::from_str(&crc32c_to_base64(crc32c)).map_err(|error| error.to_string())?;
         headers.insert(HeaderName::from_static("x-amz-checksum-crc32c"), value);
         let name = HeaderName::from_static("x-amz-checksum-type");
         headers.insert(name, HeaderValue::from_static("FULL_OBJECT"));
     }
     Ok(headers)
-}
-
-fn crc_text(crc32c: u32) -> String {
-    BASE64_STANDARD.encode(crc32c.to_be_bytes())
-}
-
-/// Parses a CRC32C in S3's encoding. Rejects the checksum of the parts' checksums, which ends in their count.
-pub(super) fn crc_of(text: &str) -> Option<u32> {
-    let bytes = BASE64_STANDARD.decode(text).ok()?;
-    Some(u32::from_be_bytes(bytes.try_into().ok()?))
-}
-
-/// Parses the MD5 in a plain ETag. S3 does not state whether it is one: the ETag of an encrypted part only has the form.
-fn md5_of(e_tag: &str) -> Option<[u8; 16]> {
-    let hex = e_tag.trim_matches('"');
-    if hex.len() != 32 || !hex.is_ascii() {
-        return None;
-    }
-    let mut md5 = [0; 16];
-    for (byte, digits) in md5.iter_mut().zip(hex.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(md5)
 }
 
 /// The parts of an upload, by number.
@@ -258,12 +232,12 @@ pub(super) fn stored_ranges(parts: &Parts) -> Vec<StoredRange> {
         .map_while(|(part, _)| {
             let range = start..start.checked_add(part.size)?;
             start = range.end;
-            let crc32c = part.crc32c.as_deref().and_then(crc_of);
+            let crc32c = part.crc32c.as_deref().and_then(crc32c_of_base64);
             Some(StoredRange {
                 range,
                 digest: crc32c
                     .map(ContentDigest::Crc32c)
-                    .or_else(|| md5_of(&part.e_tag).map(ContentDigest::Md5)),
+                    .or_else(|| md5_of_e_tag(&part.e_tag).map(ContentDigest::Md5)),
             })
         })
         .collect()
@@ -282,7 +256,7 @@ pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<Part>> {
     (sum == length && !found.is_empty()).then_some(found)
 }
 
-/// Returns the parts as a completion names them.
+/// The parts as a completion names them.
 pub(super) fn elements(
     parts: &[Part],
     checksums: Checksums,
@@ -302,13 +276,9 @@ pub(super) fn elements(
 pub(super) fn object_e_tag(parts: &[Part]) -> Option<String> {
     let mut md5 = Md5::new();
     for part in parts {
-        md5.update(md5_of(&part.e_tag)?);
+        md5.update(md5_of_e_tag(&part.e_tag)?);
     }
-    let hex: String = md5
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = hex(&md5.finalize());
     Some(format!("\"{hex}-{}\"", parts.len()))
 }
 

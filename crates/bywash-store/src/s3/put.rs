@@ -14,11 +14,12 @@ use super::client::STORE;
 use super::multipart::{Checksums, attribute_headers, complete_headers};
 use super::tags::{is_unknown, no_tags, of_client};
 use crate::cloud::CloudClient;
+use crate::digest::{pieces_crc32c, pieces_md5};
 use crate::error::not_supported_error;
 use crate::http_client::{Request, Response};
 use crate::odd_objects::Names;
-use crate::put_digest::{compare, crc32c_text, is_unknown_header, md5_text, refused};
 use crate::stated_headers::{StatedAttributes, WANTED_ENCRYPTION};
+use crate::whole_put::{compare, is_unknown_header, refused};
 
 /// Settings of the builder that only object_store's own requests have: encryption, a payer, another checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +88,8 @@ impl S3Client {
             .headers(conditions.map_err(|text| self.http.generic(text))?)
             .body(pieces.to_vec());
         request = match md5_only {
-            true => request.text("content-md5", &md5_text(pieces)),
-            false => request.text("x-amz-checksum-crc32c", &crc32c_text(pieces)),
+            true => request.text("content-md5", &pieces_md5(pieces)),
+            false => request.text("x-amz-checksum-crc32c", &pieces_crc32c(pieces)),
         };
         let tags = options.tags.encoded();
         if !tags.is_empty() {

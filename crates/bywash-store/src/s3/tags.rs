@@ -1,14 +1,12 @@
 //! Tags of objects, which S3 keeps separate from them.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::{Method, StatusCode};
-use md5::{Digest as _, Md5};
 use object_store::path::Path;
 use object_store::{Error, Result};
 
 use super::S3Store;
 use super::client::STORE;
+use crate::digest::pieces_md5;
 use crate::error::StatusError;
 use crate::http_client::{Request, Response};
 use crate::interface::lacks;
@@ -40,11 +38,12 @@ impl S3Store {
         let request = match tags.is_empty() {
             true => Request::new(Method::DELETE),
             false => {
-                let body = document(tags);
+                let body = vec![document(tags).into()];
                 // S3 refuses a document without a digest.
-                let digest = BASE64_STANDARD.encode(Md5::digest(&body));
-                let request = Request::new(Method::PUT).text("content-md5", &digest);
-                request.body(vec![body.into()])
+                let digest = pieces_md5(&body);
+                Request::new(Method::PUT)
+                    .text("content-md5", &digest)
+                    .body(body)
             }
         };
         let response = self.send(path, request.query(TAGGING, "")).await?;

@@ -19,7 +19,7 @@ pub(super) fn misuse(object: &Path, reason: &str) -> Error {
     .into()
 }
 
-/// Returns the error of an operation that no address is signed for.
+/// The error of an operation that no address is signed for.
 pub(super) fn not_supported(operation: &str, path: &Path) -> Error {
     let text = format!("{path}: it can only be uploaded here, and not be {operation}");
     not_supported_error(text)

@@ -19,16 +19,15 @@ use tokio::task::JoinHandle;
 
 use super::address::SignedUrl;
 use super::error::{STORE, misuse};
-use crate::content_digest::{ContentDigest, RunningDigest};
+use crate::digest::{ContentDigest, RunningDigest, pieces_md5, stated_by_put};
 use crate::error::OriginError;
 use crate::http_client::{HttpClient, Request, Response};
 use crate::limits::MAX_PART_BYTES;
-use crate::put_digest::{compare, md5_text, refused};
 use crate::session::{
     Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };
-use crate::stated_digest::stated_by_put;
+use crate::whole_put::{compare, refused};
 use crate::{gcs, s3};
 
 /// Client for one signed PUT.
@@ -107,7 +106,7 @@ impl SignedPut {
         let pieces: Vec<Bytes> = payload.into_iter().collect();
         let mut headers = self.headers(object, &options.attributes, &options.mode)?;
         if !self.url.is_version_2()
-            && let Ok(md5) = HeaderValue::from_str(&md5_text(&pieces))
+            && let Ok(md5) = HeaderValue::from_str(&pieces_md5(&pieces))
         {
             headers.insert(HeaderName::from_static("content-md5"), md5);
         }

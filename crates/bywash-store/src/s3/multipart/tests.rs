@@ -3,7 +3,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::*;
-use crate::content_digest::ContentDigest;
+use crate::digest::ContentDigest;
 use crate::multipart_xml::{MultipartOutcome, PartsPage, complete_body};
 use crate::session::Finished;
 
@@ -44,7 +44,7 @@ fn completion_with_status_200_and_leading_spaces_may_be_an_error() {
         ..Finished::default()
     };
     let finished = MultipartOutcome::Finished(finished, Some("4waSgw==".to_owned()));
-    assert_eq!(crc_of("4waSgw=="), Some(0xE306_9283));
+    assert_eq!(crc32c_of_base64("4waSgw=="), Some(0xE306_9283));
     for body in [done.to_owned(), format!(" \n  {done}")] {
         assert_eq!(
             MultipartOutcome::of_completion(&response(200, &body)),

@@ -1,7 +1,5 @@
 //! Objects stored by one request: the digest sent with their bytes, and the one in the response.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::StatusCode;
 use object_store::path::Path;
@@ -9,25 +7,8 @@ use object_store::{Error, PutMode, Result};
 
 use super::http_client::Response;
 use super::multipart_xml::{ErrorDocument, MultipartOutcome};
-use super::stated_digest::stated_by_put;
-use crate::content_digest::ContentDigest;
+use crate::digest::stated_by_put;
 use crate::error::OriginError;
-
-/// Returns the CRC32C of a whole object, in the encoding of S3 and Google.
-pub(super) fn crc32c_text(pieces: &[Bytes]) -> String {
-    match ContentDigest::Crc32c(0).same_of(pieces) {
-        ContentDigest::Crc32c(crc) => BASE64_STANDARD.encode(crc.to_be_bytes()),
-        _ => String::new(),
-    }
-}
-
-/// Returns the MD5 of a body, as `Content-MD5` has it.
-pub(super) fn md5_text(pieces: &[Bytes]) -> String {
-    match ContentDigest::Md5([0; 16]).same_of(pieces) {
-        ContentDigest::Md5(md5) => BASE64_STANDARD.encode(md5),
-        _ => String::new(),
-    }
-}
 
 /// Compares the digest that the response to a PUT states, if there is one, with the bytes that were sent.
 ///

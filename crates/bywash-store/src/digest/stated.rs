@@ -12,13 +12,12 @@
 //! - An ETag that is an MD5 (Amazon S3): of an object stored by one request, not encrypted with a key of KMS or of the
 //!   client. Other servers with this protocol put other things there, and so do directory buckets.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG};
 use http::{HeaderMap, StatusCode};
 
-use super::response::content_range;
-use crate::content_digest::ContentDigest;
+use super::ContentDigest;
+use super::text::{google_hash, md5_of_e_tag, of_base64};
+use crate::response::content_range;
 
 /// Returns the digest of the whole object that a response to a read states; `None` if no digest counts, or
 /// if it cannot be parsed. `host`: the host that sent it.
@@ -42,7 +41,7 @@ pub(crate) fn stated_digest(
     whole
         .then(of_body)
         .flatten()
-        .or_else(|| google_hash(headers, size))
+        .or_else(|| google_stored(headers, size))
         .or_else(|| azure_md5(headers, "x-ms-blob-content-md5"))
         .or_else(|| amazon_e_tag(host, headers))
 }
@@ -65,10 +64,6 @@ fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     all.next().is_none().then(|| first.trim())
 }
 
-fn decode<const N: usize>(base64: &str) -> Option<[u8; N]> {
-    BASE64_STANDARD.decode(base64).ok()?.try_into().ok()
-}
-
 fn s3_checksum(headers: &HeaderMap) -> Option<ContentDigest> {
     if value(headers, "x-amz-checksum-type") != Some("FULL_OBJECT") {
         return None;
@@ -78,10 +73,10 @@ fn s3_checksum(headers: &HeaderMap) -> Option<ContentDigest> {
 
 fn s3_value(headers: &HeaderMap) -> Option<ContentDigest> {
     let value = |name| value(headers, name);
-    let crc64 = value("x-amz-checksum-crc64nvme").and_then(decode);
-    let crc32c = || value("x-amz-checksum-crc32c").and_then(decode);
-    let crc32 = || value("x-amz-checksum-crc32").and_then(decode);
-    let sha256 = || value("x-amz-checksum-sha256").and_then(decode);
+    let crc64 = value("x-amz-checksum-crc64nvme").and_then(of_base64);
+    let crc32c = || value("x-amz-checksum-crc32c").and_then(of_base64);
+    let crc32 = || value("x-amz-checksum-crc32").and_then(of_base64);
+    let sha256 = || value("x-amz-checksum-sha256").and_then(of_base64);
     crc64
         .map(|crc| ContentDigest::Crc64Nvme(u64::from_be_bytes(crc)))
         .or_else(|| crc32c().map(|crc| ContentDigest::Crc32c(u32::from_be_bytes(crc))))
@@ -89,8 +84,8 @@ fn s3_value(headers: &HeaderMap) -> Option<ContentDigest> {
         .or_else(|| sha256().map(ContentDigest::Sha256))
 }
 
-/// Reads all headers `x-goog-hash`, each with one or more digests.
-fn google_hash(headers: &HeaderMap, size: Option<u64>) -> Option<ContentDigest> {
+/// Reads the digests of `x-goog-hash`, unless Google has decompressed the object.
+fn google_stored(headers: &HeaderMap, size: Option<u64>) -> Option<ContentDigest> {
     let stored_length = value(headers, "x-goog-stored-content-length");
     if stored_length.is_some() && stored_length.and_then(|length| length.parse().ok()) != size {
         return None;
@@ -104,24 +99,21 @@ fn google_hash(headers: &HeaderMap, size: Option<u64>) -> Option<ContentDigest> 
 }
 
 fn google_value(headers: &HeaderMap) -> Option<ContentDigest> {
-    let hash = |kind: &str| {
-        let values = headers.get_all("x-goog-hash").into_iter();
-        values
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .find_map(|value| value.trim().strip_prefix(kind))
-    };
-    let crc32c = hash("crc32c=").and_then(decode);
+    let crc32c = google_hash(headers, "crc32c=").and_then(of_base64);
     crc32c
         .map(|crc| ContentDigest::Crc32c(u32::from_be_bytes(crc)))
-        .or_else(|| Some(ContentDigest::Md5(hash("md5=").and_then(decode)?)))
+        .or_else(|| {
+            Some(ContentDigest::Md5(
+                google_hash(headers, "md5=").and_then(of_base64)?,
+            ))
+        })
 }
 
 /// Reads an MD5 in base64. Azure does not keep the MD5 of blobs which can be changed in place.
 fn azure_md5(headers: &HeaderMap, name: &str) -> Option<ContentDigest> {
     let changes = value(headers, "x-ms-blob-type").is_some_and(|kind| kind != "BlockBlob");
     let md5 = value(headers, name).filter(|_| !changes)?;
-    decode(md5).map(ContentDigest::Md5)
+    of_base64(md5).map(ContentDigest::Md5)
 }
 
 fn amazon_e_tag(host: &str, headers: &HeaderMap) -> Option<ContentDigest> {
@@ -133,12 +125,7 @@ fn amazon_e_tag(host: &str, headers: &HeaderMap) -> Option<ContentDigest> {
     }
     let hex = value(headers, ETAG.as_str())?;
     let hex = hex.strip_prefix('"')?.strip_suffix('"')?;
-    let digits = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if hex.len() != 32 || !digits {
-        return None;
-    }
-    let md5 = u128::from_str_radix(hex, 16).ok()?;
-    Some(ContentDigest::Md5(md5.to_be_bytes()))
+    md5_of_e_tag(hex).map(ContentDigest::Md5)
 }
 
 /// Returns whether `host` serves Amazon's general-purpose buckets: `[BUCKET.]s3[.dualstack][.REGION].amazonaws.com`.
