@@ -1,9 +1,10 @@
 //! Conditions of deletes, and which servers heed them.
 
-use crate::error::precondition_error;
 use chrono::{DateTime, Utc};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, Result};
+
+use crate::error::precondition_error;
 
 /// How a version of an object is deleted, and no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
-use crate::error::not_supported_error;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use crate::error::not_supported_error;
 
 /// Begins the segment with the encoded rest of a key. A key that has it is encoded too, so each path has one key.
 const MARK: &str = ".bywash-key=";

@@ -272,8 +272,29 @@ impl Bucket {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        self.shared().counters.request();
-        self.send_part(path, upload, number, length, body).await
+        let shared = self.shared();
+        shared.counters.request();
+        let mut policy = shared.engine.retry;
+        let _charge = if shared.origin.capabilities().gathers_parts {
+            // The body is taken before it is sent, so its sending shows no progress.
+            policy.stall = policy.limit(length);
+            let object = path.as_ref();
+            let charge = shared
+                .engine
+                .reserve(Share::Upload, length, "upload a part of", object);
+            Some(charge.await?)
+        } else {
+            None
+        };
+        shared.origin_request(Capability::Write);
+        let body = match shared.origin.capabilities().wants_joined_pieces {
+            true => joined(body, &shared.engine),
+            false => body,
+        };
+        send_watched(policy, body, |body| {
+            shared.origin.put_part(path, upload, number, length, body)
+        })
+        .await
     }
 
     /// Completes an upload: its object becomes visible in one step; see [`crate::Origin::complete_upload`].
@@ -304,38 +325,6 @@ impl Bucket {
         with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
             self.shared().origin.create_upload(path, options.clone())
-        })
-        .await
-    }
-
-    async fn send_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        let shared = self.shared();
-        let mut policy = shared.engine.retry;
-        let _charge = if shared.origin.capabilities().gathers_parts {
-            // The body is taken before it is sent, so its sending shows no progress.
-            policy.stall = policy.limit(length);
-            let object = path.as_ref();
-            let charge = shared
-                .engine
-                .reserve(Share::Upload, length, "upload a part of", object);
-            Some(charge.await?)
-        } else {
-            None
-        };
-        shared.origin_request(Capability::Write);
-        let body = match shared.origin.capabilities().wants_joined_pieces {
-            true => joined(body, &shared.engine),
-            false => body,
-        };
-        send_watched(policy, body, |body| {
-            shared.origin.put_part(path, upload, number, length, body)
         })
         .await
     }
