@@ -102,9 +102,10 @@ impl MultipartOutcome {
     pub(super) fn of_failure(response: &Response) -> Self {
         let Some(ErrorDocument { code, message }) = ErrorDocument::parse(&response.body) else {
             // A 404 alone does not distinguish a missing bucket from an upload that has ended.
-            return match response.status.is_success() || response.status == StatusCode::NOT_FOUND {
-                true => Self::Transient("a response that cannot be read".to_owned()),
-                false => Self::Refused(String::new()),
+            return if response.status.is_success() || response.status == StatusCode::NOT_FOUND {
+                Self::Transient("a response that cannot be read".to_owned())
+            } else {
+                Self::Refused(String::new())
             };
         };
         let reason = format!("{code}: {message}");

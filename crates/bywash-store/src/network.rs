@@ -204,14 +204,12 @@ pub(super) fn redirect_target(last: &Url, status: StatusCode, headers: &HeaderMa
 fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<http::Uri, String>> {
     let last = Url::parse(&request.uri().to_string()).ok()?;
     let next = redirect_target(&last, response.status(), response.headers())?;
-    Some(match is_same_host(&last, &next) {
-        true => next
-            .as_str()
+    Some(if is_same_host(&last, &next) {
+        next.as_str()
             .parse()
-            .map_err(|_| "a bad address".to_owned()),
-        false => {
-            Err("the server redirects to another host, which the request is not for".to_owned())
-        }
+            .map_err(|_| "a bad address".to_owned())
+    } else {
+        Err("the server redirects to another host, which the request is not for".to_owned())
     })
 }
 

@@ -104,9 +104,10 @@ pub(crate) fn refused(path: &Path) -> Error {
 
 /// Fails for an odd key.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    match is_odd(path) {
-        true => Err(refused(path)),
-        false => Ok(()),
+    if is_odd(path) {
+        Err(refused(path))
+    } else {
+        Ok(())
     }
 }
 

@@ -43,9 +43,10 @@ impl OddRead {
                 HeaderValue::try_from(value).map_err(|error| generic_error("HTTP", error))?;
             headers.insert(name, value);
         }
-        let method = match options.head {
-            true => Method::HEAD,
-            false => Method::GET,
+        let method = if options.head {
+            Method::HEAD
+        } else {
+            Method::GET
         };
         let expected = Expected::of(&method, &headers);
         Ok(Self {

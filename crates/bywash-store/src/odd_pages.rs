@@ -54,9 +54,10 @@ fn path_in(name: &str, attributes: &str, text: &str) -> Option<String> {
     let key = unescape(text).ok()?;
     // Azure encodes names that XML cannot contain.
     let is_encoded = attributes.contains("Encoded=\"true\"");
-    let key = match is_encoded {
-        true => Cow::Owned(percent_decode_str(&key).decode_utf8().ok()?.into_owned()),
-        false => key,
+    let key = if is_encoded {
+        Cow::Owned(percent_decode_str(&key).decode_utf8().ok()?.into_owned())
+    } else {
+        key
     };
     // A common prefix, also of Azure, and not only one that ends in `/`.
     let folder = key.strip_suffix('/').filter(|_| name != "Key");

@@ -191,9 +191,10 @@ pub fn rename_durably(
     to: (&OwnedFd, &OsStr),
     replaces: bool,
 ) -> Result<(), Errno> {
-    match replaces {
-        true => rustix::fs::renameat(from.0, from.1, to.0, to.1)?,
-        false => rename_exclusive(from, to)?,
+    if replaces {
+        rustix::fs::renameat(from.0, from.1, to.0, to.1)?
+    } else {
+        rename_exclusive(from, to)?
     }
     sync_folder(to.0)
 }

@@ -267,9 +267,10 @@ impl fmt::Display for OriginUrl {
             Self::Azure { container, prefix } => ("az", container, prefix),
         };
         write!(f, "{scheme}://{name}")?;
-        match prefix.is_root() {
-            true => Ok(()),
-            false => write!(f, "/{}", escaped(prefix.as_ref().as_bytes())),
+        if prefix.is_root() {
+            Ok(())
+        } else {
+            write!(f, "/{}", escaped(prefix.as_ref().as_bytes()))
         }
     }
 }

@@ -90,12 +90,13 @@ pub(crate) fn leave_out_odd(bucket: &BucketShared, result: &mut ListResult) -> R
 
 /// Rejects a key that is not below `prefix`.
 pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
-    match key.prefix_matches(prefix) {
-        true => Ok(()),
-        false => Err(bad_listing(
+    if key.prefix_matches(prefix) {
+        Ok(())
+    } else {
+        Err(bad_listing(
             prefix,
             format!("a listing of it has the key {key}"),
-        )),
+        ))
     }
 }
 

@@ -287,9 +287,10 @@ impl Bucket {
             None
         };
         shared.origin_request(Capability::Write);
-        let body = match shared.origin.capabilities().wants_joined_pieces {
-            true => joined(body, &shared.engine),
-            false => body,
+        let body = if shared.origin.capabilities().wants_joined_pieces {
+            joined(body, &shared.engine)
+        } else {
+            body
         };
         send_watched(policy, body, |body| {
             shared.origin.put_part(path, upload, number, length, body)

@@ -58,7 +58,7 @@ pub(super) const PHRASES: [&[&str]; 5] = [
 
 /// Limits of each crate.
 const LIMITS: [(&str, [usize; 8]); 13] = [
-    ("bywash", [1, 1, 0, 0, 0, 245, 7, 11]),
+    ("bywash", [1, 1, 0, 0, 0, 245, 1, 11]),
     ("bywash-c", [3, 1, 0, 4, 0, 3, 0, 0]),
     ("bywash-cli", [11, 10, 3, 0, 0, 69, 4, 11]),
     ("bywash-client", [0, 0, 0, 0, 0, 17, 0, 0]),
@@ -70,7 +70,7 @@ const LIMITS: [(&str, [usize; 8]); 13] = [
     ("bywash-mem", [1, 0, 0, 0, 0, 74, 1, 1]),
     ("bywash-python", [2, 2, 2, 0, 0, 1, 0, 1]),
     ("bywash-series", [0, 0, 0, 0, 0, 24, 1, 22]),
-    ("bywash-store", [0, 0, 0, 0, 0, 264, 33, 11]),
+    ("bywash-store", [0, 0, 0, 0, 0, 264, 4, 11]),
 ];
 
 /// Words of the comments of a source, in lower case. Code, punctuation and text in backticks are a dot.

@@ -20,9 +20,10 @@ impl AzureStore {
             let condition = e_tag.map(|e_tag| (IF_MATCH, e_tag));
             let request = Request::new(Method::DELETE).texts(condition);
             let response = self.send(path, request).await?;
-            match response.status.is_success() {
-                true => Ok(()),
-                false => Err(self.refused("delete", path, &response, false)),
+            if response.status.is_success() {
+                Ok(())
+            } else {
+                Err(self.refused("delete", path, &response, false))
             }
         };
         condition.ended(deleted.await)

@@ -165,9 +165,10 @@ mod tests {
             let name = HeaderName::from_static(name);
             map.append(name, HeaderValue::from_static(value));
         }
-        let status = match map.contains_key("content-range") {
-            true => StatusCode::PARTIAL_CONTENT,
-            false => StatusCode::OK,
+        let status = if map.contains_key("content-range") {
+            StatusCode::PARTIAL_CONTENT
+        } else {
+            StatusCode::OK
         };
         stated_digest(host, status, &map).map(|digest| digest.to_string())
     }

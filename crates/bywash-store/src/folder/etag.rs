@@ -79,9 +79,10 @@ fn look_up(file: &File, identity: &Identity) -> Found {
 
 /// Returns the ETag of a version if it is known without the file.
 fn known(identity: &Identity) -> Option<Option<String>> {
-    match identity.is_as_placed() {
-        true => known_etags::find(identity),
-        false => Some(None),
+    if identity.is_as_placed() {
+        known_etags::find(identity)
+    } else {
+        Some(None)
     }
 }
 

@@ -286,9 +286,10 @@ fn object(root: &Root, key: &str, path: &str) -> Result<Option<ListItem>> {
 /// # Errors
 /// If the failure is not of this entry alone.
 fn left_out(root: &Root, name: String, errno: Errno) -> Result<ListItem> {
-    match is_unreadable(errno) && root.open_folder("").is_ok() {
-        true => Ok(ListItem::LeftOut(name, unreadable(errno))),
-        false => Err(io_error("list", name, errno)),
+    if is_unreadable(errno) && root.open_folder("").is_ok() {
+        Ok(ListItem::LeftOut(name, unreadable(errno)))
+    } else {
+        Err(io_error("list", name, errno))
     }
 }
 

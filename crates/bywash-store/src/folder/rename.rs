@@ -58,9 +58,10 @@ impl Root {
         let is_plain = self.identity_nofollow(&source.path) == Some(source.identity)
             && source.identity.has_one_name()
             && source.identity.node().0 == self.node().0;
-        match is_plain {
-            true => Ok(()),
-            false => Err(lacks("folder", NOT_RENAMED)),
+        if is_plain {
+            Ok(())
+        } else {
+            Err(lacks("folder", NOT_RENAMED))
         }
     }
 

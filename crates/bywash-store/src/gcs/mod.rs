@@ -140,9 +140,10 @@ impl GcsStore {
             objects,
             http,
             bucket: bucket.to_owned(),
-            version_deletes: match delete::is_google(&endpoint) {
-                true => VersionDeletes::ByStore,
-                false => VersionDeletes::ByLook,
+            version_deletes: if delete::is_google(&endpoint) {
+                VersionDeletes::ByStore
+            } else {
+                VersionDeletes::ByLook
             },
             endpoint: endpoint.clone(),
             anonymous,

@@ -32,9 +32,10 @@ impl GcsClient {
         }
         if method != Method::DELETE {
             // Google decompresses objects stored as gzip for clients that accept no gzip.
-            let encoding = match is_google_host(url.host_str().unwrap_or_default()) {
-                true => "gzip",
-                false => "identity",
+            let encoding = if is_google_host(url.host_str().unwrap_or_default()) {
+                "gzip"
+            } else {
+                "identity"
             };
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
         }

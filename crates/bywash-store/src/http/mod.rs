@@ -77,9 +77,10 @@ impl HttpStore {
             all.insert(AUTHORIZATION, value);
         }
         all.extend(headers.clone());
-        let redirects = redirects.unwrap_or(match url.has_query() || !headers.is_empty() {
-            true => Redirects::SameHost,
-            false => Redirects::Any,
+        let redirects = redirects.unwrap_or(if url.has_query() || !headers.is_empty() {
+            Redirects::SameHost
+        } else {
+            Redirects::Any
         });
         let files = Self {
             folder: url.clone(),
@@ -274,9 +275,10 @@ impl HttpStore {
         let partial = response.status() == StatusCode::PARTIAL_CONTENT;
         match self.read_head(path, &response)? {
             Some(head) if partial => {
-                let body = match response.headers().contains_key(CONTENT_LENGTH) {
-                    true => Self::body(response),
-                    false => self.measured_range(path, &head, response).await?,
+                let body = if response.headers().contains_key(CONTENT_LENGTH) {
+                    Self::body(response)
+                } else {
+                    self.measured_range(path, &head, response).await?
                 };
                 checked(options, head, body)
             }
@@ -297,9 +299,10 @@ impl HttpStore {
             })?,
         };
         let tied = options.if_match.is_some() || options.if_unmodified_since.is_some();
-        head.range = match tied || size > MAX_WHOLE_BYTES {
-            true => wanted,
-            false => 0..size,
+        head.range = if tied || size > MAX_WHOLE_BYTES {
+            wanted
+        } else {
+            0..size
         };
         let slice = Slice::new(whole, head.range.clone(), Arc::clone(&self.parked));
         checked(options, head, slice.boxed())
@@ -375,9 +378,10 @@ impl ObjectStore for HttpStore {
         if options.version.is_some() {
             return Err(not_supported_error("a web server keeps no versions"));
         }
-        match options.head {
-            true => self.metadata(path, &options).await,
-            false => self.data(path, &options).await,
+        if options.head {
+            self.metadata(path, &options).await
+        } else {
+            self.data(path, &options).await
         }
     }
 

@@ -169,9 +169,10 @@ impl S3Store {
         let special = special_of(&builder);
         let tagless = is_on(&builder, AmazonS3ConfigKey::DisableTagging);
         let endpoint = endpoint.or(region).unwrap_or_default();
-        let version_deletes = match delete::is_amazon(&builder) {
-            true => VersionDeletes::ByStore,
-            false => VersionDeletes::ByLook,
+        let version_deletes = if delete::is_amazon(&builder) {
+            VersionDeletes::ByStore
+        } else {
+            VersionDeletes::ByLook
         };
         let copies = self_copy::is_plain(&builder, bucket);
         let reads_odd = odd::is_plain(&builder);
@@ -290,9 +291,12 @@ impl Origin for S3Store {
         let tagged = !options.tags.is_empty();
         let key = self.full_path(path);
         let created = self.client.objects.create_multipart_opts(&key, options);
-        created.await.map_err(|error| match tagged {
-            true => of_client(path, error),
-            false => error,
+        created.await.map_err(|error| {
+            if tagged {
+                of_client(path, error)
+            } else {
+                error
+            }
         })
     }
 

@@ -87,9 +87,10 @@ impl S3Client {
             .headers(attribute_headers(&options.attributes))
             .headers(conditions.map_err(|text| self.http.generic(text))?)
             .body(pieces.to_vec());
-        request = match md5_only {
-            true => request.text("content-md5", &pieces_md5(pieces)),
-            false => request.text("x-amz-checksum-crc32c", &pieces_crc32c(pieces)),
+        request = if md5_only {
+            request.text("content-md5", &pieces_md5(pieces))
+        } else {
+            request.text("x-amz-checksum-crc32c", &pieces_crc32c(pieces))
         };
         let tags = options.tags.encoded();
         if !tags.is_empty() {
@@ -158,10 +159,7 @@ impl CloudClient for S3Client {
         special.check(&mut options.attributes)?;
         let tagged = !options.tags.is_empty();
         let put = self.objects.put_opts(key, payload, options).await;
-        put.map_err(|error| match tagged {
-            true => of_client(key, error),
-            false => error,
-        })
+        put.map_err(|error| if tagged { of_client(key, error) } else { error })
     }
 
     fn found(&self, mut found: GetResult) -> GetResult {

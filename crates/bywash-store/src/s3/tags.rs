@@ -35,21 +35,21 @@ impl S3Store {
 
     /// Replaces all tags; none deletes them.
     pub(super) async fn write_tags(&self, path: &Path, tags: &ObjectTags) -> Result<()> {
-        let request = match tags.is_empty() {
-            true => Request::new(Method::DELETE),
-            false => {
-                let body = vec![document(tags).into()];
-                // S3 refuses a document without a digest.
-                let digest = pieces_md5(&body);
-                Request::new(Method::PUT)
-                    .text("content-md5", &digest)
-                    .body(body)
-            }
+        let request = if tags.is_empty() {
+            Request::new(Method::DELETE)
+        } else {
+            let body = vec![document(tags).into()];
+            // S3 refuses a document without a digest.
+            let digest = pieces_md5(&body);
+            Request::new(Method::PUT)
+                .text("content-md5", &digest)
+                .body(body)
         };
         let response = self.send(path, request.query(TAGGING, "")).await?;
-        match response.status.is_success() || (tags.is_empty() && has_none(&response)) {
-            true => Ok(()),
-            false => Err(refused("tag", path, &response)),
+        if response.status.is_success() || (tags.is_empty() && has_none(&response)) {
+            Ok(())
+        } else {
+            Err(refused("tag", path, &response))
         }
     }
 }

@@ -57,9 +57,10 @@ impl SignedUrl {
             let start = signed_headers(&url)
                 .iter()
                 .any(|name| name == "x-goog-resumable");
-            match start {
-                true => SignedKind::ResumableStart,
-                false => SignedKind::Put,
+            if start {
+                SignedKind::ResumableStart
+            } else {
+                SignedKind::Put
             }
         } else if has("x-amz-signature") || is_version_2(&url) {
             SignedKind::Put

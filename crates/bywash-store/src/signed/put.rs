@@ -45,9 +45,10 @@ impl SignedPut {
     /// would refuse either without naming it.
     fn headers(&self, object: &Path, attributes: &Attributes, mode: &PutMode) -> Result<HeaderMap> {
         let is_google = self.url.is_google();
-        let mut headers = match is_google {
-            true => gcs::attribute_headers(attributes),
-            false => s3::attribute_headers(attributes),
+        let mut headers = if is_google {
+            gcs::attribute_headers(attributes)
+        } else {
+            s3::attribute_headers(attributes)
         };
         if self.url.is_version_2() {
             headers.remove(CONTENT_TYPE);
@@ -265,9 +266,10 @@ impl PutStream {
     fn refused(&self, response: &Response) -> object_store::Error {
         let error = refused(STORE, &self.object, response, &self.mode);
         // A failure that another attempt would repair, if there could be one.
-        match response.status.is_server_error() || matches!(response.status.as_u16(), 408 | 429) {
-            true => self.not_resumable(&error.to_string()),
-            false => error,
+        if response.status.is_server_error() || matches!(response.status.as_u16(), 408 | 429) {
+            self.not_resumable(&error.to_string())
+        } else {
+            error
         }
     }
 

@@ -109,9 +109,10 @@ impl Body {
         for block in first..end {
             let key = self.resolved.version.key(block);
             let here = if block == first {
-                let pin = match self.resolved.loaded(block) {
-                    true => pool.peek(key),
-                    false => pool.get(key),
+                let pin = if self.resolved.loaded(block) {
+                    pool.peek(key)
+                } else {
+                    pool.get(key)
                 };
                 self.first = pin.map(|pin| self.pins.own(pin));
                 self.first.is_some()

@@ -114,7 +114,7 @@ pub(super) fn compared(
     pieces.boxed()
 }
 
-/// Returns the digest that the object's key has, or else the one that the store states, if reads are compared with it.
+/// The digest in the object's key, or else the one that the store states, if reads are compared with it.
 pub(super) fn stated_digest(bucket: &BucketShared, version: &Version) -> Option<ContentDigest> {
     if let Some(digest) = bucket.key_digest(&version.meta.location) {
         return Some(digest);

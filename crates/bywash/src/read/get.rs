@@ -135,9 +135,10 @@ pub(super) async fn try_get(
     not_before: Option<Instant>,
 ) -> Result<GetResult> {
     let by_piece = options.extensions.get::<PieceByPiece>().is_some() && !options.head;
-    let admission = match by_piece {
-        true => Some(Admission::wait(bucket, path).await?),
-        false => None,
+    let admission = if by_piece {
+        Some(Admission::wait(bucket, path).await?)
+    } else {
+        None
     };
     let (resolved, stale) = match not_before {
         None => stale::resolve_or_stale(bucket, path, options).await?,
@@ -244,9 +245,10 @@ async fn get_uncached(
 ) -> Result<GetResult> {
     let stamp = bucket.versions.stamp(path);
     let fetched = with_retries(bucket.retry(), "read", path, async || {
-        match options.head {
-            true => bucket.counters.origin_request(),
-            false => bucket.counters.origin_data_request(),
+        if options.head {
+            bucket.counters.origin_request()
+        } else {
+            bucket.counters.origin_data_request()
         }
         let result = bucket.origin.get_opts(path, options.clone()).await?;
         let range = checked_response(path, &result, options.range.as_ref())?;

@@ -85,9 +85,10 @@ impl Iterator for OverflowWalk {
                 && let Err(errno) = self.enter(folder, start.clone())
             {
                 let name = String::from_utf8_lossy(&start).into_owned();
-                return Some(match self.levels.is_empty() {
-                    true => Err(io_error("list", KEYS, errno)),
-                    false => left_out(&self.root, name, errno),
+                return Some(if self.levels.is_empty() {
+                    Err(io_error("list", KEYS, errno))
+                } else {
+                    left_out(&self.root, name, errno)
                 });
             }
             let level = self.levels.last_mut()?;

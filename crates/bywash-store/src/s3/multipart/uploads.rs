@@ -116,9 +116,12 @@ impl UploadsPage {
         let response: UploadsDocument =
             quick_xml::de::from_str(text).map_err(|error| error.to_string())?;
         let encoded = response.encoding.as_deref() == Some("url");
-        let key_of = |text: &str| match encoded {
-            true => decoded(text),
-            false => Some(text.to_owned()),
+        let key_of = |text: &str| {
+            if encoded {
+                decoded(text)
+            } else {
+                Some(text.to_owned())
+            }
         };
         let next = match response.next_key.filter(|key| !key.is_empty()) {
             _ if !response.truncated => None,

@@ -146,9 +146,10 @@ impl DownloadJob {
             return;
         }
         let to_end = self.range.end == version.meta.size;
-        let end = match to_end {
-            true => version.blocks(size),
-            false => (self.range.end / size) as u32,
+        let end = if to_end {
+            version.blocks(size)
+        } else {
+            (self.range.end / size) as u32
         };
         let blocks = (self.range.start / size) as u32..end;
         let kind = BlockKind::of_read(version, size, &blocks, to_end);
