@@ -11,6 +11,7 @@ use crate::common::{Server, bywash, data_dir};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::{Protocol, Server as FakeServer};
+use bywash_support::proof::{Proof, Trial};
 use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -402,8 +403,23 @@ fn kill_and_continue(store: &Store, kill_at: Moment, content: &[u8]) {
 }
 
 /// Runs all kills, each over a new store, so that leftovers of one do not affect the next.
-fn kills(store: impl Fn() -> Store) {
-    let seed = setting("BYWASH_SEED", 1);
+fn kills(name: &'static str, repeat: &'static str, store: impl Fn() -> Store) {
+    let proof = Proof::new(name, repeat, 1..2, &MOMENTS);
+    while let Some(mut trial) = proof.next() {
+        kill_servers(&mut trial, &store);
+    }
+}
+
+/// Classes of the moments at which servers are killed.
+const MOMENTS: [&str; 4] = [
+    "kill within a body",
+    "kill after a body",
+    "kill after changes on disk",
+    "kill after a response",
+];
+
+fn kill_servers(trial: &mut Trial<'_>, store: impl Fn() -> Store) {
+    let seed = trial.seed();
     let content = bytes(seed, 2 * PART + 54321);
     let parts: Vec<&[u8]> = content.chunks(PART).collect();
     let mut rng = StdRng::seed_from_u64(seed);
@@ -411,21 +427,32 @@ fn kills(store: impl Fn() -> Store) {
         let kill_at = draw_moment(&mut rng, &parts);
         // Printed if the test fails.
         println!("BYWASH_SEED={seed}, kill {kill}: {kill_at:?}");
+        let moment = match kill_at {
+            Moment::Sending { .. } => 0,
+            Moment::Sent { .. } => 1,
+            Moment::Changed { .. } => 2,
+            Moment::Responded { .. } => 3,
+        };
+        trial.operations(1);
+        trial.fault(MOMENTS[moment], 1);
         kill_and_continue(&store(), kill_at, &content);
     }
 }
 
 #[test]
 fn upload_continues_after_a_kill_of_the_server_at_any_moment() {
-    kills(|| Store::Folder);
+    let repeat = "cargo test -p bywash-cli --test it upload_continues_after_a_kill";
+    kills("multipart-kills", repeat, || Store::Folder);
 }
 
 #[test]
 fn upload_to_gcs_continues_after_a_kill_of_the_server_at_any_moment() {
-    kills(Store::gcs);
+    let repeat = "cargo test -p bywash-cli --test it upload_to_gcs_continues";
+    kills("multipart-kills-gcs", repeat, Store::gcs);
 }
 
 #[test]
 fn upload_to_azure_continues_after_a_kill_of_the_server_at_any_moment() {
-    kills(Store::azure);
+    let repeat = "cargo test -p bywash-cli --test it upload_to_azure_continues";
+    kills("multipart-kills-azure", repeat, Store::azure);
 }

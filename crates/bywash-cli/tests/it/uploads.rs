@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::{bywash, stderr, stdout};
+use bywash_support::proof::{Proof, Trial};
 use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -175,7 +176,18 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 #[test]
 fn killed_copy_is_resumed_by_another_process() {
-    let seed = setting("BYWASH_SEED", 4_711);
+    let repeat = "cargo test -p bywash-cli --test it killed_copy_is_resumed";
+    let proof = Proof::new("copy-kills", repeat, 4_711..4_712, &KILL_AFTER);
+    while let Some(mut trial) = proof.next() {
+        kill_copies(&mut trial);
+    }
+}
+
+/// When copies are killed.
+const KILL_AFTER: [&str; 2] = ["kill after bytes", "kill after records"];
+
+fn kill_copies(trial: &mut Trial<'_>) {
+    let seed = trial.seed();
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
     let length = 64 * MIB + 12_345;
@@ -203,6 +215,7 @@ fn killed_copy_is_resumed_by_another_process() {
         assert!(output.status.success(), "{case}: {}", stderr(&output));
         if was_killed && !printed.is_empty() {
             killed += 1;
+            trial.fault(KILL_AFTER[usize::from(round % 2 == 1)], 1);
             let number = |name: &str| printed[0][name].as_u64().unwrap();
             assert_eq!(
                 (printed.len(), &printed[0]["ok"]),
@@ -224,6 +237,7 @@ fn killed_copy_is_resumed_by_another_process() {
         }
         fixture.assert_object();
         fixture.assert_nothing_open();
+        trial.operations(1);
         round += 1;
     }
     assert!(

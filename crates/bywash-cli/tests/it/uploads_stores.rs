@@ -14,6 +14,7 @@ use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use bywash_support::proof::{Proof, Trial};
 use bywash_support::settings::setting;
 use chrono::TimeDelta;
 use object_store::aws::AmazonS3Builder;
@@ -180,7 +181,17 @@ impl StoreUploadFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_copies_to_each_store_are_resumed() {
-    let seed = setting("BYWASH_SEED", 815);
+    let repeat = "cargo test -p bywash-cli --test it killed_copies_to_each_store";
+    let proof = Proof::new("store-kills", repeat, 815..816, &[KILL]);
+    while let Some(mut trial) = proof.next() {
+        kill_copies(&mut trial).await;
+    }
+}
+
+const KILL: &str = "kill";
+
+async fn kill_copies(trial: &mut Trial<'_>) {
+    let seed = trial.seed();
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
     for store in Store::all() {
@@ -211,6 +222,7 @@ async fn killed_copies_to_each_store_are_resumed() {
             let printed = uploads(&["resume", "--all"]);
             if was_killed && let Some(printed) = printed {
                 killed += 1;
+                trial.fault(KILL, 1);
                 let number = |name: &str| printed[name].as_u64().unwrap();
                 assert_eq!(printed["ok"], true, "{case}");
                 let whole = number("resumed_bytes") + number("sent_bytes");
@@ -227,6 +239,7 @@ async fn killed_copies_to_each_store_are_resumed() {
             assert!(object == fixture.content, "{case}: the object differs");
             assert_eq!(fixture.journal(), None, "{case}");
             assert_eq!(store.open(), 0, "{case}");
+            trial.operations(1);
             round += 1;
         }
         assert!(

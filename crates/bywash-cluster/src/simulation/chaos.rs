@@ -6,7 +6,7 @@ use super::world::{Happening, MS, NODES, SECOND, World};
 use crate::names::NodeId;
 
 /// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     Stop,
     CutNodes,
@@ -19,6 +19,21 @@ pub(super) enum Fault {
     ChangeByOthers,
     Island,
     HandOver,
+}
+
+impl Fault {
+    /// All that a run draws, if its plan has not its own.
+    pub(super) const DRAWN: [Self; 9] = [
+        Self::Stop,
+        Self::CutNodes,
+        Self::CutEtcd,
+        Self::Restart,
+        Self::Revoke,
+        Self::EtcdAway,
+        Self::ChangeByOthers,
+        Self::Island,
+        Self::HandOver,
+    ];
 }
 
 /// As often as they are drawn.
@@ -53,7 +68,9 @@ impl World {
             only => only,
         };
         let drawn = self.rng.random_range(0..kinds.len() as i32);
-        match kinds[drawn as usize] {
+        let kind = kinds[drawn as usize];
+        *self.counts.faults.entry(kind).or_default() += 1;
+        match kind {
             Fault::Stop => {
                 let time = self.pick(&[300, 1500, 4000, 7000, 12_000]) * MS * 13 / 10;
                 let time = self.rng.random_range(0..time);

@@ -16,8 +16,9 @@ mod world;
 
 use std::thread;
 
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, Trial, class};
 
+use chaos::Fault;
 use plan::Plan;
 use world::{Counts, SECOND, World};
 
@@ -48,26 +49,67 @@ fn run_all<T: Send>(plans: &[Plan], of: impl Fn(&World) -> T + Sync) -> Vec<T> {
 /// Seeds of the gate; a soak runs more.
 const SEEDS: u64 = 150;
 
+/// Classes of faults that [`Fault`] does not name.
+const STOPS: &str = "stop after a look at the clock";
+const LIES: &str = "false keepalive";
+const LOST: &str = "lost message";
+
+fn proof() -> Proof {
+    let classes = Fault::DRAWN.iter().map(class);
+    let others = [STOPS, LIES, LOST].map(str::to_owned);
+    let classes: Vec<_> = classes.chain(others).collect();
+    let repeat = "cargo test -p bywash-cluster --lib simulation::no_read_is_stale";
+    Proof::new("cluster-rules", repeat, 0..SEEDS, &classes)
+}
+
+/// Judges a run, and counts its operations and faults.
+fn judge(world: &World, trial: &mut Trial<'_>) {
+    let seed = world.plan.seed;
+    for oracle in &world.oracles {
+        if let Some(first) = &oracle.first {
+            panic!("BYWASH_SEED={seed}: {first}");
+        }
+    }
+    // Half a minute after the last fault, nothing hangs and each shard has a holder with authority.
+    let oldest = world.oldest_operation();
+    assert!(oldest < 20 * SECOND, "BYWASH_SEED={seed}: {oldest} us");
+    let held = |machine: &world::Machine| machine.node.as_ref().map_or(0, |of| of.status().shards);
+    let held: usize = world.machines.iter().map(held).sum();
+    assert_eq!(held, 2, "BYWASH_SEED={seed}: shards held");
+    let counts = &world.counts;
+    assert!(
+        counts.direct <= 2,
+        "BYWASH_SEED={seed}: {} questions",
+        counts.direct
+    );
+    trial.operations(counts.reads + counts.acknowledged);
+    for (kind, hits) in &counts.faults {
+        trial.fault(class(kind), *hits);
+    }
+    trial.fault(STOPS, counts.stops);
+    trial.fault(LIES, counts.lies);
+    trial.fault(LOST, counts.lost);
+}
+
+/// Plays seeds until the last one, and returns the counts of each.
+fn play(proof: &Proof) -> Vec<Counts> {
+    let mut ends = Vec::new();
+    while let Some(mut trial) = proof.next() {
+        let world = run(Plan::new(trial.seed()));
+        judge(&world, &mut trial);
+        ends.push(world.counts);
+    }
+    ends
+}
+
 #[test]
 fn no_read_is_stale_or_older_than_the_window() {
-    let plans: Vec<Plan> = seeds(0..SEEDS).map(Plan::new).collect();
-    let ends = run_all(&plans, |world| {
-        let seed = world.plan.seed;
-        for oracle in &world.oracles {
-            if let Some(first) = &oracle.first {
-                panic!("BYWASH_SEED={seed}: {first}");
-            }
-        }
-        // Half a minute after the last fault, nothing hangs and each shard has a holder with authority.
-        let oldest = world.oldest_operation();
-        assert!(oldest < 20 * SECOND, "BYWASH_SEED={seed}: {oldest} us");
-        let held =
-            |machine: &world::Machine| machine.node.as_ref().map_or(0, |of| of.status().shards);
-        let held: usize = world.machines.iter().map(held).sum();
-        assert_eq!(held, 2, "BYWASH_SEED={seed}: shards held");
-        let direct = world.counts.direct;
-        assert!(direct <= 2, "BYWASH_SEED={seed}: {direct} questions");
-        world.counts.clone()
+    let proof = proof();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let ends: Vec<Counts> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| play(&proof))).collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+        ends.flatten().collect()
     });
     let mut all = Counts::default();
     for counts in &ends {

@@ -129,8 +129,14 @@ impl World {
             let event = Event::Request(node, CallId(wire), request);
             self.deliver(self.machines[to].run, event);
         } else {
-            self.lost.insert(wire);
+            self.lose(wire);
         }
+    }
+
+    /// Notes that a message of a request to another node is lost.
+    pub(super) fn lose(&mut self, wire: u64) {
+        self.lost.insert(wire);
+        self.counts.lost += 1;
     }
 
     pub(super) fn etcd_gets(&mut self, run: Run, call: CallId, request: EtcdRequest) {
@@ -139,6 +145,7 @@ impl World {
         }
         let honest = self.plan.calm || self.plan.slow_etcd;
         let lie = !honest && self.chance(self.plan.lies);
+        self.counts.lies += u64::from(lie && matches!(request, EtcdRequest::Keepalive(_)));
         let from = NodeId(run.at as u64 + 1);
         let reply = self.etcd.request(from, request, self.now, lie);
         if matches!(

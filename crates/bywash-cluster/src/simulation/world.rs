@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::chaos::Fault;
 use super::clients::direct_questions;
 use super::etcd::Etcd;
 use super::oracle::{Floor, Oracle};
@@ -100,6 +101,14 @@ pub(super) struct Counts {
     pub(super) back: u64,
     pub(super) claims: u64,
     pub(super) refused: u64,
+    /// Faults that were drawn, by their kind.
+    pub(super) faults: BTreeMap<Fault, u64>,
+    /// Stops after a look at the clock.
+    pub(super) stops: u64,
+    /// False responses to keepalives.
+    pub(super) lies: u64,
+    /// Requests to other nodes with a lost message.
+    pub(super) lost: u64,
 }
 
 #[derive(Debug)]
@@ -260,7 +269,7 @@ impl World {
                     self.calls.remove(&wire);
                     self.deliver(run, Event::Response(call, Some(response)));
                 } else {
-                    self.lost.insert(wire);
+                    self.lose(wire);
                 }
             }
             Happening::PeerLimit(wire) => {
@@ -360,6 +369,7 @@ impl World {
                 let time = self.pick(self.plan.stops) * MS;
                 let time = self.rng.random_range(0..time);
                 self.machines[run.at].stopped = self.now + time;
+                self.counts.stops += 1;
             }
             self.depart(run, action);
         }

@@ -21,6 +21,8 @@ use std::time::Duration;
 use std::{env, fs, panic, process, thread};
 
 use bywash_disk::{Block, Tier, TierOptions, VersionKey, VersionRecord};
+use bywash_support::proof::Proof;
+use bywash_support::settings::setting;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -320,8 +322,19 @@ fn warm_share(folder: &Path, reported: &Reported) -> f64 {
 
 #[test]
 fn killed_processes_leave_right_bytes_and_stay_within_the_size() {
-    let kills: u32 = argument("BYWASH_KILLS").unwrap_or(3);
-    let seed: u64 = argument("BYWASH_SEED").unwrap_or(1);
+    let kills: u32 = setting("BYWASH_KILLS", 3);
+    let repeat = "cargo test -p bywash-disk --test it killed_processes";
+    let proof = Proof::new("disk-kills", repeat, 1..2, &["kill", "erasure"]);
+    while let Some(mut trial) = proof.next() {
+        let erased = kill_processes(trial.seed(), kills);
+        trial.operations(u64::from(kills));
+        trial.fault("kill", u64::from(kills));
+        trial.fault("erasure", erased);
+    }
+}
+
+/// Runs `kills` processes over one folder, each until it is killed. Hands back how many objects they erased.
+fn kill_processes(seed: u64, kills: u32) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("tier");
@@ -356,4 +369,5 @@ fn killed_processes_leave_right_bytes_and_stay_within_the_size() {
     );
     assert_eq!(*sampled.above.lock().unwrap(), [], "bytes above the size");
     assert!(least >= 0.99, "{least}");
+    reported.erased.len() as u64
 }

@@ -13,7 +13,7 @@ use crate::door::{Door, RawClient, has, pattern, wait_for};
 
 const MIB: usize = 1 << 20;
 
-fn get(key: &str, end: u64) -> Request {
+pub(crate) fn get(key: &str, end: u64) -> Request {
     Request::Get(Get {
         objects: vec![GetObject {
             bucket: "data".to_owned(),

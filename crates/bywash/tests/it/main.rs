@@ -18,6 +18,7 @@ mod folder_conformance;
 mod folder_etags;
 mod folder_full_disk;
 mod folder_identity;
+mod folder_kills;
 mod folder_left_out;
 mod folder_model;
 mod folder_renames;

@@ -14,6 +14,7 @@ use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Clock, Row, SeriesDb, SeriesOptions};
 use bywash_series_proofs::Death;
 use bywash_support::hooked_store::HookedStore;
+use bywash_support::proof::{Proof, Trial};
 use bywash_support::settings::setting;
 use object_store::ObjectStore;
 use rand::rngs::StdRng;
@@ -212,9 +213,18 @@ async fn case_5_kill_at_each_request_loses_and_duplicates_no_row() {
 /// their end, because files would become too many to be compacted before the next kill.
 #[tokio::test]
 async fn case_5_random_kills_lose_and_duplicate_no_row() {
-    let seed = setting("BYWASH_SEED", 1);
-    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test it case_5_random_kills");
-    let mut random = StdRng::seed_from_u64(seed);
+    let repeat = "cargo test -p bywash-series-proofs --test it case_5_random_kills";
+    let proof = Proof::new("series-kills", repeat, 1..2, &[KILL, AFTER]);
+    while let Some(mut trial) = proof.next() {
+        kill_at_random(&mut trial).await;
+    }
+}
+
+const KILL: &str = "kill before a request or a report";
+const AFTER: &str = "kill after a request or a report";
+
+async fn kill_at_random(trial: &mut Trial<'_>) {
+    let mut random = StdRng::seed_from_u64(trial.seed());
     let folder = tempfile::tempdir().unwrap();
     let mut reported = Reported::default();
     for kills in 1..=setting("BYWASH_KILLS", 10) {
@@ -222,6 +232,8 @@ async fn case_5_random_kills_lose_and_duplicate_no_row() {
             request: random.random_range(0..80),
             after: random.random(),
         };
+        trial.operations(1);
+        trial.fault(if death.after { AFTER } else { KILL }, 1);
         run_process(
             folder.path(),
             &mut reported,

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, Trial, class};
 use rustix::io::Errno;
 
 use super::*;
@@ -13,6 +13,17 @@ use crate::health::TierState;
 use crate::memory_storage::{Fault, Operation};
 
 const SEEDS: Range<u64> = 0..400;
+
+const ERASURE: &str = "erasure";
+const RESIZE: &str = "resize";
+const TEAR: &str = "torn write, then a kill";
+const CLOSE: &str = "close before the kill";
+const FILL: &str = "disk filled by another program";
+
+fn proof(name: &'static str, test: &'static str, seeds: Range<u64>, classes: &[&str]) -> Proof {
+    let classes = [classes, &[ERASURE, RESIZE]].concat();
+    Proof::new(name, test, seeds, &classes)
+}
 
 /// A tier with the expected state of its blocks, across its restarts.
 struct World {
@@ -26,6 +37,9 @@ struct World {
     written: Vec<(u32, u32)>,
     /// Blocks that were erased, and later ones were written.
     erased: HashSet<(u32, u32)>,
+    steps: u64,
+    erasures: u64,
+    resizes: u64,
 }
 
 impl World {
@@ -40,7 +54,17 @@ impl World {
             next: 0,
             written: Vec::new(),
             erased: HashSet::new(),
+            steps: 0,
+            erasures: 0,
+            resizes: 0,
         }
+    }
+
+    /// Counts the steps of a seed, and its erasures and changes of the size.
+    fn count(&self, trial: &mut Trial<'_>) {
+        trial.operations(self.steps);
+        trial.fault(ERASURE, self.erasures);
+        trial.fault(RESIZE, self.resizes);
     }
 
     /// Writes some blocks; returns whether that succeeded.
@@ -72,6 +96,7 @@ impl World {
     fn erase(&mut self) -> bool {
         let object = self.rng.random_range(0..6);
         self.tier.erase(VersionKey::of(&record(object)));
+        self.erasures += 1;
         let before: Vec<_> = self.written.clone();
         let lasts = self.tier.write(&[]).is_ok();
         if lasts {
@@ -83,12 +108,14 @@ impl World {
 
     fn resize(&mut self) {
         self.segments = self.rng.random_range(2..7);
+        self.resizes += 1;
         let size = size_of(self.segments as usize, u64::from(SEGMENT));
         self.tier.resize(size).unwrap();
     }
 
     /// One step of a server's life.
     fn step(&mut self) -> bool {
+        self.steps += 1;
         match self.rng.random_range(0..40) {
             0 => self.erase(),
             1 => {
@@ -132,14 +159,19 @@ impl World {
 /// found before are found.
 #[test]
 fn kill_at_any_step_loses_at_most_what_was_being_written() {
-    for seed in seeds(SEEDS) {
+    let repeat = "cargo test -p bywash-disk --lib kill_at_any_step";
+    let proof = proof("disk-crashes", repeat, SEEDS, &[TEAR, CLOSE]);
+    while let Some(mut trial) = proof.next() {
+        let seed = trial.seed();
         let mut world = World::new(seed);
         for _ in 0..3 {
             let writes = world.rng.random_range(0..40);
             world.storage.tear_after(writes, seed);
+            trial.fault(TEAR, 1);
             while world.step() && world.tier.state().state == TierState::On {}
             let before = world.found();
             if world.rng.random() {
+                trial.fault(CLOSE, 1);
                 world.storage.heal();
                 // An error means that the segment was lost to the torn write.
                 let _ = world.tier.close();
@@ -153,6 +185,7 @@ fn kill_at_any_step_loses_at_most_what_was_being_written() {
             let back: Vec<_> = world.erased.intersection(&after).collect();
             assert!(back.is_empty(), "seed {seed}: {back:?} were erased");
         }
+        world.count(&mut trial);
     }
 }
 
@@ -191,12 +224,19 @@ fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
         Operation::Sync,
         Operation::Remove,
     ];
-    for seed in seeds(SEEDS) {
+    let classes = operations.map(|operation| format!("failed {}", class(operation)));
+    let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
+    let repeat = "cargo test -p bywash-disk --lib failure_of_any_call";
+    let proof = proof("disk-errors", repeat, SEEDS, &classes);
+    while let Some(mut trial) = proof.next() {
+        let seed = trial.seed();
         let mut world = World::new(seed);
         let error = [Errno::NOSPC, Errno::IO, Errno::ROFS, Errno::NOENT][seed as usize % 4];
         for _ in 0..3 {
+            let operation = operations[world.rng.random_range(0..operations.len())];
+            trial.fault(format!("failed {}", class(operation)), 1);
             world.storage.fail(Fault {
-                operation: operations[world.rng.random_range(0..operations.len())],
+                operation,
                 segment: None,
                 after: world.rng.random_range(0..30),
                 times: world.rng.random_range(1..4),
@@ -216,13 +256,17 @@ fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
         assert_eq!(world.found().len() as u64, stats.blocks, "seed {seed}");
         world.restart();
         world.found();
+        world.count(&mut trial);
     }
 }
 
 /// Another program fills the disk and empties it.
 #[test]
 fn other_tenant_filling_the_disk_stops_writes_only() {
-    for seed in seeds(0..100) {
+    let repeat = "cargo test -p bywash-disk --lib other_tenant_filling_the_disk";
+    let proof = proof("disk-full", repeat, 0..100, &[FILL]);
+    while let Some(mut trial) = proof.next() {
+        let seed = trial.seed();
         let mut world = World::new(seed);
         world.resize();
         let mut states = HashMap::new();
@@ -230,6 +274,7 @@ fn other_tenant_filling_the_disk_stops_writes_only() {
             if world.rng.random_range(0..10) == 0 {
                 let free = world.rng.random_range(0..3) * u64::from(SEGMENT);
                 world.storage.set_capacity(world.storage.allocated() + free);
+                trial.fault(FILL, 1);
             }
             world.step();
             world.advance(500);
@@ -239,5 +284,6 @@ fn other_tenant_filling_the_disk_stops_writes_only() {
         assert!(!states.contains_key("off"), "seed {seed}: {states:?}");
         let stats = world.tier.stats();
         assert_eq!(world.found().len() as u64, stats.blocks, "seed {seed}");
+        world.count(&mut trial);
     }
 }

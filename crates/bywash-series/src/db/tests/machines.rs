@@ -1,7 +1,7 @@
 //! Tests of one store that several machines open, one after the other or at once, each with a log of its own.
 
 use bywash_support::faulty_store::{Fault, FaultyStore};
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, class};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -476,9 +476,26 @@ struct Simulation {
     stale: Option<(usize, SeriesDb, u64)>,
     epoch: u64,
     writes: u64,
+    /// Faults of each class.
+    faults: BTreeMap<String, u64>,
 }
 
+/// Classes of faults of the simulation.
+const CLASSES: [&str; 7] = [
+    "fail",
+    "lose response",
+    "fail of the read that follows",
+    "flush in part",
+    "kill",
+    "takeover",
+    "write after a takeover",
+];
+
 impl Simulation {
+    fn note(&mut self, class: impl Into<String>) {
+        *self.faults.entry(class.into()).or_default() += 1;
+    }
+
     async fn new(seed: u64) -> Self {
         let faulty = FaultyStore::default();
         let machines: Vec<_> = (0..MACHINES).map(|_| after_the_days()).collect();
@@ -494,6 +511,7 @@ impl Simulation {
             stale: None,
             epoch: 0,
             writes: 0,
+            faults: BTreeMap::new(),
         }
     }
 
@@ -514,7 +532,9 @@ impl Simulation {
             let part = ["manifest", "files/"][self.random.random_range(0..2)];
             let fault = [Fault::Fail, Fault::LoseResponse][self.random.random_range(0..2)];
             self.faulty.fault("put", part, fault);
+            self.note(class(fault));
             if part == "manifest" && self.random.random_bool(0.5) {
+                self.note(CLASSES[2]);
                 self.faulty.fault("get", "manifest", Fault::Fail);
             }
         }
@@ -533,6 +553,7 @@ impl Simulation {
     async fn flush_in_part(&mut self) {
         let part = PARTS[self.random.random_range(0..PARTS.len())];
         self.faulty.fault("put", part, Fault::Fail);
+        self.note(CLASSES[3]);
         let _ = self.db.flush().await;
         self.faulty.clear_faults();
         self.move_flushed();
@@ -552,6 +573,7 @@ impl Simulation {
     /// Kills the active machine, or leaves it to itself if another one starts, and starts `machine`.
     async fn start(&mut self, machine: usize) {
         let leave = machine != self.active && self.random.random_bool(0.5);
+        self.note(CLASSES[if leave { 5 } else { 4 }]);
         // Reads only: the log of the machine that is killed is free then.
         let budget = self.db.0.files.0.budget.clone();
         let reader = SeriesDb::open_to_read(self.faulty.shared(), budget);
@@ -568,6 +590,7 @@ impl Simulation {
         let Some((machine, db, epoch)) = self.stale.take() else {
             return;
         };
+        self.note(CLASSES[6]);
         self.write(machine, &db, epoch);
         assert!(matches!(db.flush().await, Err(SeriesError::AnotherWriter)));
         let refused = insert(&db, &[(0, 0.0)]);
@@ -615,9 +638,10 @@ impl Simulation {
 
 #[tokio::test]
 async fn rows_of_several_machines_match_a_map_under_takeovers_and_failures() {
-    for seed in seeds(0..6) {
-        println!("BYWASH_SEED={seed} cargo test -p bywash-series --lib rows_of_several_machines");
-        let mut run = Simulation::new(seed).await;
+    let repeat = "cargo test -p bywash-series --lib rows_of_several_machines";
+    let proof = Proof::new("series-takeover", repeat, 0..6, &CLASSES);
+    while let Some(mut trial) = proof.next() {
+        let mut run = Simulation::new(trial.seed()).await;
         for step in 0..STEPS {
             run.step().await;
             if step % 3 == 0 {
@@ -631,5 +655,9 @@ async fn rows_of_several_machines_match_a_map_under_takeovers_and_failures() {
             run.compare().await;
         }
         assert!(run.unflushed.iter().all(Vec::is_empty));
+        trial.operations(run.writes);
+        for (class, hits) in run.faults {
+            trial.fault(class, hits);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use bywash_support::settings::seeds;
+use bywash_support::proof::Proof;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -13,6 +13,16 @@ use crate::{Selector, SeriesNames};
 const NAMES: [(&str, &str); 4] = [("", ""), ("a", "b"), ("ab", ""), ("日本", "/")];
 const HOUR: i64 = 3_600_000_000_000;
 const STEPS: usize = 60;
+/// Classes of the first steps.
+const CLASSES: [&str; 7] = [
+    "new generation",
+    "flush",
+    "flush",
+    "compaction",
+    "restart",
+    "torn log",
+    "torn log",
+];
 
 /// Bits of the values by series and timestamp.
 type Model = BTreeMap<(usize, i64), u64>;
@@ -22,6 +32,8 @@ struct Run {
     database: TestDatabase,
     db: SeriesDb,
     model: Model,
+    /// Steps of each class.
+    steps: BTreeMap<&'static str, u64>,
 }
 
 impl Run {
@@ -32,6 +44,7 @@ impl Run {
             db: database.open().await.unwrap(),
             database,
             model: Model::new(),
+            steps: BTreeMap::new(),
         }
     }
 
@@ -99,7 +112,11 @@ impl Run {
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..20) {
+        let step = self.random.random_range(0..20);
+        if let Some(class) = CLASSES.get(step) {
+            *self.steps.entry(class).or_default() += 1;
+        }
+        match step {
             0 => {
                 self.db.0.gate.close();
             }
@@ -191,11 +208,10 @@ impl Run {
 
 #[tokio::test]
 async fn database_matches_a_sorted_map_under_random_operations() {
-    for seed in seeds(0..3) {
-        println!(
-            "repeat with BYWASH_SEED={seed} cargo test -p bywash-series --lib db::tests::model"
-        );
-        let mut run = Run::new(seed).await;
+    let repeat = "cargo test -p bywash-series --lib db::tests::model";
+    let proof = Proof::new("series-log", repeat, 0..3, &CLASSES);
+    while let Some(mut trial) = proof.next() {
+        let mut run = Run::new(trial.seed()).await;
         for step in 0..STEPS {
             run.step().await;
             if step % 5 == 0 {
@@ -203,5 +219,9 @@ async fn database_matches_a_sorted_map_under_random_operations() {
             }
         }
         run.compare().await;
+        trial.operations(STEPS as u64);
+        for (class, hits) in run.steps {
+            trial.fault(class, hits);
+        }
     }
 }

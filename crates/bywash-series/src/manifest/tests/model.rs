@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, class};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -21,9 +21,18 @@ struct Run {
     files: DataFiles,
     model: Model,
     generation: u64,
+    /// Faults of each class.
+    faults: BTreeMap<String, u64>,
 }
 
+const REOPEN: &str = "reopened";
+const RETENTION: &str = "retention";
+
 impl Run {
+    fn note(&mut self, class: impl Into<String>) {
+        *self.faults.entry(class.into()).or_default() += 1;
+    }
+
     async fn new(seed: u64) -> Self {
         let store = FaultyStore::default();
         let shared = store.shared();
@@ -34,6 +43,7 @@ impl Run {
             shared,
             model: Model::new(),
             generation: 0,
+            faults: BTreeMap::new(),
         }
     }
 
@@ -50,6 +60,7 @@ impl Run {
                 fault
             };
             self.store.fault(method, part, fault);
+            self.note(class(fault));
         }
     }
 
@@ -92,6 +103,7 @@ impl Run {
 
     async fn reopen_sometimes(&mut self) {
         if self.random.random_bool(0.3) {
+            self.note(REOPEN);
             self.store.clear_faults();
             self.files = open(&self.shared).await;
         }
@@ -109,6 +121,7 @@ impl Run {
     async fn apply_retention(&mut self) {
         let now = self.random.random_range(-60..0) * 1_000_000_000_000;
         let age = Some(Duration::from_secs(1000));
+        self.note(RETENTION);
         self.store.clear_faults();
         self.files
             .apply_retention(Retention { age, bytes: None }, now)
@@ -153,9 +166,11 @@ impl Run {
 
 #[tokio::test]
 async fn files_match_a_sorted_map_under_failures_compaction_and_retention() {
-    for seed in seeds(0..8) {
-        println!("BYWASH_SEED={seed} cargo test -p bywash-series --lib files_match_a_sorted_map");
-        let mut run = Run::new(seed).await;
+    let repeat = "cargo test -p bywash-series --lib files_match_a_sorted_map";
+    let classes = ["fail", "lose response", "delay put", REOPEN, RETENTION];
+    let proof = Proof::new("series-files", repeat, 0..8, &classes);
+    while let Some(mut trial) = proof.next() {
+        let mut run = Run::new(trial.seed()).await;
         for _ in 0..STEPS {
             match run.random.random_range(0..10) {
                 0..4 => run.flush().await,
@@ -178,5 +193,9 @@ async fn files_match_a_sorted_map_under_failures_compaction_and_retention() {
             run.files.version().files().len()
         );
         run.compare().await;
+        trial.operations(STEPS as u64);
+        for (class, hits) in run.faults {
+            trial.fault(class, hits);
+        }
     }
 }

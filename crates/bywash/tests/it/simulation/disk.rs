@@ -4,9 +4,9 @@
 //! In real time, because the threads of the tier spend it: a seed draws the same steps, not the same run. For one seed, or others:
 //! `BYWASH_SEED`, `BYWASH_SEEDS`, as for the other runs.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path as FsPath;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use bywash::testing::{DiskFault, FakeDisk};
 use bywash::{Consistency, ContentDigest, DiskOptions, DiskStats, Verify};
 use bywash_sim::{Consume, FaultKind, FaultProfile, Observation, Outcome, SimOrigin};
 use bywash_support::pattern;
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, class};
 use futures::future::join_all;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt as _};
@@ -49,9 +49,15 @@ struct Counts {
     failed: u64,
     slow: u64,
     wrong: Vec<String>,
+    /// Faults of each class.
+    faults: BTreeMap<String, u64>,
 }
 
 impl Counts {
+    fn fault(&mut self, class: impl Into<String>) {
+        *self.faults.entry(class.into()).or_default() += 1;
+    }
+
     fn note(&mut self, stats: &DiskStats) {
         self.hits += stats.hits;
         self.spilled += stats.written_blocks;
@@ -70,6 +76,9 @@ impl Counts {
         self.failed += other.failed;
         self.slow += other.slow;
         self.wrong.extend(other.wrong);
+        for (class, hits) in other.faults {
+            *self.faults.entry(class).or_default() += hits;
+        }
     }
 }
 
@@ -249,10 +258,12 @@ impl Run {
             _ => DiskFault::FailWrites(rng.random_range(1..20)),
         };
         self.slow |= matches!(fault, DiskFault::StallReads | DiskFault::SlowReads(_));
+        self.counts.fault(name_of(&fault));
         self.disk.fail(fault);
     }
 
     fn flip(&mut self) {
+        self.counts.fault(FLIP);
         for _ in 0..self.rng.random_range(1..200) {
             let _ = self.disk.flip(self.rng.random());
         }
@@ -261,7 +272,9 @@ impl Run {
     /// Ends the engine, by a kill or after it has written its blocks, and starts the next one.
     async fn restart(&mut self, origin: SimOrigin) {
         let rng = &mut self.rng;
-        if rng.random_bool(0.4) {
+        let closes = rng.random_bool(0.4);
+        self.counts.fault(if closes { CLOSE } else { KILL });
+        if closes {
             let deadline = Duration::from_millis(rng.random_range(0..50));
             self.world.engine.close_disk(deadline).await;
         }
@@ -304,6 +317,7 @@ impl Run {
                     length
                 };
                 self.world.origin.write(&path, length);
+                self.counts.fault(OVERWRITE);
             }
             12 => {
                 let path = self.path();
@@ -347,30 +361,71 @@ fn block_on<T>(run: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(run)
 }
 
+/// Classes of faults that are not of the disk.
+const FLIP: &str = "flipped bits on the disk";
+const FLIPS: &str = "flipped bits of the origin";
+const CLOSE: &str = "close within a deadline";
+const KILL: &str = "kill";
+const OVERWRITE: &str = "overwrite";
+
+const CLASSES: [&str; 13] = [
+    "tear",
+    "lose write",
+    "stall reads",
+    "stall writes",
+    "slow reads",
+    "full",
+    "fail reads",
+    "fail writes",
+    FLIP,
+    FLIPS,
+    CLOSE,
+    KILL,
+    OVERWRITE,
+];
+
+/// The class of a fault of the disk.
+fn name_of(fault: &DiskFault) -> String {
+    let name = format!("{fault:?}");
+    let end = name.find([' ', '(']).unwrap_or(name.len());
+    class(format_args!("{}", &name[..end]))
+}
+
+fn play(proof: &Proof) -> Counts {
+    let mut total = Counts::default();
+    while let Some(mut trial) = proof.next() {
+        let run = Run::new(trial.seed());
+        let flips = run.flips;
+        let counts = block_on(run.play());
+        trial.operations(counts.reads);
+        trial.fault(FLIPS, u64::from(flips));
+        for (class, hits) in &counts.faults {
+            trial.fault(class, *hits);
+        }
+        if !counts.wrong.is_empty() {
+            trial.fail();
+        }
+        total.add(counts);
+    }
+    total
+}
+
 #[test]
 fn seeded_runs_over_a_bad_disk() {
-    let seeds = seeds(SEEDS);
-    let next = AtomicU64::new(seeds.start);
-    let play = || {
-        let mut total = Counts::default();
-        loop {
-            let seed = next.fetch_add(1, Relaxed);
-            if seed >= seeds.end {
-                return total;
-            }
-            total.add(block_on(async { Run::new(seed).play().await }));
-        }
-    };
+    let repeat = "cargo test -p bywash --test it seeded_runs_over_a_bad_disk";
+    let proof = Proof::new("engine-disk", repeat, SEEDS, &CLASSES);
     let mut total = Counts::default();
     thread::scope(|scope| {
-        let runs: Vec<_> = (0..RUNS_AT_ONCE).map(|_| scope.spawn(play)).collect();
+        let runs: Vec<_> = (0..RUNS_AT_ONCE)
+            .map(|_| scope.spawn(|| play(&proof)))
+            .collect();
         for run in runs {
             total.add(run.join().unwrap());
         }
     });
     println!("{total:#?}");
     assert!(total.wrong.is_empty(), "{}", total.wrong.join("\n"));
-    if seeds == SEEDS {
+    if proof.is_fixed() {
         // A change of the generator that empties the runs must not pass.
         assert!(total.reads > 3_000 && total.restarts > 600);
         assert!(total.hits > 300 && total.errors < total.reads / 4);

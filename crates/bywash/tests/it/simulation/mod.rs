@@ -23,34 +23,56 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use bywash_sim::{FaultKind, Report, Scenario};
-use bywash_support::settings::seeds;
+use bywash_sim::{Failure, FaultKind, Report, Scenario};
+use bywash_support::proof::{Proof, class};
 
 /// Runs of the fixed set. A run takes some milliseconds; the set gives thousands of reads.
 const SEEDS: Range<u64> = 0..400;
 /// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 40;
 
+/// Classes of faults that no request of the origin has: readers that leave, and memory that holds few blocks.
+const LEAVES: &str = "reader leaves";
+const LITTLE: &str = "little memory";
+
+fn proof() -> Proof {
+    let kinds = FaultKind::WITHOUT_DIGEST.iter().map(class);
+    let classes: Vec<_> = kinds.chain([LEAVES, LITTLE].map(str::to_owned)).collect();
+    let repeat = "cargo test -p bywash --test it simulation::seeded_runs";
+    Proof::new("engine-reads", repeat, SEEDS, &classes)
+}
+
+/// Plays seeds until the last one, and returns the outcome of each.
+fn play(proof: &Proof) -> Vec<Result<Report, Failure>> {
+    let mut done = Vec::new();
+    while let Some(mut trial) = proof.next() {
+        let scenario = Scenario::new(trial.seed());
+        let outcome = scenario.run();
+        match &outcome {
+            Ok(report) => {
+                trial.operations(report.reads);
+                for (kind, hits) in &report.faults {
+                    trial.fault(class(kind), *hits);
+                }
+                let left = report.verdicts.get("cancelled");
+                trial.fault(LEAVES, left.copied().unwrap_or_default());
+                trial.fault(LITTLE, u64::from(scenario.plan().tight_memory));
+            }
+            Err(_) => trial.fail(),
+        }
+        done.push(outcome);
+    }
+    done
+}
+
 #[test]
 fn seeded_runs() {
-    let seeds = seeds(SEEDS);
-    let next = AtomicU64::new(seeds.start);
-    let play = || {
-        let mut done = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Relaxed);
-            if seed >= seeds.end {
-                return done;
-            }
-            done.push(Scenario::new(seed).run());
-        }
-    };
+    let proof = proof();
     let workers = thread::available_parallelism().map_or(2, usize::from);
     let done: Vec<_> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(play)).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| play(&proof))).collect();
         workers
             .into_iter()
             .flat_map(|worker| worker.join().unwrap())
@@ -67,7 +89,7 @@ fn seeded_runs() {
     );
     if !wrong.is_empty() {
         for failure in wrong.iter().take(FAILURES_SHOWN) {
-            if seeds.end - seeds.start == 1 {
+            if proof.is_single() {
                 failure
                     .requests
                     .iter()
@@ -83,7 +105,7 @@ fn seeded_runs() {
             wrong.len() + right.len()
         );
     }
-    if seeds == SEEDS {
+    if proof.is_fixed() {
         check_coverage(&total);
     }
 }

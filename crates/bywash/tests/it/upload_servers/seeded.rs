@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use bywash_sim::server::{
     FaultPlan, LoggedRequest, Protocol, Server, ServerFault, ServerFaultKind,
 };
 use bywash_support::pattern;
-use bywash_support::settings::seeds;
+use bywash_support::proof::{Proof, class};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -452,7 +451,7 @@ fn right_error(
 }
 
 /// A worker's runs: its own runtime, server and clients, so that no worker waits for another's faults.
-fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String)>) {
+fn work(kinds: &[Kind], proof: &Proof) -> (Report, Vec<(u64, String)>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -463,11 +462,10 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
         let (mut report, mut broken) = (Report::default(), Vec::new());
         let mut worlds = Vec::new();
         for played in 0.. {
-            // The counter orders nothing.
-            let seed = next.fetch_add(1, Relaxed);
-            if seed >= end {
+            let Some(mut trial) = proof.next() else {
                 break;
-            }
+            };
+            let seed = trial.seed();
             if played % 200 == 0 {
                 // A store never forgets that a session existed.
                 worlds.clear();
@@ -476,9 +474,21 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
                 }
             }
             let nth = usize::try_from(seed % kinds.len() as u64).unwrap();
-            match play(&Plan::draw(kinds[nth], seed), &worlds[nth]).await {
-                Ok(one) => report.add(one),
-                Err(text) => broken.push((seed, text)),
+            let plan = Plan::draw(kinds[nth], seed);
+            match play(&plan, &worlds[nth]).await {
+                Ok(one) => {
+                    trial.operations(1);
+                    for (kind, hits) in &one.faults {
+                        trial.fault(class(kind), *hits);
+                    }
+                    trial.fault(TAKEN_OVER, one.taken_over);
+                    trial.fault(CONFLICT, u64::from(plan.conflict));
+                    report.add(one);
+                }
+                Err(text) => {
+                    trial.fail();
+                    broken.push((seed, text));
+                }
             }
         }
         (report, broken)
@@ -486,14 +496,12 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
 }
 
 /// Plays the seeds for each kind of store; returns the sums if it is the fixed set.
-fn play_all(kinds: &[Kind], test: &str) -> Option<Report> {
-    let seeds = seeds(SEEDS);
-    let next = AtomicU64::new(seeds.start);
+fn play_all(kinds: &[Kind], proof: &Proof) -> Option<Report> {
     // More than processors: some wait for stalls.
     let workers = 2 * thread::available_parallelism().map_or(2, usize::from);
     let done: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..workers)
-            .map(|_| scope.spawn(|| work(kinds, &next, seeds.end)))
+            .map(|_| scope.spawn(|| work(kinds, proof)))
             .collect();
         workers
             .into_iter()
@@ -505,25 +513,36 @@ fn play_all(kinds: &[Kind], test: &str) -> Option<Report> {
         total.add(report);
         broken.extend(more);
     }
-    println!(
-        "{} uploads to {kinds:?}: {total:#?}",
-        seeds.end - seeds.start
-    );
+    println!("uploads to {kinds:?}: {total:#?}");
     broken.sort();
     for (seed, text) in broken.iter().take(FAILURES_SHOWN) {
         eprintln!("seed {seed}: {text}");
-        eprintln!("    repeat: BYWASH_SEED={seed} cargo test -p bywash --test it {test}\n");
-        if seeds.end - seeds.start == 1 {
+        if proof.is_single() {
             eprintln!("{:?}", Plan::draw(kinds[0], *seed));
         }
     }
     assert!(broken.is_empty(), "{} uploads broke promises", broken.len());
-    (seeds == SEEDS).then_some(total)
+    proof.is_fixed().then_some(total)
+}
+
+/// Classes of faults that are not of the server.
+const TAKEN_OVER: &str = "another process continues";
+const CONFLICT: &str = "object exists";
+
+fn proof(name: &'static str, repeat: &'static str) -> Proof {
+    let kinds = ServerFaultKind::TRANSIENT.iter().map(class);
+    let kinds = kinds.chain(ServerFaultKind::PERMANENT.iter().map(class));
+    let classes: Vec<_> = kinds
+        .chain([TAKEN_OVER, CONFLICT].map(str::to_owned))
+        .collect();
+    Proof::new(name, repeat, SEEDS, &classes)
 }
 
 #[test]
 fn seeded_uploads() {
-    if let Some(total) = play_all(&[Kind::Gcs], "seeded_uploads") {
+    let repeat = "cargo test -p bywash --test it seeded_uploads -- --exact upload_servers::seeded::seeded_uploads";
+    let proof = proof("uploads", repeat);
+    if let Some(total) = play_all(&[Kind::Gcs], &proof) {
         let outcomes = ["conflict", "lost", "damaged", "refused by hash"];
         check_coverage(&total, &outcomes);
     }
@@ -532,7 +551,9 @@ fn seeded_uploads() {
 #[test]
 fn seeded_uploads_in_parts() {
     let kinds = [Kind::S3, Kind::PlainS3];
-    if let Some(total) = play_all(&kinds, "seeded_uploads_in_parts") {
+    let repeat = "cargo test -p bywash --test it seeded_uploads_in_parts";
+    let proof = proof("uploads-in-parts", repeat);
+    if let Some(total) = play_all(&kinds, &proof) {
         check_coverage(&total, &["conflict", "lost", "damaged"]);
     }
 }
