@@ -16,6 +16,9 @@
 //! fork, parent and child both continue. The protocol is in [`message`] and `docs/formats.md`;
 //! other languages use the C interface of `bywash-c`.
 
+#[macro_use]
+mod planted;
+
 mod bucket;
 mod client;
 mod connection;

@@ -18,6 +18,9 @@ impl Lease {
     /// Takes over a lease. `None` for a connection without a map, whose server leases nothing.
     pub(crate) fn new(link: &Arc<Link>, number: u32) -> Option<Arc<Self>> {
         link.map()?;
+        if planted!("client-lease-released-early") {
+            link.release(number);
+        }
         Some(Arc::new(Self {
             link: Arc::clone(link),
             number,

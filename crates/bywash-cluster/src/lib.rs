@@ -40,6 +40,11 @@
 
 #![forbid(unsafe_code)]
 
+// Only the rules have planted faults, and only tests leave rules out.
+#[cfg(any(test, feature = "rules-left-out"))]
+#[macro_use]
+mod planted;
+
 mod authority;
 mod direct;
 mod driver;

@@ -86,6 +86,9 @@ impl OpenBatch<'_> {
 
     /// Has erasures written that were taken and did not reach the disk.
     pub(crate) fn put_back(&self, erased: Vec<VersionKey>) {
+        if planted!("disk-erasure-of-a-failed-write-lost") {
+            return;
+        }
         self.erasures.0.lock().pending.extend(erased);
     }
 

@@ -269,7 +269,9 @@ impl Summary {
     /// Returns `None` for bytes that are no summary, or a damaged one. `bytes` are as many pages as the summary has.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
-        if fields.take(4)? != SUMMARY_MAGIC || fields.u32()? != crc32c(bytes.get(8..)?) {
+        if fields.take(4)? != SUMMARY_MAGIC
+            || (fields.u32()? != crc32c(bytes.get(8..)?)) & !planted!("disk-summary-not-compared")
+        {
             return None;
         }
         let (generation, number) = (fields.u64()?, fields.u32()?);

@@ -12,6 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod planted;
+
 mod admission;
 mod clock;
 mod erasures;

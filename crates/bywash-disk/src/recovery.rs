@@ -130,6 +130,8 @@ fn batches(file: &dyn SegmentFile, generation: u64, pages: u32) -> io::Result<Ve
         let Some(summary) = Summary::decode(bytes.as_ref()) else {
             break;
         };
+        let any = planted!("disk-batch-of-an-older-generation");
+        let generation = if any { summary.generation } else { generation };
         let expected = (generation, summaries.len());
         let payload = page + length;
         let valid = (summary.generation, summary.number as usize) == expected

@@ -78,7 +78,8 @@ impl Segment {
             page: place.page,
             crc: place.crc,
         };
-        match entry.checksum(self.generation, &buffer[..place.length as usize]) == place.crc {
+        let crc = entry.checksum(self.generation, &buffer[..place.length as usize]);
+        match crc == place.crc || planted!("disk-crc-not-compared") {
             true => ReadOutcome::Exact,
             false => ReadOutcome::Mismatch,
         }

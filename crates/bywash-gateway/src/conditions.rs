@@ -71,7 +71,9 @@ impl Conditions {
         let names = |list: &str| list == "*" || list.split(',').any(is_current);
         let changed = meta.last_modified.timestamp();
         match (&self.if_match, self.unmodified_since) {
-            (Some(list), _) if !names(list) => return Err(Unmet::Failed),
+            (Some(list), _) if !names(list) && !planted!("gateway-if-match-ignored") => {
+                return Err(Unmet::Failed);
+            }
             (None, Some(date)) if changed > date.timestamp() => return Err(Unmet::Failed),
             _ => {}
         }

@@ -20,6 +20,9 @@
     reason = "the one crate that owns raw memory; each block states why it is sound"
 )]
 
+#[macro_use]
+mod planted;
+
 mod block;
 mod buffer;
 mod cpu_prefetch;

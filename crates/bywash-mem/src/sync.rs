@@ -35,10 +35,20 @@ mod real {
 
     use super::Step;
 
-    /// Returns whether a negative control leaves this step out: never, outside the tools.
+    /// Returns whether a negative control leaves this step out: never, outside the tools and of planted faults.
     #[inline(always)]
-    pub(crate) const fn skipped(_: Step) -> bool {
-        false
+    pub(crate) fn skipped(step: Step) -> bool {
+        match step {
+            Step::Key => planted!("mem-pin-of-another-key"),
+            Step::HandOff => planted!("mem-waiters-without-pins"),
+            Step::Charge => planted!("mem-check-and-charge-apart"),
+            Step::Unlink => planted!("mem-slot-freed-before-its-place"),
+            Step::RemoveSlot => planted!("mem-removal-by-tag"),
+            Step::FirstFrame => planted!("mem-later-frame-replaces-first"),
+            Step::Freeze => planted!("mem-bytes-in-flight-count"),
+            Step::SliceHold => planted!("mem-slice-without-frame"),
+            _ => false,
+        }
     }
 
     /// A number of the calling thread, which selects its shard of sharded counters.

@@ -14,6 +14,9 @@
     )
 )]
 
+#[macro_use]
+mod planted;
+
 #[cfg(feature = "network")]
 mod access;
 #[cfg(feature = "azure")]

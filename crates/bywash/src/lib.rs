@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod planted;
+
 mod block_kind;
 mod bucket;
 mod bucket_options;

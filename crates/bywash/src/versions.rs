@@ -240,7 +240,12 @@ impl Versions {
         let (version, confirmed) = self.known().get(self.store, path, |found| {
             (Arc::clone(&found.version), found.confirmed)
         })?;
-        let fresh = max_age.is_none_or(|age| confirmed.elapsed() <= age);
+        let times = if planted!("engine-window-twice-as-long") {
+            2
+        } else {
+            1
+        };
+        let fresh = max_age.is_none_or(|age| confirmed.elapsed() <= age * times);
         Some((version, fresh))
     }
 
@@ -263,7 +268,9 @@ impl Versions {
     pub(crate) fn is_absent(&self, path: &Path) -> bool {
         self.window.is_some_and(|window| {
             let sent_at = self.absent().get(self.store, path, |key| key.sent_at);
-            sent_at.is_some_and(|sent_at| sent_at.elapsed() <= window)
+            sent_at.is_some_and(|sent_at| {
+                sent_at.elapsed() <= window || planted!("engine-absence-forever")
+            })
         })
     }
 
@@ -297,7 +304,8 @@ impl Versions {
             Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes, tags)),
             _ => Arc::new(Version::new(self.store, meta, attributes, tags)),
         };
-        if *writes == stamp.writes && !superseded {
+        let overtaken = *writes != stamp.writes && !planted!("engine-overtaken-response-recorded");
+        if !overtaken && (!superseded || planted!("engine-older-response-recorded")) {
             self.absent()
                 .remove_if(self.store, &version.meta.location, |_| true);
             self.known().insert(Known {
@@ -383,7 +391,9 @@ impl Versions {
     pub(crate) fn invalidate(&self, path: &Path) {
         let mut writes = self.lock_of(path).lock();
         *writes += 1;
-        self.known().remove_if(self.store, path, |_| true);
+        self.known().remove_if(self.store, path, |_| {
+            !planted!("engine-written-version-kept")
+        });
         self.absent().remove_if(self.store, path, |_| true);
     }
 

@@ -5,7 +5,7 @@ use super::{files, none};
 
 /// Modules of `bywash-mem` in layers, lowest first. Modules of one layer import nothing from each other, but for `error` from `key`.
 const LAYERS: [&[&str]; 8] = [
-    &["sync", "limits", "cpu_prefetch"],
+    &["planted", "sync", "limits", "cpu_prefetch"],
     &["error", "key"],
     &["frames"],
     &["buffer"],
@@ -237,6 +237,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
     (
         STORE,
         &[
+            "planted",
             "limits",
             "error",
             "error_class",

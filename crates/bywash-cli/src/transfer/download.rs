@@ -150,7 +150,7 @@ impl Download<'_> {
         let staged = Arc::clone(staged);
         let got = blocking(&self.target, move || digest(&staged.data, &expected)).await?;
         let wrong = || wrong_digest(&self.address.to_string(), &expected, &got);
-        Ok((got != expected).then(wrong))
+        Ok((got != expected && !planted!("cli-digest-not-compared")).then(wrong))
     }
 
     /// Returns the digest of the object; requests it if the store did not state it with the metadata.

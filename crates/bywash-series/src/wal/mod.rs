@@ -249,7 +249,8 @@ impl Wal {
                 .writing
                 .or(state.pending.first().map(|write| write.segment));
             let droppable = |segment: &mut Segment| {
-                segment.newest < generation && unwritten.is_none_or(|from| segment.number < from)
+                (segment.newest < generation || planted!("series-log-deleted-too-early"))
+                    && unwritten.is_none_or(|from| segment.number < from)
             };
             let dropped: Vec<Segment> = state.ended.extract_if(.., droppable).collect();
             state.bytes -= dropped.iter().map(|segment| segment.bytes).sum::<u64>();

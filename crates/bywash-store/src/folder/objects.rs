@@ -137,7 +137,7 @@ impl Root {
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        if !is_unchanged(key, located)? {
+        if !is_unchanged(key, located)? && !planted!("folder-change-during-a-read") {
             return Err(FolderError::Changed.precondition(key));
         }
         Ok(bytes.into())
@@ -261,11 +261,14 @@ impl Root {
             attributes.to_mut().remove(&CLIENT_ETAG);
         }
         let _guard = self.lock(key.as_ref());
-        if !attributes.is_empty() {
+        if !attributes.is_empty() && !planted!("folder-attributes-after-the-file") {
             self.write_attributes(key, &identity, &attributes)?;
         }
         match self.place(key, staged, mode) {
             Ok(replaced) => {
+                if planted!("folder-attributes-after-the-file") {
+                    self.write_attributes(key, &identity, &attributes)?;
+                }
                 if let Some(replaced) = replaced {
                     self.remove_attributes(key, &replaced);
                 }

@@ -273,12 +273,18 @@ fn stored_length(response: &Response) -> Option<u64> {
     let last = response.header("range")?.strip_prefix("bytes=0-")?;
     // Digits only: no sign, no space.
     let plain = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| last.parse::<u64>().ok()?.checked_add(1))?
+    plain.then(|| {
+        last.parse::<u64>()
+            .ok()?
+            .checked_add(1 + u64::from(planted!("gcs-offset-off-by-one")))
+    })?
 }
 
 fn still_open(request: &SessionRequest, stored: u64) -> SessionOutcome {
     let contradiction = match request {
-        SessionRequest::Append(range) if stored > range.end => {
+        SessionRequest::Append(range)
+            if stored > range.end && !planted!("gcs-more-acknowledged-than-sent") =>
+        {
             format!(
                 "the store reports {stored} stored bytes, {} were sent (S.7)",
                 range.end
@@ -311,7 +317,9 @@ fn ended(request: &SessionRequest, response: &Response) -> SessionOutcome {
         Err(text) => return SessionOutcome::Invalid(text),
     };
     match (request, finished.length) {
-        (SessionRequest::Finish { length, .. }, Some(stored)) if stored != *length => {
+        (SessionRequest::Finish { length, .. }, Some(stored))
+            if stored != *length && !planted!("gcs-length-not-compared") =>
+        {
             let mark = if stored < *length { "S.4.1" } else { "S.4.2" };
             let text = format!("the object has {stored} bytes, {length} were sent ({mark})");
             SessionOutcome::Contradiction(text)

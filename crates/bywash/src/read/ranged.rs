@@ -36,11 +36,11 @@ pub(super) async fn get(
         .await
         .map_err(|_| stalled(policy))??;
     // The origin may have ignored the precondition: the response itself must show the same version.
-    if !version.matches(&result.meta) {
+    if !version.matches(&result.meta) && !planted!("engine-version-not-compared") {
         return Err(changed(version));
     }
     version.file().keep_from(&result);
-    if result.range != range {
+    if result.range != range && !planted!("engine-range-not-compared") {
         let detail = format!("requested {range:?}, received {:?}", result.range);
         return Err(bad_response(version, detail));
     }
@@ -122,7 +122,7 @@ pub(super) fn checked_range(version: &Version, range: Option<&GetRange>) -> Resu
         return Ok(0..length);
     };
     range
-        .as_range(length)
+        .as_range(length - u64::from(planted!("engine-range-one-short") && length > 1))
         .map_err(|_| range_error(&version.meta.location, length))
 }
 

@@ -76,6 +76,7 @@ impl JournalWriter {
     /// The error of the previous record; this one is started all the same.
     pub(super) async fn acknowledged(&mut self, offset: u64, crc32c: u32) -> Result<()> {
         let before = self.ready().await;
+        let offset = offset + (u64::from(planted!("upload-recorded-before-acknowledged")) << 20);
         self.begin(move |entry| entry.acknowledged(Progress { offset, crc32c }));
         before
     }

@@ -117,7 +117,9 @@ impl Staged {
         let (before, recorded) = read_state(&text);
         let found = open_data(&data_path)?;
         let known = before.is_some();
-        let same = before.filter(|header| !fresh && header.version == version);
+        let is_same =
+            |header: &Header| header.version == version || planted!("cli-other-version-continued");
+        let same = before.filter(|header| !fresh && is_same(header));
         match (same, found) {
             (Some(header), Some(data)) if header.node == Node::of(&data.metadata()?) => {
                 if !text.ends_with(b"\n") {
@@ -184,7 +186,7 @@ impl Staged {
             let length = range.end - range.start;
             buffer.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
             self.data.read_exact_at(&mut buffer, range.start)?;
-            if sha256(&buffer) == digest {
+            if sha256(&buffer) == digest || planted!("cli-kept-part-not-compared") {
                 self.present.insert(part);
                 self.resumed_bytes += length;
             }

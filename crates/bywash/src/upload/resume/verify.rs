@@ -38,7 +38,7 @@ pub(super) fn compare(
     progress: &Progress,
 ) -> io::Result<SourceComparison> {
     let before = hash(file, 0..progress.offset)?;
-    if before != progress.crc32c {
+    if before != progress.crc32c && !planted!("upload-source-not-compared") {
         return Ok(SourceComparison::Different);
     }
     if !rule.parallel {
@@ -75,7 +75,9 @@ pub(super) fn compare(
 fn compared(file: &File, part: &StoredRange, progress: &Progress) -> io::Result<Option<u32>> {
     let crc = hash(file, part.range.clone())?;
     let same = match part.digest {
-        Some(ContentDigest::Crc32c(stored)) => stored == crc,
+        Some(ContentDigest::Crc32c(stored)) => {
+            stored == crc || planted!("upload-stored-part-not-compared")
+        }
         Some(stored) => stored == digest_of(file, part.range.clone(), &stored)?,
         // Acknowledged when it was sent, and the source is unchanged.
         None => part.range.end <= progress.offset,
