@@ -147,7 +147,7 @@ impl Stage {
 }
 
 /// All tests of the product, and the lints of what they build.
-fn tests() -> Step {
+pub(crate) fn tests() -> Step {
     Step::linting_cargo(["test", "--quiet", "--workspace", "--exclude", "xtask"])
         // Its rivals are 40 packages that nothing else needs.
         .args(["--exclude", "bywash-bench"])

@@ -22,6 +22,7 @@ mod run;
 mod shard;
 mod siege;
 mod tools;
+mod trust;
 mod wide;
 
 use std::process::ExitCode;
@@ -93,6 +94,8 @@ enum Task {
     /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, of the
     /// cluster's rules, or of uploads by Google's client.
     Soak(proofs::SoakArgs),
+    /// Runs every seeded proof on seeds that no run before had, or against planted faults.
+    Trust(trust::Args),
     /// Runs the memory core's tests under Miri, on a nightly toolchain.
     Miri {
         /// Only tests whose name contains this.
@@ -176,6 +179,7 @@ fn main() -> ExitCode {
             },
         ),
         Task::Soak(args) => proofs::run(&args),
+        Task::Trust(args) => trust::run(&args),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { package, filter } => proofs::tsan(&package, filter.as_deref()),
