@@ -255,7 +255,9 @@ impl Programs {
         limit: Duration,
     ) -> Result<Outcome, Failure> {
         let program = self.program(package, target)?;
-        let log = logs()?.join(format!("{package}-{}.log", test.replace("::", "-")));
+        let fault = settings.iter().find(|(name, _)| *name == "BYWASH_PLANTED");
+        let fault = fault.map_or("none", |(_, fault)| fault);
+        let log = logs()?.join(format!("{}-{fault}.log", test.replace("::", "-")));
         let errors = File::create(&log).map_err(doing(format!("create {}", log.display())))?;
         let mut command = Command::new(&program.file);
         command
