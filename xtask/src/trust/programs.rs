@@ -34,6 +34,8 @@ pub(super) const PACKAGES: [&str; 11] = [
     "bywash-client",
     "bywash-cli",
 ];
+/// Lines that a test has written and that were not looked at.
+const QUEUED_LINES: usize = 1024;
 /// Lines of a failed test that are shown.
 const SHOWN: usize = 30;
 
@@ -286,7 +288,7 @@ impl Programs {
 /// Reads the output of a program to its end. Kills it, and what it has started, after `limit`.
 fn watch(mut child: Child, limit: Duration) -> Result<(End, Vec<String>), Failure> {
     let begun = Instant::now();
-    let (send, receive) = mpsc::channel();
+    let (send, receive) = mpsc::sync_channel(QUEUED_LINES);
     let output = child.stdout.take();
     let reader = thread::spawn(move || {
         let Some(output) = output else { return };
