@@ -36,7 +36,7 @@ impl Engine {
         self.shared.pool.try_grow(charge, more)
     }
 
-    /// Returns a buffer in the engine's memory that any number of threads write at any offset and read as bytes arrive: for a program's
+    /// A buffer in the engine's memory that any number of threads write at any offset and read as bytes arrive: for a program's
     /// own parallel downloads, whose size it may not know. It has memory for `min` bytes at once, and takes more with the
     /// bytes that are written, up to `options.limit`.
     ///

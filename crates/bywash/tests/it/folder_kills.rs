@@ -244,7 +244,7 @@ fn live(folder: &FsPath, rng: &mut StdRng, reported: &mut Reported) {
     assert!(!errors.contains("panicked"), "{errors}");
 }
 
-/// Returns the number of the write that each key has; whole, with its own attributes.
+/// The number of the write that each key has; whole, with its own attributes.
 async fn found(folder: &FsPath) -> Objects {
     let bucket = open(folder);
     let mut objects = Objects::new();
