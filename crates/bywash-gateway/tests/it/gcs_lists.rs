@@ -84,6 +84,11 @@ async fn items_over_s3_have_what_its_listing_has() {
     for absent in ["contentType", "metageneration", "crc32c"] {
         assert!(item.get(absent).is_none(), "{absent}");
     }
+    // rclone reads a listed object by its address, which names the generation.
+    let link = item["mediaLink"].as_str().unwrap();
+    let target = link.split_once("/download/").unwrap().1;
+    let read = server.get(&format!("/download/{target}")).await.expect(200);
+    assert_eq!(read.body, b"body");
     // A client that names properties of the objects themselves gets them, by a request for each object.
     let metadata = br#"{"metadata":{"gcsfuse_symlink_target":"x"}}"#;
     let object = "/storage/v1/b/cloud/o/key";
@@ -101,11 +106,6 @@ async fn items_over_s3_have_what_its_listing_has() {
     assert_eq!(page, json!({"items": [expected]}));
     let page = list(&server, "cloud", "fields=items(name,size)").await;
     assert_eq!(page["items"][0], json!({"name": "key", "size": "4"}));
-    // rclone reads a listed object by its address.
-    let link = item["mediaLink"].as_str().unwrap();
-    let target = link.split_once("/download/").unwrap().1;
-    let read = server.get(&format!("/download/{target}")).await.expect(200);
-    assert_eq!(read.body, b"body");
 }
 
 #[tokio::test]

@@ -101,7 +101,6 @@ impl Upload {
             mode: self.options.mode.clone(),
             tags: self.options.tags.clone(),
             attributes: self.options.attributes.clone(),
-            ..PutOptions::default()
         };
         let (bucket, path, length) = (self.bucket.clone(), self.path.clone(), self.accepted);
         async move {
