@@ -26,11 +26,12 @@ pub(crate) struct WrittenDigest {
 }
 
 impl WrittenDigest {
-    /// Begins the comparison of a write to `path`; `None` in a bucket whose keys have no digests.
+    /// Begins the comparison of a write to `path`; `None` in a bucket whose keys have no digests. In a box: its state would be part of the
+    /// future of each write.
     ///
     /// # Errors
     /// [`EngineError::KeyWithoutDigest`].
-    pub(crate) fn of_write(bucket: &BucketShared, path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn of_write(bucket: &BucketShared, path: &Path) -> Result<Option<Box<Self>>> {
         let Some(place) = bucket.digest_in_key else {
             return Ok(None);
         };
@@ -38,10 +39,10 @@ impl WrittenDigest {
         let expected = place
             .of_key(path.as_ref())
             .ok_or_else(|| EngineError::KeyWithoutDigest { object: object() })?;
-        Ok(Some(Self {
+        Ok(Some(Box::new(Self {
             running: RunningDigest::like(&expected),
             expected,
-        }))
+        })))
     }
 
     /// Adds the next bytes of the object. Without an await, so that a dropped write has added all bytes or none.

@@ -67,7 +67,7 @@ pub struct Upload {
     /// Blocks of the sent bytes, if they are to be kept and all bytes pass here.
     written: Option<WrittenBlocks>,
     /// Comparison of the accepted bytes with the digest in the key.
-    content: Option<WrittenDigest>,
+    content: Option<Box<WrittenDigest>>,
     state: UploadState,
 }
 
