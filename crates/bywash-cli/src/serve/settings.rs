@@ -190,11 +190,9 @@ impl Settings {
             arg.or(file).unwrap_or_else(|| default.to_owned())
         };
         let buckets = buckets(&args.origins, file.bucket)?;
-        let per_address = positive(
-            "--max-connections-per-address",
-            args.max_connections_per_address
-                .or(file.max_connections_per_address),
-        )?;
+        let most = args.max_connections_per_address;
+        let most = most.or(file.max_connections_per_address);
+        let per_address = positive("--max-connections-per-address", most)?;
         let log_format = args.access_log_format.or(file.access_log_format);
         let access_log = access_log(args.access_log.or(file.access_log), log_format)?;
         let of_series = args.series_bucket.or(file.series_bucket);
