@@ -307,6 +307,8 @@ impl Bucket {
         options: impl Into<CompleteOptions>,
     ) -> Result<PutResult> {
         self.shared().counters.request();
+        // Also of an upload that began before the bucket had the setting.
+        self.shared().refuse_parts(path)?;
         let options = options.into();
         self.finish_upload(path, upload, parts, options).await
     }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     ///
     /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
     /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
-    /// read-only; `[[gcs-account]]` is what `bywash keys ls --toml` prints. A value "env:NAME" is that of the variable NAME; a file that other users can read must not contain secrets.
+    /// read-only; `[[gcs-account]]` is the output of `bywash keys ls --toml`. A value "env:NAME" stands for the variable NAME; a file that other users can read must not contain secrets.
     #[arg(long, env = "BYWASH_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Folder of credentials, lock and buckets; created if missing [default: ./bywash-data]

@@ -67,7 +67,7 @@ async fn s3_endpoint_compares_writes_and_whole_reads_with_the_key() {
     let damaged = format!("/blobs/sha256:{DAMAGED}");
     for _ in 0..2 {
         s3.get(&damaged, &[]).await.expect(500);
-        // A range of it is not compared.
+        // A ranged read is not compared.
         let range = s3.get(&damaged, &[("range", "bytes=0-1")]).await;
         assert_eq!(range.expect(206).body, b"by");
     }

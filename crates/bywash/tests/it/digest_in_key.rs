@@ -12,7 +12,8 @@ use bywash_support::pattern;
 use futures::{StreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
-    Error, GetRange, ObjectStore as _, ObjectStoreExt as _, PutMultipartOptions, PutPayload,
+    Error, GetRange, ObjectStore as _, ObjectStoreExt as _, PutMode, PutMultipartOptions,
+    PutPayload,
 };
 
 const BLOCK: usize = 64 << 10;
@@ -176,6 +177,19 @@ async fn writes_whose_bytes_do_not_pass_in_order_are_refused() {
     let options = PutMultipartOptions::default();
     let begun = world.bucket.create_upload(&path, options).await;
     assert!(needs_whole_write(&begun.unwrap_err()));
+    // One that began while the bucket did not have the setting.
+    let origin = Arc::new(world.origin.clone());
+    let plain = world.engine.mount("plain", origin, Consistency::Immutable);
+    let options = PutMultipartOptions::default();
+    let begun = plain
+        .unwrap()
+        .create_upload(&elsewhere, options)
+        .await
+        .unwrap();
+    let completed = world
+        .bucket
+        .complete_upload(&elsewhere, &begun, &[], PutMode::Overwrite);
+    assert!(needs_whole_write(&completed.await.unwrap_err()));
     for moved in [
         world.bucket.copy(&path, &elsewhere).await,
         world.bucket.rename(&path, &elsewhere).await,
