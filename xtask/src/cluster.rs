@@ -55,6 +55,41 @@ pub(crate) fn soak(ops: u64, load: &ClusterLoad, seed: u64) -> Result<(), Failur
         .run()
 }
 
+/// Judges histories of clients of the released program by porcupine, a checker of linearizability that is not ours.
+pub(crate) fn linearizability(args: &HistoryArgs) -> Result<(), Failure> {
+    let checker = tools::linearizability(&tools::cache()?)?.ok_or_else(|| {
+        Failure::Missing(
+            "porcupine is missing: install Go, or name a built checker by BYWASH_LINEARIZABILITY"
+                .to_owned(),
+        )
+    })?;
+    let binary = args.binary.clone().map_or_else(released_binary, Ok)?;
+    program(binary, args.seed)?
+        .args(["--linearizability".as_ref(), checker.as_os_str()])
+        .args([
+            format!("--ops={}", args.ops),
+            format!("--rate={}", args.rate),
+        ])
+        .run()
+}
+
+/// Arguments of `cargo xtask linearizability`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Seed of the clients and of the faults
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Operations of each history of a cluster
+    #[arg(long, default_value_t = 10_000)]
+    ops: u64,
+    /// Operations a second
+    #[arg(long, default_value_t = 400)]
+    rate: u64,
+    /// Another build of bywash [default: the released binary, built first]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
 /// Runs the negative controls, of all rules or of these, on a debug build that can leave rules out. It is moved away, so that nothing takes it for
 /// the program.
 pub(crate) fn controls(seed: u64, rules: &[String]) -> Result<(), Failure> {

@@ -94,6 +94,8 @@ enum Task {
     /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, of the
     /// cluster's rules, or of uploads by Google's client.
     Soak(proofs::SoakArgs),
+    /// Judges histories of one server, of a cluster without faults and under drawn ones by a checker of linearizability that is not ours.
+    Linearizability(cluster::HistoryArgs),
     /// Runs every seeded proof on seeds that no run before had, or against planted faults.
     Trust(trust::Args),
     /// Runs the memory core's tests under Miri, on a nightly toolchain.
@@ -183,6 +185,7 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { package, filter } => proofs::tsan(&package, filter.as_deref()),
+        Task::Linearizability(args) => cluster::linearizability(&args),
         Task::Siege(args) => siege::run(&args),
         Task::Bench { args } => bench(&args),
         Task::Peers { args } => peers(args),

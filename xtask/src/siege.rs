@@ -6,6 +6,7 @@ use crate::cluster;
 use crate::counts::Counts;
 use crate::run::{Failure, Step, target};
 use crate::shard::{SHARDS, commit};
+use crate::tools;
 
 /// Distinct objects of the gate's siege, whose server has the checks of a debug build; the verb's own default is fifty times as many.
 const GATE_KEYS: u64 = 20_000;
@@ -84,6 +85,9 @@ fn attack(binary: PathBuf, words: &[String], counts: &mut Counts) -> Result<(), 
     let mut siege = Step::new(program("bywash-siege")?);
     if let Some(etcd) = cluster::etcd()? {
         siege = siege.env("BYWASH_ETCD", etcd);
+    }
+    if let Some(checker) = tools::linearizability(&tools::cache()?)? {
+        siege = siege.env("BYWASH_LINEARIZABILITY", checker);
     }
     siege
         .args(["--binary".as_ref(), binary.as_os_str()])

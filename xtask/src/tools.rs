@@ -101,6 +101,8 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
         // They compile while the others mostly wait for the network.
         let built = threads.spawn(|| {
             let (versitygw, etcd) = (versitygw(&cache)?, etcd(&cache)?);
+            // For the siege, which asks for it again.
+            linearizability(&cache)?;
             Ok::<_, Failure>((
                 versitygw,
                 etcd,
@@ -170,8 +172,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
             .any(|nginx| Step::new(nginx).args(["-v"]).succeeds())
     };
     need("nginx", nginx_works, &["nginx-light"])?;
-    faketime();
-    valgrind();
+    optional();
     Ok(Tools {
         python,
         s3fs,
@@ -214,17 +215,40 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
 
 /// etcd, built anew when its version changes. Debian's lacks fixes that the cluster depends on, so it is refused.
 pub(crate) fn etcd(cache: &Path) -> Result<Option<PathBuf>, Failure> {
-    if let Some(given) = std::env::var_os("BYWASH_ETCD") {
+    built_by_go(cache, "etcd", "testing/clients/etcd", "BYWASH_ETCD")
+}
+
+/// The checker of linearizability, built anew when it changes.
+pub(crate) fn linearizability(cache: &Path) -> Result<Option<PathBuf>, Failure> {
+    let variable = "BYWASH_LINEARIZABILITY";
+    built_by_go(
+        cache,
+        "linearizability",
+        "testing/clients/linearizability",
+        variable,
+    )
+}
+
+/// A Go program of this repository in the folder `sources`, or the one that a variable of the environment names. Without Go's modules
+/// the gate continues and reports it as left out.
+fn built_by_go(
+    cache: &Path,
+    name: &str,
+    sources: &str,
+    variable: &str,
+) -> Result<Option<PathBuf>, Failure> {
+    if let Some(given) = std::env::var_os(variable) {
         return Ok(Some(given.into()));
     }
-    let (folder, sources) = (cache.join("etcd"), root().join("testing/clients/etcd"));
-    let stamp = fs::read_to_string(sources.join("go.mod")).map_err(doing("read go.mod of etcd"))?;
-    let build = || install::go_build(&install::go(cache)?, &folder, &sources, "etcd");
+    let (folder, sources) = (cache.join(name), root().join(sources));
+    let [modules, program] = ["go.mod", "main.go"].map(|file| sha256(&sources.join(file)));
+    let stamp = format!("{name} of {} and {}", modules?, program?);
+    let build = || install::go_build(&install::go(cache)?, &folder, &sources, name);
     if let Err(failure) = make_once(&folder, &stamp, build) {
-        println!("no tests over etcd: {failure}");
+        println!("no tests with {name}: {failure}");
         return Ok(None);
     }
-    Ok(Some(folder.join("etcd")))
+    Ok(Some(folder.join(name)))
 }
 
 /// The folder of Prometheus and promtool, unpacked from Debian's package: installing that would start a server. Without the
@@ -256,25 +280,36 @@ fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(None)
 }
 
-/// A library that steps a program's clock, for the siege's case `clock-steps`. Without it the siege continues and reports the case as
-/// skipped.
-fn faketime() {
+/// What tests have use of and the gate continues without: a library that steps a program's clock, for the siege's case `clock-steps`; a
+/// check of the memory of C programs over the local door; file systems of which clones are taken.
+fn optional() {
     // Where Debian puts it, on each architecture.
-    let there = || {
+    let faketime = || {
         let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
         let mut places = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
         places.any(|place| place.exists())
     };
-    if let Err(failure) = need("libfaketime", there, &["libfaketime"]) {
-        println!("no steps of the clock in the siege: {failure}");
-    }
-}
-
-/// Checks the memory of C programs over the local door. Without it they run by themselves.
-fn valgrind() {
-    let works = || Step::new("valgrind").args(["--version"]).succeeds();
-    if let Err(failure) = need("valgrind", works, &["valgrind"]) {
-        println!("no check of the memory of C programs: {failure}");
+    let valgrind = || Step::new("valgrind").args(["--version"]).succeeds();
+    let xfs = || Step::new("mkfs.xfs").args(["-V"]).succeeds();
+    let wanted: [(&str, &dyn Fn() -> bool, &str, &str); 3] = [
+        (
+            "libfaketime",
+            &faketime,
+            "libfaketime",
+            "steps of the clock in the siege",
+        ),
+        (
+            "valgrind",
+            &valgrind,
+            "valgrind",
+            "check of the memory of C programs",
+        ),
+        ("mkfs.xfs", &xfs, "xfsprogs", "power failures"),
+    ];
+    for (what, works, package, tests) in wanted {
+        if let Err(failure) = need(what, works, &[package]) {
+            println!("no {tests}: {failure}");
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bywash_siege::CaseError;
-use bywash_siege::cluster::controls::{CONTROLS, run_control, strangers};
-use bywash_siege::cluster::{Faults, Plan, run};
+use bywash_siege::cluster::controls::{CONTROLS, checked_strangers, run_control, strangers};
+use bywash_siege::cluster::{CHECKER, Faults, Judging, Plan, Report, run};
 use clap::{Parser, ValueEnum as _};
 
 /// Soaks a cluster of real processes and judges each result
@@ -39,6 +39,10 @@ struct Args {
     /// Leave out one rule after the other, of a binary that is built for it: each must be found
     #[arg(long)]
     controls: bool,
+    /// Judge histories of one server, of the cluster without faults and under drawn ones, and of nodes that do not know each other, by the
+    /// checker of linearizability alone
+    #[arg(long, env = CHECKER, conflicts_with = "controls")]
+    linearizability: Option<PathBuf>,
     /// Only these rules
     #[arg(long, value_delimiter = ',', requires = "controls")]
     rule: Vec<String>,
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         .build();
     let done = match runtime {
         Ok(runtime) if args.controls => runtime.block_on(controls(&args)),
+        Ok(runtime) if args.linearizability.is_some() => runtime.block_on(histories(&args)),
         Ok(runtime) => runtime.block_on(soak(&args)),
         Err(error) => Err(error.into()),
     };
@@ -125,7 +130,51 @@ async fn controls(args: &Args) -> Result<bool, CaseError> {
     Ok(all_right)
 }
 
-fn print_result(name: &str, report: &bywash_siege::cluster::Report) {
+/// Histories that the checker judges alone. Nodes that do not know each other must be found wrong.
+async fn histories(args: &Args) -> Result<bool, CaseError> {
+    let Some(checker) = args.linearizability.as_ref().map(absolute) else {
+        return Ok(true);
+    };
+    let binary = absolute(&args.binary);
+    let plan = Plan {
+        ops: args.ops,
+        rate: args.rate,
+        clients: args.clients,
+        nodes: args.nodes as usize,
+        ..Plan::new(binary.clone(), Some(absolute(&args.etcd)), args.seed)
+    };
+    let calm = Plan {
+        faults: Faults::None,
+        behind: 0,
+        judging: Some(Judging {
+            is_strict: true,
+            ..plan.judging_by(checker.clone())
+        }),
+        ..plan.clone()
+    };
+    let faults = Plan {
+        judging: Some(plan.judging_by(checker.clone())),
+        ..plan
+    };
+    let mut all_right = true;
+    let one = checked_strangers(binary.clone(), 1, args.seed, checker.clone()).await?;
+    all_right &= print_verdict("one server, strictly", &one);
+    all_right &= print_verdict("cluster without faults, strictly", &run(&calm).await?);
+    all_right &= print_verdict("cluster under drawn faults", &run(&faults).await?);
+    let strangers = checked_strangers(binary, 3, args.seed, checker).await?;
+    all_right &= !print_verdict("three nodes without a cluster (must be wrong)", &strangers);
+    Ok(all_right)
+}
+
+/// Prints the checker's verdict. Returns whether the history is right.
+fn print_verdict(name: &str, report: &Report) -> bool {
+    let of_checker = report.figures.iter().find(|(name, _)| *name == "porcupine");
+    let words = of_checker.map_or("no verdict", |(_, words)| words.as_str());
+    println!("{name}: {words}");
+    report.violation.is_none()
+}
+
+fn print_result(name: &str, report: &Report) {
     let (ops, took) = (report.ops, report.took);
     match &report.violation {
         Some(text) => {

@@ -11,9 +11,9 @@ use super::raw::open;
 use super::{Case, case};
 use crate::CaseError;
 use crate::client::Client;
-use crate::cluster::controls::strangers;
+use crate::cluster::controls::{checked_strangers, strangers};
 use crate::cluster::nodes::{Cluster, NodeSetup};
-use crate::cluster::{Plan, address_of, run_recorded};
+use crate::cluster::{CHECKER, Judging, Plan, address_of, checker, run_recorded};
 use crate::context::{Campaign, CaseContext, body};
 use crate::machine::Stopwatch;
 use crate::record::{Class, Outcome};
@@ -64,6 +64,11 @@ async fn cluster(context: &mut CaseContext) -> Result<(), CaseError> {
     } else {
         plan.short()
     };
+    let judging = checker().map(|checker| Judging {
+        is_alone: false,
+        ..plan.judging_by(checker)
+    });
+    let plan = Plan { judging, ..plan };
     let report = run_recorded(&plan, &context.record).await?;
     for (name, value) in &report.figures {
         context.record.figure(name, value);
@@ -87,6 +92,37 @@ async fn cluster_judge(context: &mut CaseContext) -> Result<(), CaseError> {
     if report.violation.is_none() {
         let text = "nodes without a cluster gave no wrong result";
         context.record.finding(text);
+    }
+    checker_of_linearizability(context).await
+}
+
+/// The checker that is not ours finds the same by histories alone.
+async fn checker_of_linearizability(context: &mut CaseContext) -> Result<(), CaseError> {
+    let Some(checker) = checker() else {
+        let record = &context.record;
+        record.skipped(format!(
+            "no checker of linearizability: name it by {CHECKER}"
+        ));
+        return Ok(());
+    };
+    let Campaign { binary, seed, .. } = context.campaign.clone();
+    for (nodes, is_right) in [(1, true), (3, false)] {
+        let checker = checker.clone();
+        let report = checked_strangers(binary.clone(), nodes, seed, checker).await?;
+        for (_, words) in report
+            .figures
+            .iter()
+            .filter(|(name, _)| *name == "porcupine")
+        {
+            context
+                .record
+                .figure(&format!("porcupine, {nodes} nodes alone"), words);
+        }
+        if report.violation.is_none() != is_right {
+            context.record.finding(format!(
+                "porcupine's verdict is wrong on {nodes} nodes alone: {report}"
+            ));
+        }
     }
     Ok(())
 }

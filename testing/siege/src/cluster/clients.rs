@@ -19,6 +19,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Plan;
+use super::history::{History, Span};
 use super::nodes::{Cluster, Node};
 use super::origin::{BUCKET, JudgedStore, meta};
 use crate::client::{Client, Expect};
@@ -33,7 +34,7 @@ const LARGE_EVERY: u64 = 6;
 const SMALL: Range<usize> = 16..4_000;
 const LARGE: Range<usize> = 150_000..400_000;
 /// Statuses that a server under faults may have: the judge looks at each.
-const STATUSES: &[u16] = &[200, 204, 206, 404, 500, 502, 503, 504];
+const STATUSES: &[u16] = &[200, 204, 206, 404, 412, 500, 502, 503, 504];
 
 /// State that the clients, the faults and the report of a soak share.
 pub(super) struct Soak {
@@ -44,6 +45,8 @@ pub(super) struct Soak {
     pub(super) store: Arc<JudgedStore>,
     pub(super) record: Arc<Record>,
     pub(super) begun: Instant,
+    /// The history for the checker, if it judges.
+    pub(super) history: Option<History>,
     /// Number of the next operation.
     pub(super) next: AtomicU64,
     /// Number of requests without success, by status; `none` without a response.
@@ -90,7 +93,36 @@ impl Soak {
         self.violation.lock().is_some()
     }
 
+    /// Notes a result that the oracle finds wrong, unless its word is not taken.
     fn violate(&self, text: String) {
+        if self.plan.judging.as_ref().is_some_and(|of| of.is_alone) {
+            return;
+        }
+        self.fail(text);
+    }
+
+    /// Adds an operation to the history.
+    fn add_to_history(
+        &self,
+        key: &str,
+        operation: &Operation,
+        response: Option<&HttpResponse>,
+        begun: Instant,
+        ended: Instant,
+    ) {
+        let Some(history) = &self.history else {
+            return;
+        };
+        let span = Span {
+            begun: begun.duration_since(self.begun),
+            ended: ended.duration_since(self.begun),
+        };
+        if let Err(error) = history.add(key, operation, response, span) {
+            self.fail(format!("the history cannot be written: {error}"));
+        }
+    }
+
+    fn fail(&self, text: String) {
         // Relaxed: a figure.
         let ops = self.next.load(Relaxed);
         let at = self.begun.elapsed();
@@ -123,11 +155,13 @@ impl Soak {
 
 /// What a client does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Operation {
+pub(super) enum Operation {
     Get,
     Range(Range<u64>),
     Head,
     Put(Bytes),
+    /// A PUT for a key without an object: `If-None-Match: *`.
+    Create(Bytes),
     Delete,
     /// A change behind the cluster's back.
     Behind(Bytes),
@@ -166,11 +200,13 @@ fn draw(rng: &mut StdRng, plan: &Plan, unique: u64) -> (u64, Operation) {
     let drawn = (mix(plan.seed ^ mix(unique)) % 1000) as u32;
     let puts = plan.behind + plan.puts;
     let deletions = puts + plan.puts / 5;
+    let creations = deletions + plan.puts / 5;
     let operation = match drawn {
         drawn if drawn < plan.behind => Operation::Behind(body()),
         drawn if drawn < puts => Operation::Put(body()),
         drawn if drawn < deletions => Operation::Delete,
-        drawn if drawn < deletions + 80 => Operation::Head,
+        drawn if drawn < creations => Operation::Create(body()),
+        drawn if drawn < creations + 80 => Operation::Head,
         _ if is_large && rng.random_bool(0.5) => {
             let start = rng.random_range(0..LARGE.start as u64 - 1);
             let end = rng.random_range(start + 1..LARGE.start as u64);
@@ -193,8 +229,12 @@ pub(super) async fn run_client(soak: Arc<Soak>, number: u64) {
         tokio::time::sleep(pause.mul_f64(2.0 * rng.random::<f64>())).await;
         count += 1;
         let (at, operation) = draw(&mut rng, plan, number << 40 | count);
-        if let Operation::Behind(body) = operation {
-            soak.store.put_behind(&key(at), body);
+        if let Operation::Behind(body) = &operation {
+            let begun = Instant::now();
+            soak.store.put_behind(&key(at), body.clone());
+            // Each read that begins a window later has to see it.
+            let seen = Instant::now() + plan.window;
+            soak.add_to_history(&key(at), &operation, None, begun, seen);
             continue;
         }
         let drawn = rng.random_range(0..plan.nodes);
@@ -250,13 +290,16 @@ async fn perform(
         Operation::Range(_) => ("GET", b"", &[("range", &range)]),
         Operation::Head => ("HEAD", b"", &[]),
         Operation::Put(body) | Operation::Behind(body) => ("PUT", body, &[]),
+        Operation::Create(body) => ("PUT", body, &[("if-none-match", "*")]),
         Operation::Delete => ("DELETE", b"", &[]),
     };
     let expect = Expect::Status(STATUSES);
     let response = client
         .send((method, &path, ""), headers, body, &expect)
         .await;
-    let time = begun.elapsed();
+    let ended = Instant::now();
+    let time = ended - begun;
+    soak.add_to_history(key, operation, response.as_ref(), begun, ended);
     let judged = judge(soak, key, start, operation, response.as_ref());
     if let Err(text) = &judged {
         let number = node.number();
@@ -282,8 +325,8 @@ async fn perform(
         return false;
     }
     match operation {
-        Operation::Put(_) | Operation::Delete | Operation::Behind(_) => soak.writes.add(time),
-        _ => soak.reads.add(time),
+        Operation::Get | Operation::Range(_) | Operation::Head => soak.reads.add(time),
+        _ => soak.writes.add(time),
     }
     true
 }
@@ -301,7 +344,9 @@ fn judge(
         return Ok(false);
     };
     let wrote = match (operation, response.status) {
-        (Operation::Put(body), 200) => WriteEffect::Body(body),
+        (Operation::Put(body) | Operation::Create(body), 200) => WriteEffect::Body(body),
+        // Whether the key had an object then is the checker's to judge.
+        (Operation::Create(_), 412) => return Ok(true),
         (Operation::Delete, 204) => WriteEffect::Deleted,
         (Operation::Get | Operation::Range(_) | Operation::Head, _) => {
             let seen = observation(soak, &path, start, operation, response)?;
@@ -448,6 +493,7 @@ mod tests {
         assert!(count(|operation| matches!(operation, Operation::Put(_))) > 150);
         assert!(count(|operation| matches!(operation, Operation::Range(_))) > 10);
         assert!(count(|operation| *operation == Operation::Delete) > 10);
+        assert!(count(|operation| matches!(operation, Operation::Create(_))) > 10);
         assert!(count(|operation| matches!(operation, Operation::Behind(_))) > 5);
         let hot = drawn.iter().filter(|(key, _)| *key < plan.keys / 2);
         assert!(hot.count() > 700);

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Faults, Plan, Report, run};
+use super::{Faults, Judging, Plan, Report, run};
 use crate::CaseError;
 
 /// A rule, by its name in the build's environment variable, and the operations within which its absence is found.
@@ -110,13 +110,42 @@ impl ControlResult {
 /// # Errors
 /// If a process does not start.
 pub async fn strangers(binary: PathBuf, nodes: usize, seed: u64) -> Result<Report, CaseError> {
-    let plan = Plan {
+    run(&strangers_plan(binary, nodes, seed)).await
+}
+
+fn strangers_plan(binary: PathBuf, nodes: usize, seed: u64) -> Plan {
+    Plan {
         ops: 2_000,
         nodes,
         faults: Faults::None,
         ..Plan::new(binary, None, seed)
+    }
+}
+
+/// Nodes that do not know each other, judged by the checker of linearizability alone: it finds three of them wrong, and one of them
+/// linearizable without any exception.
+///
+/// # Errors
+/// If a process does not start, or the checker gives no verdict.
+pub async fn checked_strangers(
+    binary: PathBuf,
+    nodes: usize,
+    seed: u64,
+    checker: PathBuf,
+) -> Result<Report, CaseError> {
+    let plan = Plan {
+        behind: 0,
+        ..strangers_plan(binary, nodes, seed)
     };
-    run(&plan).await
+    let judging = Judging {
+        is_strict: nodes == 1,
+        ..plan.judging_by(checker)
+    };
+    run(&Plan {
+        judging: Some(judging),
+        ..plan
+    })
+    .await
 }
 
 /// Leaves a rule out. Then runs the same scenario with all rules for as many operations as it took, at least `least`, so that the

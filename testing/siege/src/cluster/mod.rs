@@ -7,6 +7,7 @@ mod clients;
 pub mod controls;
 mod etcd;
 mod faults;
+mod history;
 pub(crate) mod nodes;
 mod origin;
 mod report;
@@ -24,9 +25,11 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 pub use faults::Faults;
+pub use history::{CHECKER, Judging, checker};
 pub use report::Report;
 
 use self::clients::{Soak, Times, run_client};
+use self::history::History;
 use self::nodes::{Cluster, NodeSetup};
 use self::origin::JudgedStore;
 use crate::CaseError;
@@ -64,6 +67,8 @@ pub struct Plan {
     pub puts: u32,
     /// Rule that a build with that feature leaves out.
     pub leave_out: Option<String>,
+    /// How the checker of linearizability judges the history; `None`: only the oracle judges.
+    pub judging: Option<Judging>,
 }
 
 impl Plan {
@@ -85,6 +90,18 @@ impl Plan {
             behind: 20,
             puts: 220,
             leave_out: None,
+            judging: None,
+        }
+    }
+
+    /// The checker of linearizability as the only judge of this plan, by the promise of a cluster under faults.
+    #[must_use]
+    pub fn judging_by(&self, checker: PathBuf) -> Judging {
+        Judging {
+            checker,
+            window: self.window,
+            is_strict: false,
+            is_alone: true,
         }
     }
 
@@ -144,6 +161,11 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
         store,
         record: Arc::clone(record),
         begun: Instant::now(),
+        history: plan
+            .judging
+            .as_ref()
+            .map(|_| History::create(folder.path()))
+            .transpose()?,
         next: AtomicU64::new(0),
         failed: Mutex::default(),
         internal: Mutex::default(),
@@ -155,7 +177,10 @@ pub async fn run_recorded(plan: &Plan, record: &Arc<Record>) -> Result<Report, C
         latest_faults: Mutex::default(),
     });
     let settled = drive(&soak, &server).await;
-    let report = Report::of(&soak, settled.as_ref().ok().copied().flatten()).await;
+    let mut report = Report::of(&soak, settled.as_ref().ok().copied().flatten()).await;
+    if let (Some(judging), Some(history)) = (&plan.judging, &soak.history) {
+        report.add_verdict(history.judged(judging).await?);
+    }
     let is_control = plan.etcd.is_none() || plan.leave_out.is_some();
     if report.violation.is_some() && !is_control {
         let kept = folder.keep();

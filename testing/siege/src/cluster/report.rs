@@ -36,6 +36,14 @@ fn counts<K: fmt::Display>(counts: &BTreeMap<K, u64>) -> String {
 }
 
 impl Report {
+    /// Adds the verdict of the checker of linearizability, and whether the history is right.
+    pub(super) fn add_verdict(&mut self, (words, is_right): (String, bool)) {
+        if !is_right && self.violation.is_none() {
+            self.violation = Some(format!("NOT LINEARIZABLE: {words}"));
+        }
+        self.figures.push(("porcupine", words));
+    }
+
     pub(super) async fn of(soak: &Soak, settled: Option<Duration>) -> Self {
         let mut nodes = Vec::new();
         for node in &soak.cluster.nodes {
