@@ -172,10 +172,12 @@ impl Route {
         if is(Method::POST) {
             return Self::copy(bucket, object);
         }
+        let is_media = query.get("alt") == Some("media");
+        if !is_media && names_permissions(object) {
+            return None;
+        }
         match *method {
-            Method::GET if query.get("alt") == Some("media") => {
-                Some(Self::new(Operation::ReadObject, bucket, object))
-            }
+            Method::GET if is_media => Some(Self::new(Operation::ReadObject, bucket, object)),
             Method::GET => Some(Self::new(Operation::GetObject, bucket, object)),
             Method::DELETE => Some(Self::new(Operation::DeleteObject, bucket, object)),
             Method::PATCH => Some(Self::new(Operation::PatchObject, bucket, object)),
@@ -211,6 +213,18 @@ impl Route {
         });
         Some(route)
     }
+}
+
+/// Whether a path after `o/` names the permissions of an object. Clients encode the slashes of a name, so this path is no longer name:
+/// taken for one, `DELETE o/a/acl/allUsers` would delete another object.
+fn names_permissions(object: &str) -> bool {
+    let Some((_, rest)) = object.split_once('/') else {
+        return false;
+    };
+    matches!(rest, "acl" | "iam" | "iam/testPermissions")
+        || rest
+            .strip_prefix("acl/")
+            .is_some_and(|entity| !entity.contains('/'))
 }
 
 /// Whether a path, without its first slash, is of the JSON API.
@@ -374,6 +388,10 @@ mod tests {
             ("GET", "/upload/storage/v1/a"),
             ("PUT", "/resumable/upload/storage/v1/b/data/o"),
             ("GET", "/storage/v1/b/data/iam"),
+            ("GET", "/storage/v1/b/data/o/x%2Fy/acl"),
+            ("DELETE", "/storage/v1/b/data/o/x/acl/allUsers"),
+            ("PUT", "/storage/v1/b/data/o/x/iam"),
+            ("GET", "/storage/v1/b/data/o/x/iam/testPermissions"),
             ("POST", "/resumable/storage/v1/b/data/o"),
             ("PATCH", "/storage/v1/b/data/o"),
             ("PUT", "/upload/storage/v1/b/data/o?uploadType=media"),
