@@ -23,8 +23,8 @@ pub struct Capabilities {
     pub lists: bool,
     /// Rule for the chunks of a session.
     pub chunk_rule: ChunkRule,
-    /// Rule for the parts of [`crate::Origin::put_part`].
-    pub part_rule: ChunkRule,
+    /// Numbered parts, tags and all other uploads go by sessions; otherwise by [`crate::Origin::put_part`].
+    pub numbers_in_sessions: bool,
     /// Opens sessions that are new at the store, so that an upload whose session has ended can be sent from its first byte.
     pub begins_sessions: bool,
     /// The smallest object too needs a session, because nothing can be put by one request.
@@ -62,7 +62,7 @@ impl Capabilities {
             writes: true,
             lists: true,
             chunk_rule: ChunkRule::PARTS,
-            part_rule: ChunkRule::PARTS,
+            numbers_in_sessions: false,
             begins_sessions: true,
             needs_session: false,
             wants_joined_pieces: false,

@@ -21,8 +21,8 @@ use super::omissions::Omissions;
 use super::page::{Keys, Level, ListPage, Objects};
 use crate::digest::ContentDigest;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, NewSession, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, UploadSession,
+    CompleteRequest, Finished, NewSession, OpenSession, PartReceipt, SessionOptions, SessionPart,
+    SessionStatus, SessionToken, UploadSession,
 };
 
 /// Kind of a request to an origin.
@@ -460,8 +460,13 @@ impl<P: Policy> UploadSession for LayerSession<P> {
         self.session.may_have_chunks()
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let sent = self.session.send(chunk);
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let sent = self.session.put(part);
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+
+    async fn parts(&self, after: u16, max: usize) -> Result<ListedParts> {
+        let sent = self.session.parts(after, max);
         self.policy.watch(OriginRequest::Upload, sent).await
     }
 

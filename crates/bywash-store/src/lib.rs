@@ -66,6 +66,7 @@ mod omissions;
 mod options;
 mod page;
 mod part_stream;
+mod parts;
 mod read_only;
 #[cfg(feature = "network")]
 mod response;
@@ -109,10 +110,15 @@ pub use object_tags::{ObjectTags, TagCount};
 pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError, Redirects};
 pub use page::{Keys, Level, ListPage, Objects, common_prefix};
+pub use parts::{
+    PartStore, PartsSession, RememberedPart, RememberedParts, open_session, parts_of_token,
+    parts_token, resume_session,
+};
 pub use read_only::ReadOnly;
 pub use session::{
-    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, NewSession, OpenSession,
-    SessionOptions, SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, NewSession, OpenSession, PartPlace,
+    PartReceipt, PartSource, SessionOptions, SessionPart, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
 #[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
 pub use signed::is_one_session;

@@ -4,7 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bywash_mem::Share;
-use bywash_store::{Capability, CompleteOptions, ENCRYPTION, ObjectTags, PartBody, UploadedPart};
+use bywash_store::{
+    Capability, CompleteOptions, CompleteRequest, ENCRYPTION, ObjectTags, PartBody, PartSource,
+    SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart, open_session,
+    resume_session,
+};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
@@ -263,7 +267,24 @@ impl Bucket {
         self.begin_upload(path, options).await
     }
 
-    /// Stores one part; see [`crate::Origin::put_part`].
+    /// Returns the session of an upload whose parts a client numbers. Sends no request.
+    pub(crate) async fn numbered(
+        &self,
+        path: &Path,
+        upload: &str,
+        mode: PutMode,
+    ) -> Result<Box<dyn UploadSession>> {
+        let options = SessionOptions {
+            mode,
+            numbered: true,
+            ..SessionOptions::default()
+        };
+        let token = SessionToken(upload.to_owned());
+        resume_session(&self.shared().origin, path, &options, &token).await
+    }
+
+    /// Stores one part of exactly `length` bytes, replacing an earlier one of the same number, and returns its ETag. If the body fails or
+    /// has another length, no part is stored; an earlier part of that number may stay. A part is one attempt: its bytes are not kept.
     pub async fn put_part(
         &self,
         path: &Path,
@@ -292,13 +313,23 @@ impl Bucket {
         } else {
             body
         };
-        send_watched(policy, body, |body| {
-            shared.origin.put_part(path, upload, number, length, body)
-        })
-        .await
+        let session = self.numbered(path, upload, PutMode::Overwrite).await?;
+        let sent = send_watched(policy, body, |body| {
+            session.put(SessionPart {
+                number: number.into(),
+                place: None,
+                length,
+                source: PartSource::Stream(body),
+            })
+        });
+        Ok(sent.await?.e_tag)
     }
 
-    /// Completes an upload: its object becomes visible in one step; see [`crate::Origin::complete_upload`].
+    /// Completes an upload: the object of `parts`, in this order, becomes visible in one step. The mode is checked then.
+    ///
+    /// # Errors
+    /// [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown upload. Neither leaves a shorter
+    /// object, and the upload stays. Otherwise as any request.
     pub async fn complete_upload(
         &self,
         path: &Path,
@@ -325,11 +356,17 @@ impl Bucket {
         mut options: PutMultipartOptions,
     ) -> Result<String> {
         options.attributes.remove(&ENCRYPTION);
-        with_retries(self.shared().retry(), "begin upload of", path, || {
+        let options = SessionOptions {
+            attributes: options.attributes,
+            tags: options.tags,
+            numbered: true,
+            ..SessionOptions::default()
+        };
+        let begun = with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
-            self.shared().origin.create_upload(path, options.clone())
-        })
-        .await
+            open_session(&self.shared().origin, path, &options)
+        });
+        Ok(begun.await?.token().0)
     }
 
     pub(crate) async fn finish_upload(
@@ -340,27 +377,27 @@ impl Bucket {
         options: CompleteOptions,
     ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
-        let (upload, parts) = (upload.to_owned(), parts.to_owned());
+        let session = self.numbered(path, upload, options.mode).await?;
+        let ending = CompleteRequest {
+            parts: Some(parts.to_owned()),
+            attributes: options.attributes,
+            ..CompleteRequest::default()
+        };
         self.write(path, move |path| async move {
             let limit = shared.engine.retry.with_server_work().stall;
             shared.origin_request(Capability::Write);
-            once(
-                limit,
-                "complete upload of",
-                &path,
-                shared
-                    .origin
-                    .complete_upload(&path, &upload, &parts, options),
-            )
-            .await
+            let finished = session.finish(&ending);
+            let finished = once(limit, "complete upload of", &path, finished).await?;
+            Ok(finished.into())
         })
         .await
     }
 
     pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let session = self.numbered(path, upload, PutMode::Overwrite).await?;
         with_retries(self.shared().retry(), "abort upload of", path, || {
             self.shared().origin_request(Capability::Write);
-            self.shared().origin.abort_upload(path, upload)
+            session.abort()
         })
         .await
     }

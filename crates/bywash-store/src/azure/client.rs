@@ -18,8 +18,8 @@ use crate::error::{OriginError, generic_error};
 use crate::http_client::{Request, Response};
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
+    CompleteRequest, Finished, PartReceipt, SessionOptions, SessionPart, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 
 /// An upload by blocks. Azure knows only the blocks, not the upload.
@@ -195,14 +195,15 @@ impl UploadSession for AzureSession {
         SessionToken(session::token_of(self.upload.name(), &self.blocks.lock()))
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let block = Block::of(self.upload.name(), chunk);
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
+        let block = Block::of(self.upload.name(), &chunk);
         let md5 = pieces_md5(&chunk.pieces);
         let request = Request::new(Method::PUT).text("content-md5", &md5);
         let request = request.body(chunk.pieces.clone());
         self.put_block("send block of", &block.id, request).await?;
         self.blocks.lock().insert(chunk.offset, block);
-        Ok(chunk.range().end)
+        Ok(PartReceipt::to(chunk.range().end))
     }
 
     async fn status(&self) -> Result<SessionStatus> {

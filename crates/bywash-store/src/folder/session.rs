@@ -28,8 +28,8 @@ use super::stage::{Staged, remove_flat_folder};
 use crate::digest::ContentDigest;
 use crate::error::OriginError;
 use crate::session::{
-    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, PartReceipt, SessionPart,
+    SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 
 /// The object's bytes.
@@ -370,9 +370,10 @@ impl UploadSession for FolderSession {
         SessionToken(self.id.clone())
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let chunk = chunk.clone();
-        self.run(move |session| session.send_now(&chunk)).await
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
+        let end = self.run(move |session| session.send_now(&chunk)).await?;
+        Ok(PartReceipt::to(end))
     }
 
     async fn status(&self) -> Result<SessionStatus> {

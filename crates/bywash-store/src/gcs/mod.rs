@@ -36,7 +36,7 @@ use super::options::OriginOptions;
 use super::page::{ListPage, Objects};
 use super::xml_uploads::XmlUploads;
 use crate::error::not_supported_error;
-use crate::session::{ChunkRule, Finished, NewSession, SessionOptions, SessionToken};
+use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
 
 pub(crate) use client::GcsSession;
 pub(crate) use put::attribute_headers;
@@ -225,11 +225,6 @@ impl Origin for GcsStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
-            // Parts go by S3's protocol, with its minimum.
-            part_rule: ChunkRule {
-                min: 5 << 20,
-                ..ChunkRule::PARTS
-            },
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,

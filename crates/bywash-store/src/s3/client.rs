@@ -22,8 +22,8 @@ use crate::http_client::{HttpClient, Request, Response};
 use crate::limits::MAX_UPLOADS_PAGE_BYTES;
 use crate::multipart_xml::{MultipartOutcome, PARTS_PER_PAGE, complete_body};
 use crate::session::{
-    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    CompleteRequest, Finished, OpenSession, PartReceipt, SessionOptions, SessionPart,
+    SessionStatus, SessionToken, UploadSession,
 };
 use crate::xml_uploads::XmlUploads;
 
@@ -303,7 +303,7 @@ impl S3Session {
         Ok(Some(parts))
     }
 
-    async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
+    async fn put_chunk(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
         // With any response, the old state of the part is no longer valid.
         self.state.lock().parts.remove(&number);
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -327,7 +327,7 @@ impl S3Session {
     async fn completion(&self, length: u64) -> Result<Vec<Part>> {
         if length == 0 {
             // An upload has at least one part.
-            self.put(1, 0, Vec::new()).await?;
+            self.put_chunk(1, 0, Vec::new()).await?;
         }
         let known = multipart::covering(&self.state.lock().parts, length).is_some();
         if !known && self.list().await?.is_none() {
@@ -422,10 +422,12 @@ impl UploadSession for S3Session {
         matches!(&self.signing, Signing::Ahead(urls, _) if !urls.list.is_empty())
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        self.put(chunk.index + 1, chunk.crc32c, chunk.pieces.clone())
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
+        let end = chunk.range().end;
+        self.put_chunk(chunk.index + 1, chunk.crc32c, chunk.pieces)
             .await?;
-        Ok(chunk.range().end)
+        Ok(PartReceipt::to(end))
     }
 
     async fn status(&self) -> Result<SessionStatus> {

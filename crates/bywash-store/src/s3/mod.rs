@@ -250,7 +250,6 @@ impl Origin for S3Store {
         };
         Capabilities {
             chunk_rule: rule,
-            part_rule: rule,
             has_tags: !self.client.tagless,
             // A shorter object is one part: its bytes are sent sooner than three requests.
             min_rewritten_bytes: Some(self.client.min_part).filter(|_| self.client.copies),

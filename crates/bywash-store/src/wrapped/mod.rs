@@ -176,7 +176,6 @@ impl Origin for WrappedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: PARTS,
-            part_rule: PARTS,
             gathers_parts: true,
             // Not known of any store: its uploads are known by their parts.
             knows_uploads: false,

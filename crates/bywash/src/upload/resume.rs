@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash_store::{
     ChunkRule, Finished, OpenSession, OriginError, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession, is_same_session,
+    StoredRange, UploadSession, is_same_session, resume_session,
 };
 use object_store::Result;
 use object_store::path::Path;
@@ -143,12 +143,8 @@ impl Bucket {
             stall: shared.engine.retry.stall,
             ..SessionOptions::default()
         };
-        let resumed = shared
-            .origin
-            .resume_session(&open.object, &options, &open.token);
-        let Some(session) = resumed.await? else {
-            return Ok(());
-        };
+        let resumed = resume_session(&shared.origin, &open.object, &options, &open.token);
+        let session = resumed.await?;
         with_retries(shared.retry(), "abort upload of", &open.object, || {
             shared.counters.origin_request();
             session.abort()
@@ -162,13 +158,8 @@ impl Bucket {
             stall: shared.engine.retry.stall,
             ..header.options.clone()
         };
-        let resumed = shared
-            .origin
-            .resume_session(&header.object, &options, &header.session)
-            .await?;
-        resumed
-            .map(Arc::from)
-            .ok_or_else(|| OriginError::upload_lost(&header.object))
+        let resumed = resume_session(&shared.origin, &header.object, &options, &header.session);
+        Ok(Arc::from(resumed.await?))
     }
 
     async fn continue_upload(
@@ -246,7 +237,6 @@ impl Bucket {
             options: options_of(header),
             plan,
             session: Some(session.token()),
-            parts: None,
             acknowledged,
             crc32c,
             waiting: Bytes::new(),

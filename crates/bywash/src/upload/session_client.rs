@@ -22,8 +22,6 @@ pub(super) struct SessionClient {
     bucket: Bucket,
     pub(super) path: Path,
     session: Arc<dyn UploadSession>,
-    /// The session knows the stored ranges without a request.
-    tracks_parts: bool,
     pub(super) rule: ChunkRule,
     /// Comparison with the object, of an upload that was begun elsewhere: an earlier run may have completed it.
     comparison: Option<Arc<ObjectComparison>>,
@@ -38,17 +36,7 @@ impl SessionClient {
             path: path.clone(),
             rule: origin.capabilities().chunk_rule,
             session,
-            tracks_parts: false,
             comparison: is_elsewhere.then(|| Arc::new(ObjectComparison::new())),
-        }
-    }
-
-    /// Marks a session over parts, which knows the stored ranges without a request.
-    pub(super) fn tracking_parts(self) -> Self {
-        Self {
-            tracks_parts: true,
-            rule: self.bucket.shared().origin.capabilities().part_rule,
-            ..self
         }
     }
 
@@ -101,7 +89,7 @@ impl SessionClient {
     }
 
     pub(super) async fn status(&self) -> Result<SessionStatus> {
-        if self.tracks_parts {
+        if !self.session.can_be_continued() {
             return self.session.status().await;
         }
         if self.is_comparing() {

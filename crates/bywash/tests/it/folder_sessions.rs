@@ -54,6 +54,7 @@ fn kept(content: &Bytes, index: usize) -> StoredRange {
 fn ending(content: &Bytes) -> CompleteRequest {
     CompleteRequest {
         attributes: Attributes::new(),
+        parts: None,
         length: content.len() as u64,
         crc32c: crc(content),
         tail: None,

@@ -55,6 +55,7 @@ pub(crate) async fn drive(
             let tail = (at < bytes.len()).then_some(one);
             let ending = CompleteRequest {
                 attributes: Attributes::new(),
+                parts: None,
                 length: bytes.len() as u64,
                 crc32c: crc32c(bytes),
                 tail,

@@ -101,6 +101,7 @@ pub(crate) fn chunk(bytes: &Bytes, at: usize, end: usize) -> Chunk {
 pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> CompleteRequest {
     CompleteRequest {
         attributes: Attributes::new(),
+        parts: None,
         length: bytes.len() as u64,
         crc32c: crc32c(bytes),
         tail,

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use bywash::ContentDigest;
 use bywash::origin::memory::MemoryStore;
 use bywash::origin::{
-    Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus,
-    SessionToken, StoredRange, UploadSession,
+    Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, PartReceipt, SessionOptions,
+    SessionPart, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 use bywash::{
     Bucket, CompleteOptions, Consistency, Engine, Origin, OriginError, PartBody, UploadedPart,
@@ -272,13 +272,8 @@ impl Handle {
     }
 }
 
-#[async_trait]
-impl UploadSession for Handle {
-    fn token(&self) -> SessionToken {
-        SessionToken(self.id.clone())
-    }
-
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+impl Handle {
+    async fn take(&self, chunk: &Chunk) -> Result<u64> {
         if self.fake.discard {
             return Ok(chunk.range().end);
         }
@@ -344,6 +339,17 @@ impl UploadSession for Handle {
             }
             _ => Ok(chunk.offset + self.keep(session, chunk, u64::MAX)),
         }
+    }
+}
+
+#[async_trait]
+impl UploadSession for Handle {
+    fn token(&self) -> SessionToken {
+        SessionToken(self.id.clone())
+    }
+
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        Ok(PartReceipt::to(self.take(&part.into_chunk()?).await?))
     }
 
     async fn status(&self) -> Result<SessionStatus> {
