@@ -52,7 +52,7 @@ pub trait PartStore: fmt::Debug + Send + Sync + 'static {
     }
 
     /// See [`UploadSession::parts`].
-    async fn list_parts(
+    async fn uploaded_parts(
         &self,
         _path: &Path,
         _upload: &str,
@@ -63,7 +63,7 @@ pub trait PartStore: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Has the object of `parts`, in this order, become visible in one step. The mode is checked then.
-    async fn complete_parts(
+    async fn complete_upload(
         &self,
         path: &Path,
         upload: &str,
@@ -72,7 +72,7 @@ pub trait PartStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<PutResult>;
 
     /// Removes an upload and its parts.
-    async fn abort_parts(&self, path: &Path, upload: &str) -> Result<()>;
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
 }
 
 /// A chunk that the store has acknowledged as a part.
@@ -237,7 +237,7 @@ impl<S: PartStore> UploadSession for PartsSession<S> {
 
     async fn parts(&self, after: u16, max: usize) -> Result<ListedParts> {
         self.store
-            .list_parts(&self.path, &self.upload, after, max)
+            .uploaded_parts(&self.path, &self.upload, after, max)
             .await
     }
 
@@ -261,12 +261,12 @@ impl<S: PartStore> UploadSession for PartsSession<S> {
         };
         let ended = self
             .store
-            .complete_parts(&self.path, &self.upload, &parts, options);
+            .complete_upload(&self.path, &self.upload, &parts, options);
         Ok(ended.await.map_err(|error| self.gone(error))?.into())
     }
 
     async fn abort(&self) -> Result<()> {
-        match self.store.abort_parts(&self.path, &self.upload).await {
+        match self.store.abort_upload(&self.path, &self.upload).await {
             Err(Error::NotFound { .. }) if !self.options.numbered => Ok(()),
             result => result,
         }
@@ -306,7 +306,7 @@ impl PartStore for Numbered {
         Ok(self.0.copy_part(path, upload, &part).await?.e_tag)
     }
 
-    async fn list_parts(
+    async fn uploaded_parts(
         &self,
         path: &Path,
         upload: &str,
@@ -316,7 +316,7 @@ impl PartStore for Numbered {
         self.0.uploaded_parts(path, upload, after, max).await
     }
 
-    async fn complete_parts(
+    async fn complete_upload(
         &self,
         path: &Path,
         upload: &str,
@@ -326,7 +326,7 @@ impl PartStore for Numbered {
         self.0.complete_upload(path, upload, parts, options).await
     }
 
-    async fn abort_parts(&self, path: &Path, upload: &str) -> Result<()> {
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         self.0.abort_upload(path, upload).await
     }
 }

@@ -13,14 +13,12 @@ use bywash::origin::{
     Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, PartReceipt, SessionOptions,
     SessionPart, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
-use bywash::{
-    Bucket, CompleteOptions, Consistency, Engine, Origin, OriginError, PartBody, UploadedPart,
-};
+use bywash::{Bucket, Consistency, Engine, Origin, OriginError};
 use futures::future::pending;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutOptions, PutPayload,
+    PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -451,6 +449,7 @@ impl Origin for Fake {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: self.rule,
+            numbers_in_sessions: true,
             ..Capabilities::of("fake")
         }
     }
@@ -468,6 +467,9 @@ impl Origin for Fake {
         path: &Path,
         options: &SessionOptions,
     ) -> Result<Option<Box<dyn UploadSession>>> {
+        if options.numbered {
+            return self.objects.open_session(path, options).await;
+        }
         let id = {
             let mut state = self.state.lock();
             state.opened += 1;
@@ -487,47 +489,17 @@ impl Origin for Fake {
     async fn resume_session(
         &self,
         path: &Path,
-        _options: &SessionOptions,
+        options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<Option<Box<dyn UploadSession>>> {
+        if options.numbered {
+            return self.objects.resume_session(path, options, token).await;
+        }
         Ok(Some(Box::new(Handle {
             fake: self.clone(),
             path: path.clone(),
             id: token.0.clone(),
         })))
-    }
-
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        self.objects.create_upload(path, opts).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.objects
-            .put_part(path, upload, number, length, body)
-            .await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        self.objects
-            .complete_upload(path, upload, parts, options)
-            .await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        self.objects.abort_upload(path, upload).await
     }
 }
 
