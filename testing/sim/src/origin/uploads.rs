@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::origin::Capabilities;
+use bywash::origin::{
+    Capabilities, NewSession, PartStore, PartsSession, SessionOptions, SessionToken,
+};
 use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult,
-    Result, UploadPart,
+    Attributes, Error, MultipartUpload, PutMode, PutPayload, PutResult, Result, UploadPart,
 };
 
 use super::{Operation, STORE, SimOrigin, not_found};
@@ -26,14 +27,36 @@ pub(super) struct Upload {
 #[async_trait]
 impl Origin for SimOrigin {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::of("sim")
+        Capabilities {
+            numbers_in_sessions: true,
+            ..Capabilities::of("sim")
+        }
     }
 
     fn durable_address(&self) -> Option<String> {
         Some(format!("sim://{}", self.shared.seed))
     }
 
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        let id = self.begin(path, options.attributes.clone()).await?;
+        let session = PartsSession::new(self.clone(), path, options, id);
+        Ok(Some(Box::new(session)))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        let session = PartsSession::resume(self.clone(), path, options, token)?;
+        Ok(Some(Box::new(session)))
+    }
+}
+
+impl SimOrigin {
+    /// Begins an upload and returns its id.
+    pub(super) async fn begin(&self, path: &Path, attributes: Attributes) -> Result<String> {
         let pending = self
             .shared
             .receive(Operation::CreateUpload, path, None, false);
@@ -41,14 +64,17 @@ impl Origin for SimOrigin {
         let id = format!("upload-{}", pending.index);
         let upload = Upload {
             path: path.clone(),
-            attributes: opts.attributes,
+            attributes,
             parts: BTreeMap::new(),
         };
         self.shared.state.lock().uploads.insert(id.clone(), upload);
         pending.acknowledge()?;
         Ok(id)
     }
+}
 
+#[async_trait]
+impl PartStore for SimOrigin {
     async fn put_part(
         &self,
         path: &Path,
@@ -169,7 +195,8 @@ impl MultipartUpload for SequentialUpload {
             })?;
             let length = data.content_length() as u64;
             let body = stream::iter(data.into_iter().map(Ok)).boxed();
-            let e_tag = origin.put_part(&path, &id, number, length, body).await?;
+            let sent = PartStore::put_part(&origin, &path, &id, number, length, body);
+            let e_tag = sent.await?;
             parts.lock()[index] = Some(UploadedPart { number, e_tag });
             Ok(())
         }
@@ -182,12 +209,11 @@ impl MultipartUpload for SequentialUpload {
             store: STORE,
             source: "a part is missing".into(),
         })?;
-        self.origin
-            .complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite.into())
-            .await
+        let mode = PutMode::Overwrite.into();
+        PartStore::complete_upload(&self.origin, &self.path, &self.id, &parts, mode).await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.origin.abort_upload(&self.path, &self.id).await
+        PartStore::abort_upload(&self.origin, &self.path, &self.id).await
     }
 }
