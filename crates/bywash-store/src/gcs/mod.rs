@@ -19,7 +19,7 @@ use object_store::gcp::{
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{PutMode, PutResult, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
@@ -34,6 +34,7 @@ use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::{ListPage, Objects};
+use super::parts::{PartStore, PartsSession};
 use super::xml_uploads::XmlUploads;
 use crate::error::not_supported_error;
 use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
@@ -225,6 +226,7 @@ impl Origin for GcsStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
+            numbers_in_sessions: true,
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
@@ -253,15 +255,44 @@ impl Origin for GcsStore {
         self.by_pages(&self.client.objects, prefix, after, omissions)
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        check(path)?;
-        let path = self.full_path(path);
-        self.client
-            .objects
-            .create_multipart_opts(&path, options)
-            .await
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_matching(path, condition).await
     }
 
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
+        self.head_object(path).await
+    }
+
+    /// Parts that a client numbers go by the XML API, everything else by sessions of the JSON API; tags are not kept.
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        if !options.numbered {
+            return Ok(Some(Box::new(self.open(path, options).await?)));
+        }
+        check(path)?;
+        let (key, client) = (self.full_path(path), &self.client.objects);
+        let create = options.attributes.clone().into();
+        let id = client.create_multipart_opts(&key, create).await?;
+        let session = PartsSession::new(self.clone(), path, options, id);
+        Ok(Some(Box::new(session)))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        if !options.numbered {
+            return Ok(Some(Box::new(self.take_over(path, options, token)?)));
+        }
+        let session = PartsSession::resume(self.clone(), path, options, token)?;
+        Ok(Some(Box::new(session)))
+    }
+}
+
+/// Uploads by the XML API.
+#[async_trait]
+impl PartStore for GcsStore {
     async fn put_part(
         &self,
         path: &Path,
@@ -307,27 +338,6 @@ impl Origin for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
-    }
-
-    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
-        self.delete_matching(path, condition).await
-    }
-
-    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
-        self.head_object(path).await
-    }
-
-    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options).await?)))
-    }
-
-    async fn resume_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-        token: &SessionToken,
-    ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }
 
