@@ -26,7 +26,6 @@ use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refu
 use super::odd_objects::{Names, OddRead};
 use super::omissions::Omissions;
 use super::page::{Keys, ListPage, Objects, Order, check_prefix};
-use super::xml_uploads::XmlUploads;
 use crate::error::StatusError;
 
 /// Objects of a page: the most that any store returns.
@@ -248,14 +247,6 @@ fn is_listed(meta: &mut ObjectMeta, ours: &str, after: Option<&str>) -> bool {
 impl<C> fmt::Display for Cloud<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
-    }
-}
-
-impl<C: CloudClient> XmlUploads for Cloud<C> {
-    const STORE: &'static str = C::NAMES.store;
-
-    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
-        self.send(path, request).await
     }
 }
 

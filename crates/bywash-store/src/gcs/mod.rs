@@ -25,7 +25,7 @@ use url::Url;
 
 use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
-use super::http_client::{HttpClient, Request};
+use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
     VersionDeletes,
@@ -338,6 +338,14 @@ impl PartStore for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+}
+
+impl XmlUploads for GcsStore {
+    const STORE: &'static str = client::STORE;
+
+    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
+        self.send(path, request).await
     }
 }
 
