@@ -84,7 +84,7 @@ impl BlockUpload {
     }
 
     /// Returns the block of a part, unless `tag` is not one of ours.
-    pub(super) fn block(&self, number: u16, tag: &str) -> Option<String> {
+    pub(super) fn block(&self, number: u64, tag: &str) -> Option<String> {
         let tag = tag.trim_matches('"');
         is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag:0>24}", self.name)))
     }
