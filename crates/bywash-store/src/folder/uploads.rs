@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, PutMultipartOptions, PutResult, Result};
+use object_store::{Attributes, Error, PutMode, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -27,10 +27,9 @@ use super::root::Root;
 use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::interface::{
-    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
-    PartBody, UploadedPart, VersionDeletes,
+    AttributeRewrite, Capabilities, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart,
+    VersionDeletes,
 };
-use crate::limits::MAX_PARTS;
 use crate::omissions::{LeftOut, Omissions};
 use crate::page::{Level, Objects};
 use crate::session::{Finished, NewSession, OpenSession, SessionOptions, SessionToken};
@@ -66,7 +65,12 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 
 impl Root {
     /// Creates an upload with a folder of `files`, all empty. A session's upload has some, a client's multipart upload none.
-    fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
+    pub(super) fn create_upload(
+        &self,
+        key: &Path,
+        attributes: &Attributes,
+        files: &[&str],
+    ) -> Result<String> {
         let failed = |errno: Errno| create_failed(key, errno);
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
         let (id, _locked) = self.stage_upload(key, attributes, files)?;
@@ -144,7 +148,7 @@ impl Root {
         self.read_json("read the upload of", key, &name)
     }
 
-    fn commit_part(
+    pub(super) fn commit_part(
         &self,
         key: &Path,
         upload: &str,
@@ -180,12 +184,14 @@ impl Root {
         Ok(e_tag)
     }
 
-    fn complete_upload(
+    /// Puts the parts together as the object.
+    pub(super) fn complete_upload(
         &self,
         key: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        options: &CompleteOptions,
+        mode: &PutMode,
+        late: &Attributes,
     ) -> Result<PutResult> {
         let manifest = self.manifest(UPLOADS, key, upload)?;
         let mut staged = self.stage(key)?;
@@ -209,8 +215,8 @@ impl Root {
                 .append(&file)
                 .map_err(|source| io_error("put together", key.as_ref(), source))?;
         }
-        let attributes = with_late(manifest.attributes, &options.attributes);
-        let put = self.commit(key, &mut staged, &attributes, &options.mode)?;
+        let attributes = with_late(manifest.attributes, late);
+        let put = self.commit(key, &mut staged, &attributes, mode)?;
         if let Err(error) = self.drop_upload(key, upload) {
             // The object exists; the parts only take space, and an abort can remove them.
             tracing::warn!(%key, upload, %error, "completed upload not removed");
@@ -239,7 +245,7 @@ fn create_failed(key: &Path, errno: Errno) -> Error {
 }
 
 /// Writes a part's body to a staged file, piece by piece; the file is removed on an error.
-async fn receive(
+pub(super) async fn receive(
     mut staged: Staged,
     path: &Path,
     number: u16,
@@ -276,6 +282,7 @@ impl Origin for FolderStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
+            numbers_in_sessions: true,
             // Each write is a visit to a blocking thread.
             wants_joined_pieces: true,
             takes_late_attributes: true,
@@ -308,46 +315,6 @@ impl Origin for FolderStore {
         omissions: &Omissions,
     ) -> Objects {
         self.listed(prefix, after, omissions.clone())
-    }
-
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        refuse_tags(&opts.tags)?;
-        let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || root.create_upload(&path, &opts.attributes, &[])).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        if !(1..=MAX_PARTS).contains(&number) {
-            return Err(FolderError::PartNumber(number).generic());
-        }
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        let staged = blocking(move || {
-            root.manifest(UPLOADS, &key, &id)?;
-            root.stage(&key)
-        })
-        .await?;
-        let staged = receive(staged, path, number, length, body).await?;
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        blocking(move || root.commit_part(&key, &id, number, staged)).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        let (id, parts) = (upload.to_owned(), parts.to_vec());
-        blocking(move || root.complete_upload(&key, &id, &parts, &options)).await
     }
 
     async fn rewrite_in_place(
@@ -387,15 +354,10 @@ impl Origin for FolderStore {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        let attributes = options.attributes.clone();
-        if options.transient {
-            let mode = options.mode.clone();
-            let open = move || FolderSession::open_transient(root, key, &attributes, mode);
-            return Ok(Some(Box::new(blocking(open).await?)));
-        }
-        let id = blocking(move || root.create_upload(&key, &attributes, &session::FILES)).await?;
-        self.resume_session(path, options, &SessionToken(id)).await
+        refuse_tags(&options.tags)?;
+        let (root, key, options) = (Arc::clone(&self.root), path.clone(), options.clone());
+        let open = move || FolderSession::open(root, key, &options);
+        Ok(Some(Box::new(blocking(open).await?)))
     }
 
     async fn resume_session(
@@ -404,25 +366,13 @@ impl Origin for FolderStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        Ok(Some(Box::new(FolderSession::new(
-            Arc::clone(&self.root),
-            path.clone(),
-            token.0.clone(),
-            options.mode.clone(),
-        ))))
+        let (root, id) = (Arc::clone(&self.root), token.0.clone());
+        let session = FolderSession::new(root, path.clone(), id, options);
+        Ok(Some(Box::new(session)))
     }
 
     /// Uploads that wait for parts of the S3 protocol are not included.
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         self.run(|root| root.open_sessions()).await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        blocking(move || {
-            root.manifest(UPLOADS, &key, &id)?;
-            root.drop_upload(&key, &id)
-        })
-        .await
     }
 }
