@@ -35,7 +35,7 @@ use self::put::SignedPut;
 use super::azure::AzureStore;
 use super::gcs::{self, GcsSession, SignedStart};
 use super::http_client::HttpClient;
-use super::interface::{Capabilities, Origin};
+use super::interface::{Capabilities, Origin, lacks};
 use super::layer::{LayerSession, OriginRequest, Policy};
 use super::s3::S3Session;
 use super::session::{
@@ -320,6 +320,14 @@ impl SignedStore {
     }
 }
 
+/// Refuses uploads that a signed address cannot begin.
+fn check_options(options: &SessionOptions) -> Result<()> {
+    if options.numbered || !options.tags.encoded().is_empty() {
+        return Err(lacks("signed", "uploads in numbered parts"));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Origin for SignedStore {
     fn capabilities(&self) -> Capabilities {
@@ -332,12 +340,14 @@ impl Origin for SignedStore {
             },
             needs_session: !matches!(self.place, Place::Put(_) | Place::Blob(..)),
             begins_sessions: !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None)),
+            numbers_in_sessions: true,
             lists: false,
             ..Capabilities::of("signed")
         }
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        check_options(options)?;
         Ok(Some(match &self.place {
             Place::Put(put) => self.signed(put.open(path, options)?, String::new()),
             Place::Resumable(http, url) => {
@@ -362,6 +372,7 @@ impl Origin for SignedStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
+        check_options(options)?;
         let parts = split(token);
         let invalid = || {
             let reason = "an object that one PUT stores cannot be resumed, nor one that was begun at another address; upload it again";
