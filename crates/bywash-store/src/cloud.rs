@@ -21,6 +21,7 @@ use object_store::{
 
 use super::access::Access;
 use super::http_client::{Request, Response};
+use super::interface::StoreIdentity;
 use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
 use super::odd_objects::{Names, OddRead};
@@ -103,14 +104,14 @@ impl<C> Cloud<C> {
         self
     }
 
-    /// See [`super::interface::Origin::durable_address`].
+    /// See [`StoreIdentity::address`].
     pub(super) fn address(&self) -> String {
         format!("{} {}", self.endpoint, self.name)
     }
 
-    /// See [`super::interface::Origin::cache_identity`].
-    pub(super) fn identity(&self) -> String {
-        self.access.identity(&self.address())
+    /// See [`super::interface::Origin::identity`].
+    pub(super) fn names(&self) -> StoreIdentity {
+        self.access.identity(self.address())
     }
 
     /// Returns the key in the bucket.

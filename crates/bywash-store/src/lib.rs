@@ -98,7 +98,7 @@ pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};
 pub use interface::{
     AttributeRewrite, Capabilities, Capability, CompleteOptions, DeleteCondition, ListedPart,
-    ListedParts, ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
+    ListedParts, ObjectRename, Origin, PartBody, StoreIdentity, UploadedPart, VersionDeletes,
     body_length_error, unmodified_since,
 };
 pub use layer::OriginRequest;
@@ -111,8 +111,7 @@ pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError, Redirects};
 pub use page::{Keys, Level, ListPage, Objects, common_prefix};
 pub use parts::{
-    PartStore, PartsSession, RememberedPart, RememberedParts, open_session, parts_of_token,
-    parts_token, resume_session,
+    PartStore, PartsSession, RememberedPart, RememberedParts, parts_of_token, parts_token,
 };
 pub use read_only::ReadOnly;
 pub use session::{
@@ -129,7 +128,7 @@ pub use wrapped::WrappedStore;
 pub use write_mark::WriteMark;
 
 /// Returns whether two tokens of one store identify one session. A token made by [`Origin::open_sessions`] may contain less than the
-/// original one; an id returned by [`Origin::create_upload`] is a token too.
+/// original one; the id of an upload of numbered parts is a token too.
 #[must_use]
 pub fn is_same_session(one: &SessionToken, other: &SessionToken) -> bool {
     #[cfg(feature = "s3")]

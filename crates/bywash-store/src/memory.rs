@@ -179,7 +179,6 @@ fn no_such_upload(path: &Path, upload: &str) -> Error {
 impl Origin for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            numbers_in_sessions: true,
             takes_late_attributes: true,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
@@ -231,7 +230,7 @@ impl Origin for MemoryStore {
         };
         self.uploads.lock().insert(id.clone(), upload);
         let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 
     async fn resume_session(
@@ -241,7 +240,7 @@ impl Origin for MemoryStore {
         token: &SessionToken,
     ) -> Result<NewSession> {
         let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 }
 

@@ -4,19 +4,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use object_store::path::Path;
-use object_store::{Error, PutMultipartOptions, PutResult, Result};
+use object_store::{Error, PutResult, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::interface::{
-    CompleteOptions, ListedParts, Origin, PartBody, PartCopy, UploadedPart, lacks,
-};
+use super::interface::{CompleteOptions, ListedParts, PartBody, UploadedPart, lacks};
 use super::session::{
-    CompleteRequest, Finished, PartReceipt, PartSource, SessionOptions, SessionPart, SessionStatus,
+    CompleteRequest, Finished, PartReceipt, SessionOptions, SessionPart, SessionStatus,
     SessionToken, StoredRange, UploadSession,
 };
 use crate::digest::ContentDigest;
@@ -38,18 +35,6 @@ pub trait PartStore: fmt::Debug + Send + Sync + 'static {
         length: u64,
         body: PartBody,
     ) -> Result<String>;
-
-    /// See [`PartSource::Copy`].
-    async fn copy_part(
-        &self,
-        _path: &Path,
-        _upload: &str,
-        _number: u16,
-        _e_tag: String,
-        _range: Range<u64>,
-    ) -> Result<String> {
-        Err(lacks("this store", "copies of parts"))
-    }
 
     /// See [`UploadSession::parts`].
     async fn uploaded_parts(
@@ -210,13 +195,6 @@ impl<S: PartStore> UploadSession for PartsSession<S> {
             let text = format!("{}: parts have numbers from 1 to {MAX_PARTS}", self.path);
             generic_error("Bywash", text)
         })?;
-        if let PartSource::Copy { e_tag, range } = part.source {
-            let copied = self
-                .store
-                .copy_part(&self.path, &self.upload, number, e_tag, range);
-            let e_tag = copied.await?;
-            return Ok(PartReceipt { end: 0, e_tag });
-        }
         let body = part.source.into_body()?;
         let sent = self
             .store
@@ -271,105 +249,4 @@ impl<S: PartStore> UploadSession for PartsSession<S> {
             result => result,
         }
     }
-}
-
-/// An origin whose numbered parts do not go by its sessions.
-#[derive(Debug)]
-struct Numbered(Arc<dyn Origin>);
-
-#[async_trait]
-impl PartStore for Numbered {
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.0.put_part(path, upload, number, length, body).await
-    }
-
-    async fn copy_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        e_tag: String,
-        range: Range<u64>,
-    ) -> Result<String> {
-        let part = PartCopy {
-            number,
-            e_tag,
-            range,
-        };
-        Ok(self.0.copy_part(path, upload, &part).await?.e_tag)
-    }
-
-    async fn uploaded_parts(
-        &self,
-        path: &Path,
-        upload: &str,
-        after: u16,
-        max: usize,
-    ) -> Result<ListedParts> {
-        self.0.uploaded_parts(path, upload, after, max).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        self.0.complete_upload(path, upload, parts, options).await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        self.0.abort_upload(path, upload).await
-    }
-}
-
-/// Whether an upload with these options goes by the store's own sessions.
-fn is_own(origin: &Arc<dyn Origin>, options: &SessionOptions) -> bool {
-    let plain = !options.numbered && options.tags.encoded().is_empty();
-    plain || origin.capabilities().numbers_in_sessions
-}
-
-/// Opens a session, or an upload in numbered parts.
-pub async fn open_session(
-    origin: &Arc<dyn Origin>,
-    path: &Path,
-    options: &SessionOptions,
-) -> Result<Box<dyn UploadSession>> {
-    if is_own(origin, options)
-        && let Some(session) = origin.open_session(path, options).await?
-    {
-        return Ok(session);
-    }
-    let create = PutMultipartOptions {
-        tags: options.tags.clone(),
-        attributes: options.attributes.clone(),
-        ..PutMultipartOptions::default()
-    };
-    let upload = origin.create_upload(path, create).await?;
-    let store = Numbered(Arc::clone(origin));
-    Ok(Box::new(PartsSession::new(store, path, options, upload)))
-}
-
-/// Takes over a session of [`open_session`].
-pub async fn resume_session(
-    origin: &Arc<dyn Origin>,
-    path: &Path,
-    options: &SessionOptions,
-    token: &SessionToken,
-) -> Result<Box<dyn UploadSession>> {
-    if is_own(origin, options)
-        && let Some(session) = origin.resume_session(path, options, token).await?
-    {
-        return Ok(session);
-    }
-    let store = Numbered(Arc::clone(origin));
-    Ok(Box::new(PartsSession::resume(store, path, options, token)?))
 }

@@ -331,8 +331,8 @@ pub struct OpenSession {
     pub modified: DateTime<Utc>,
 }
 
-/// A session, or `None` if this kind of origin has none.
-pub type NewSession = Option<Box<dyn UploadSession>>;
+/// A session that was just opened or taken over.
+pub type NewSession = Box<dyn UploadSession>;
 
 /// One upload at a store.
 ///

@@ -35,10 +35,10 @@ impl Bucket {
     }
 
     /// A digest of the address of its store, the same in each process and for no other store; it does not show the address.
-    /// `None` for stores without one; see [`crate::Origin::durable_address`].
+    /// `None` for stores without one; see [`crate::Origin::identity`].
     #[must_use]
     pub fn origin_digest(&self) -> Option<String> {
-        let address = self.shared().origin.durable_address()?;
+        let address = self.shared().origin.identity()?.address;
         let digest = Sha256::digest(address);
         let first = digest.iter().take(16);
         Some(first.map(|byte| format!("{byte:02x}")).collect())

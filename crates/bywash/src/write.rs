@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bywash_mem::Share;
 use bywash_store::{
     Capability, CompleteOptions, CompleteRequest, ENCRYPTION, ObjectTags, PartBody, PartSource,
-    SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart, open_session,
-    resume_session,
+    SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart,
 };
 use futures::TryStreamExt;
 use object_store::path::Path;
@@ -280,7 +279,8 @@ impl Bucket {
             ..SessionOptions::default()
         };
         let token = SessionToken(upload.to_owned());
-        resume_session(&self.shared().origin, path, &options, &token).await
+        let origin = &self.shared().origin;
+        origin.resume_session(path, &options, &token).await
     }
 
     /// Stores one part of exactly `length` bytes, replacing an earlier one of the same number, and returns its ETag. If the body fails or
@@ -364,7 +364,7 @@ impl Bucket {
         };
         let begun = with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
-            open_session(&self.shared().origin, path, &options)
+            self.shared().origin.open_session(path, &options)
         });
         Ok(begun.await?.token().0)
     }

@@ -53,7 +53,6 @@ bywash_support::forward_object_store! {
 impl Origin for WrappedMemory {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            numbers_in_sessions: true,
             takes_late_attributes: true,
             ..Capabilities::of("memory")
         }

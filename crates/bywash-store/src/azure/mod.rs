@@ -29,7 +29,7 @@ use self::address::Address;
 use super::access::Access;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
-use super::interface::{Capabilities, DeleteCondition, Origin, VersionDeletes};
+use super::interface::{Capabilities, DeleteCondition, Origin, StoreIdentity, VersionDeletes};
 use super::options::OriginOptions;
 use crate::error::generic_error;
 use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
@@ -220,7 +220,6 @@ impl Origin for AzureStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
-            numbers_in_sessions: true,
             knows_uploads: false,
             version_deletes: VersionDeletes::ByStore,
             keeps_marks: true,
@@ -228,12 +227,8 @@ impl Origin for AzureStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
@@ -241,7 +236,7 @@ impl Origin for AzureStore {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options)?)))
+        Ok(Box::new(self.open(path, options)?))
     }
 
     async fn resume_session(
@@ -250,7 +245,7 @@ impl Origin for AzureStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
+        Ok(Box::new(self.take_over(path, options, token)?))
     }
 }
 

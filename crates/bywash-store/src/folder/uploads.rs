@@ -282,7 +282,6 @@ impl Origin for FolderStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
-            numbers_in_sessions: true,
             // Each write is a visit to a blocking thread.
             wants_joined_pieces: true,
             takes_late_attributes: true,
@@ -357,7 +356,7 @@ impl Origin for FolderStore {
         refuse_tags(&options.tags)?;
         let (root, key, options) = (Arc::clone(&self.root), path.clone(), options.clone());
         let open = move || FolderSession::open(root, key, &options);
-        Ok(Some(Box::new(blocking(open).await?)))
+        Ok(Box::new(blocking(open).await?))
     }
 
     async fn resume_session(
@@ -368,7 +367,7 @@ impl Origin for FolderStore {
     ) -> Result<NewSession> {
         let (root, id) = (Arc::clone(&self.root), token.0.clone());
         let session = FolderSession::new(root, path.clone(), id, options);
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 
     /// Uploads that wait for parts of the S3 protocol are not included.

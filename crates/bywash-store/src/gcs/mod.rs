@@ -27,8 +27,8 @@ use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
-    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
-    VersionDeletes,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, StoreIdentity,
+    UploadedPart, VersionDeletes,
 };
 use super::odd_keys::check;
 use super::omissions::Omissions;
@@ -226,7 +226,6 @@ impl Origin for GcsStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
-            numbers_in_sessions: true,
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
@@ -234,12 +233,8 @@ impl Origin for GcsStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -266,14 +261,14 @@ impl Origin for GcsStore {
     /// Parts that a client numbers go by the XML API, everything else by sessions of the JSON API; tags are not kept.
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         if !options.numbered {
-            return Ok(Some(Box::new(self.open(path, options).await?)));
+            return Ok(Box::new(self.open(path, options).await?));
         }
         check(path)?;
         let (key, client) = (self.full_path(path), &self.client.objects);
         let create = options.attributes.clone().into();
         let id = client.create_multipart_opts(&key, create).await?;
         let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 
     async fn resume_session(
@@ -283,10 +278,10 @@ impl Origin for GcsStore {
         token: &SessionToken,
     ) -> Result<NewSession> {
         if !options.numbered {
-            return Ok(Some(Box::new(self.take_over(path, options, token)?)));
+            return Ok(Box::new(self.take_over(path, options, token)?));
         }
         let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 }
 

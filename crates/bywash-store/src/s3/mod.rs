@@ -34,7 +34,7 @@ use self::put::{Special, is_on, special_of};
 use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{Capabilities, DeleteCondition, Origin, VersionDeletes};
+use super::interface::{Capabilities, DeleteCondition, Origin, StoreIdentity, VersionDeletes};
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
@@ -241,7 +241,6 @@ impl Origin for S3Store {
         };
         Capabilities {
             chunk_rule: rule,
-            numbers_in_sessions: true,
             has_tags: !self.client.tagless,
             // A shorter object is one part: its bytes are sent sooner than three requests.
             min_rewritten_bytes: Some(self.client.min_part).filter(|_| self.client.copies),
@@ -252,12 +251,8 @@ impl Origin for S3Store {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -294,7 +289,7 @@ impl Origin for S3Store {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options).await?)))
+        Ok(Box::new(self.open(path, options).await?))
     }
 
     async fn resume_session(
@@ -303,7 +298,7 @@ impl Origin for S3Store {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
+        Ok(Box::new(self.take_over(path, options, token)?))
     }
 
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {

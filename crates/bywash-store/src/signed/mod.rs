@@ -340,7 +340,6 @@ impl Origin for SignedStore {
             },
             needs_session: !matches!(self.place, Place::Put(_) | Place::Blob(..)),
             begins_sessions: !matches!(self.place, Place::Parts(..) | Place::Resumable(_, None)),
-            numbers_in_sessions: true,
             lists: false,
             ..Capabilities::of("signed")
         }
@@ -348,7 +347,7 @@ impl Origin for SignedStore {
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         check_options(options)?;
-        Ok(Some(match &self.place {
+        Ok(match &self.place {
             Place::Put(put) => self.signed(put.open(path, options)?, String::new()),
             Place::Resumable(http, url) => {
                 let started = self.start(http, url.as_ref(), path, options).await;
@@ -363,7 +362,7 @@ impl Origin for SignedStore {
                 let session = S3Session::signed_ahead(urls, http, path, options, None);
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
-        }))
+        })
     }
 
     async fn resume_session(
@@ -380,7 +379,7 @@ impl Origin for SignedStore {
         };
         let (kind, detail, inner) = parts.ok_or_else(invalid)?;
         let own = SessionToken(inner.to_owned());
-        Ok(Some(match (&self.place, kind) {
+        Ok(match (&self.place, kind) {
             (Place::Resumable(http, _), RESUMABLE) => {
                 let create = options.mode == PutMode::Create;
                 let object = path.as_ref();
@@ -396,7 +395,7 @@ impl Origin for SignedStore {
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
             _ => return Err(invalid()),
-        }))
+        })
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

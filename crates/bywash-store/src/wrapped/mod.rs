@@ -23,7 +23,7 @@ use self::checked::{Asked, checked};
 use self::lending::Lending;
 use self::parts::WrappedParts;
 use self::session::OrderedSession;
-use super::interface::{Capabilities, Origin};
+use super::interface::{Capabilities, Origin, StoreIdentity};
 use super::odd_keys::check;
 use super::parts::PartsSession;
 use super::session::{ChunkRule, NewSession, SessionOptions, SessionToken};
@@ -41,7 +41,7 @@ pub struct WrappedStore {
     store: Arc<dyn ObjectStore>,
     /// Uploads of the same store in numbered parts.
     multipart: Option<Arc<dyn MultipartStore>>,
-    /// See [`Origin::durable_address`].
+    /// See [`StoreIdentity::address`].
     address: Option<String>,
     /// Of whole objects.
     puts: Lending,
@@ -50,7 +50,7 @@ pub struct WrappedStore {
 }
 
 impl WrappedStore {
-    /// Wraps `store`; `multipart` uploads numbered parts to the same store, and `address` is its [`Origin::durable_address`].
+    /// Wraps `store`; `multipart` uploads numbered parts to the same store, and `address` is its [`StoreIdentity::address`].
     pub fn new(
         store: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
@@ -172,18 +172,16 @@ impl Origin for WrappedStore {
         Capabilities {
             chunk_rule: PARTS,
             gathers_parts: true,
-            numbers_in_sessions: true,
             // Not known of any store: its uploads are known by their parts.
             knows_uploads: false,
             ..Capabilities::of("wrapped")
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
+    fn identity(&self) -> Option<StoreIdentity> {
         // No store that the engine opens itself has such an address.
-        self.address
-            .as_ref()
-            .map(|address| format!("wrapped {address}"))
+        let address = self.address.as_ref()?;
+        Some(StoreIdentity::of(format!("wrapped {address}")))
     }
 
     /// Without a client of numbered parts, the parts go to the store as one stream, which no other process can continue.
@@ -199,11 +197,11 @@ impl Origin for WrappedStore {
         if self.multipart.is_some() || needs_parts {
             let parts = self.parts_of(path)?;
             let id = parts.multipart.create_multipart_opts(path, begin).await?;
-            return Ok(Some(Box::new(PartsSession::new(parts, path, options, id))));
+            return Ok(Box::new(PartsSession::new(parts, path, options, id)));
         }
         let upload = self.store.put_multipart_opts(path, begin).await?;
         let session = OrderedSession::new(path, upload, Arc::clone(&self.lending));
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 
     async fn resume_session(
@@ -217,6 +215,6 @@ impl Origin for WrappedStore {
         }
         let parts = self.parts_of(path)?;
         let session = PartsSession::resume(parts, path, options, token)?;
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash_store::{
     ChunkRule, Finished, OpenSession, OriginError, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession, is_same_session, resume_session,
+    StoredRange, UploadSession, is_same_session,
 };
 use object_store::Result;
 use object_store::path::Path;
@@ -143,7 +143,9 @@ impl Bucket {
             stall: shared.engine.retry.stall,
             ..SessionOptions::default()
         };
-        let resumed = resume_session(&shared.origin, &open.object, &options, &open.token);
+        let resumed = shared
+            .origin
+            .resume_session(&open.object, &options, &open.token);
         let session = resumed.await?;
         with_retries(shared.retry(), "abort upload of", &open.object, || {
             shared.counters.origin_request();
@@ -158,7 +160,9 @@ impl Bucket {
             stall: shared.engine.retry.stall,
             ..header.options.clone()
         };
-        let resumed = resume_session(&shared.origin, &header.object, &options, &header.session);
+        let resumed = shared
+            .origin
+            .resume_session(&header.object, &options, &header.session);
         Ok(Arc::from(resumed.await?))
     }
 

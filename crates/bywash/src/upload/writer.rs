@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use bywash_store::{ChunkRule, ENCRYPTION, Finished, OriginError, resume_session};
+use bywash_store::{ChunkRule, ENCRYPTION, Finished, OriginError};
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutResult, Result};
 
@@ -140,7 +140,9 @@ impl Bucket {
         if let Some(session) = &token.session {
             let origin = &self.shared().origin;
             let options = upload.session_options();
-            let resumed = resume_session(origin, &token.path, &options, session).await?;
+            let resumed = origin
+                .resume_session(&token.path, &options, session)
+                .await?;
             let client = SessionClient::new(self, &token.path, Arc::from(resumed));
             let driver = Driver::taken_over(client, token.acknowledged, token.crc32c);
             upload.driver = Some(driver);

@@ -83,7 +83,7 @@ async fn in_a_limited_process() {
 async fn continue_session_after_full_disk(store: &FolderStore) {
     let (key, filler) = (Path::from("session"), Path::from("filler"));
     let options = SessionOptions::default();
-    let session = store.open_session(&key, &options).await.unwrap().unwrap();
+    let session = store.open_session(&key, &options).await.unwrap();
     let chunk = |index: u64| {
         let bytes = Bytes::from(vec![index as u8; 300_000]);
         Chunk {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::origin::{
-    Capabilities, NewSession, PartStore, PartsSession, SessionOptions, SessionToken,
+    Capabilities, NewSession, PartStore, PartsSession, SessionOptions, SessionToken, StoreIdentity,
 };
 use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
@@ -27,20 +27,17 @@ pub(super) struct Upload {
 #[async_trait]
 impl Origin for SimOrigin {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            numbers_in_sessions: true,
-            ..Capabilities::of("sim")
-        }
+        Capabilities::of("sim")
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(format!("sim://{}", self.shared.seed))
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(StoreIdentity::of(format!("sim://{}", self.shared.seed)))
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let id = self.begin(path, options.attributes.clone()).await?;
         let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 
     async fn resume_session(
@@ -50,7 +47,7 @@ impl Origin for SimOrigin {
         token: &SessionToken,
     ) -> Result<NewSession> {
         let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Some(Box::new(session)))
+        Ok(Box::new(session))
     }
 }
 
@@ -195,7 +192,7 @@ impl MultipartUpload for SequentialUpload {
             })?;
             let length = data.content_length() as u64;
             let body = stream::iter(data.into_iter().map(Ok)).boxed();
-            let sent = PartStore::put_part(&origin, &path, &id, number, length, body);
+            let sent = origin.put_part(&path, &id, number, length, body);
             let e_tag = sent.await?;
             parts.lock()[index] = Some(UploadedPart { number, e_tag });
             Ok(())
@@ -210,10 +207,12 @@ impl MultipartUpload for SequentialUpload {
             source: "a part is missing".into(),
         })?;
         let mode = PutMode::Overwrite.into();
-        PartStore::complete_upload(&self.origin, &self.path, &self.id, &parts, mode).await
+        self.origin
+            .complete_upload(&self.path, &self.id, &parts, mode)
+            .await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        PartStore::abort_upload(&self.origin, &self.path, &self.id).await
+        self.origin.abort_upload(&self.path, &self.id).await
     }
 }

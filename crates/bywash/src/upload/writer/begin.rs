@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bywash_store::{Capability, SessionOptions, open_session};
+use bywash_store::{Capability, SessionOptions};
 use chrono::Utc;
 use object_store::Result;
 
@@ -73,7 +73,7 @@ impl Upload {
         let (shared, options) = (self.bucket.shared(), self.session_options());
         let opened = with_retries(shared.retry(), "begin upload of", &self.path, || {
             shared.origin_request(Capability::Write);
-            open_session(&shared.origin, &self.path, &options)
+            shared.origin.open_session(&self.path, &options)
         });
         let session = Arc::from(opened.await?);
         Ok(SessionClient::new(&self.bucket, &self.path, session))

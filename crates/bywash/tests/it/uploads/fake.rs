@@ -449,7 +449,6 @@ impl Origin for Fake {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: self.rule,
-            numbers_in_sessions: true,
             ..Capabilities::of("fake")
         }
     }
@@ -466,7 +465,7 @@ impl Origin for Fake {
         &self,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<Box<dyn UploadSession>> {
         if options.numbered {
             return self.objects.open_session(path, options).await;
         }
@@ -491,15 +490,15 @@ impl Origin for Fake {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<Box<dyn UploadSession>> {
         if options.numbered {
             return self.objects.resume_session(path, options, token).await;
         }
-        Ok(Some(Box::new(Handle {
+        Ok(Box::new(Handle {
             fake: self.clone(),
             path: path.clone(),
             id: token.0.clone(),
-        })))
+        }))
     }
 }
 
