@@ -386,10 +386,6 @@ impl<P: Policy> UploadSession for LayerSession<P> {
         self.policy.token(self.session.token())
     }
 
-    fn token_now(&self) -> SessionToken {
-        self.policy.token(self.session.token_now())
-    }
-
     fn can_be_continued(&self) -> bool {
         self.session.can_be_continued()
     }

@@ -340,14 +340,9 @@ pub type NewSession = Box<dyn UploadSession>;
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// The token, constant, which is written to the journal before the first chunk is sent.
+    /// The token, with what the store does not list and this process knows: digests of acknowledged chunks, for a process that takes over
+    /// has no bytes to compare. A journal has it as it was before the first chunk.
     fn token(&self) -> SessionToken;
-
-    /// The token together with the store's digests of acknowledged chunks, where it has them: a process that
-    /// takes over has no bytes to compare.
-    fn token_now(&self) -> SessionToken {
-        self.token()
-    }
 
     /// Whether another process can continue it by [`Self::token`]. One that cannot is not journaled, and knows its status without a request.
     fn can_be_continued(&self) -> bool {

@@ -200,13 +200,9 @@ impl AzureSession {
 impl UploadSession for AzureSession {
     fn token(&self) -> SessionToken {
         SessionToken(match self.stall {
-            Some(_) => session::token_of(self.upload.name(), &Blocks::new()),
+            Some(_) => session::token_of(self.upload.name(), &self.blocks.lock()),
             None => self.upload.id(),
         })
-    }
-
-    fn token_now(&self) -> SessionToken {
-        SessionToken(session::token_of(self.upload.name(), &self.blocks.lock()))
     }
 
     async fn put(&self, part: SessionPart) -> Result<PartReceipt> {

@@ -461,10 +461,6 @@ impl UploadSession for S3Session {
         if self.numbered {
             return SessionToken(self.upload.id.clone());
         }
-        SessionToken(self.upload.token(&Parts::new()))
-    }
-
-    fn token_now(&self) -> SessionToken {
         SessionToken(self.upload.token(&self.state.lock().parts))
     }
 

@@ -347,7 +347,7 @@ impl Upload {
             path: self.path.clone(),
             options: self.options.clone(),
             plan: self.plan,
-            session: session.map(|client| client.session().token_now()),
+            session: session.map(|client| client.session().token()),
             acknowledged,
             crc32c: self.driver.as_ref().map_or(0, |driver| driver.crc32c),
             waiting: waiting.into(),
