@@ -92,7 +92,7 @@ mod xml_uploads;
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 #[cfg(feature = "network")]
 pub use cloud::Cloud;
-pub use digest::{ContentDigest, RunningDigest};
+pub use digest::{ContentDigest, RunningDigest, read_range};
 pub use error::{OriginError, OriginUrlError, StatusError, WriteConflict, source_of, sources};
 pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};

@@ -1,8 +1,8 @@
 //! Uploads of the folder store: parts in any order, restarts, bodies that fail.
 
 use bytes::Bytes;
-use bywash::origin::folder::FolderStore;
 use bywash::origin::UploadedPart;
+use bywash::origin::folder::FolderStore;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{
     Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
