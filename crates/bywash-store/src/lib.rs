@@ -54,6 +54,7 @@ mod metered;
 mod multipart_xml;
 #[cfg(feature = "network")]
 mod network;
+mod numbered;
 #[cfg(feature = "network")]
 mod object_head;
 mod object_tags;

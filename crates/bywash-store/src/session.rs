@@ -16,8 +16,8 @@ use object_store::path::Path;
 use object_store::{Attributes, Extensions, PutMode, PutResult, Result, TagSet};
 
 use crate::digest::ContentDigest;
-use crate::interface::{ListedParts, PartBody, UploadedPart, lacks};
 use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
+use crate::numbered::{ListedParts, PartBody, UploadedPart, lacks};
 
 /// Default time without any response or byte after which a request has failed.
 pub const DEFAULT_STALL: Duration = Duration::from_secs(20);
