@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore, PutMode,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
@@ -65,27 +65,20 @@ impl WrappedStore {
         }
     }
 
-    fn lacks(&self, operation: String) -> Error {
-        parts::lacks(&self.store, operation)
-    }
-
     /// Returns the client of numbered parts.
     fn parts_of(&self, path: &Path) -> Result<WrappedParts> {
         let multipart = self.multipart.as_ref().ok_or_else(|| {
-            self.lacks(format!(
+            let operation = format!(
                 "upload of {path} in numbered parts, or in chunks with tags: give it as WrapOptions::multipart, or write the object as one \
                  stream without tags:"
-            ))
+            );
+            parts::lacks(&self.store, operation)
         })?;
         Ok(WrappedParts {
             multipart: Arc::clone(multipart),
             lending: Arc::clone(&self.lending),
             name: self.store.to_string(),
         })
-    }
-
-    fn check_mode(&self, path: &Path, mode: &PutMode) -> Result<()> {
-        parts::check_mode(&self.store, path, mode)
     }
 }
 
@@ -187,7 +180,7 @@ impl Origin for WrappedStore {
     /// Without a client of numbered parts, the parts go to the store as one stream, which no other process can continue.
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         check(path)?;
-        self.check_mode(path, &options.mode)?;
+        parts::check_mode(&self.store, path, &options.mode)?;
         let begin = PutMultipartOptions {
             attributes: options.attributes.clone(),
             tags: options.tags.clone(),

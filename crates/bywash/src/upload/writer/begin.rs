@@ -51,7 +51,9 @@ impl Upload {
         let (Some(journaling), Some(journal)) = (&self.options.journal, &engine.journal) else {
             return Ok(());
         };
-        if !client.session().can_be_continued() {
+        // A journal keeps no tags, and an upload begun again would lose them.
+        let has_tags = !self.options.tags.encoded().is_empty();
+        if has_tags || !client.session().can_be_continued() {
             return Ok(());
         }
         let header = Header {
