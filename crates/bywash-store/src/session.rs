@@ -363,11 +363,6 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     /// request.
     async fn put(&self, part: SessionPart) -> Result<PartReceipt>;
 
-    /// As [`Self::put`], with a chunk. Returns [`PartReceipt::end`].
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        Ok(self.put(chunk.into()).await?.end)
-    }
-
     /// Returns the parts of an upload of numbered parts with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound`
     /// where [`Capabilities::knows_uploads`].
     ///

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bywash_store::{
-    Chunk, ChunkRule, CompleteRequest, ContentDigest, Finished, OriginError, SessionStatus,
-    StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, ContentDigest, Finished, OriginError, PartReceipt,
+    SessionStatus, StoredRange, UploadSession,
 };
 use object_store::path::Path;
 use object_store::{Error, Result};
@@ -64,10 +64,10 @@ impl SessionClient {
     /// Sends a chunk, or compares it if the upload has ended.
     pub(super) async fn send(&self, chunk: &Chunk) -> Result<u64> {
         if !self.is_comparing() {
-            let request = self.session.send(chunk);
+            let request = self.session.put(chunk.into());
             let sent = self.attempt(self.policy(), chunk.length(), request).await;
             match sent {
-                Ok(end) => {
+                Ok(PartReceipt { end, .. }) => {
                     if let Some(comparison) = &self.comparison {
                         comparison.note_parts();
                     }

@@ -14,6 +14,8 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
 
+use crate::numbered_parts::SendChunk;
+
 pub(crate) const FOLDER: &str = "BYWASH_TEST_FULL_DISK_FOLDER";
 const NO_MOUNT: i32 = 77;
 const THIS: &str = "folder_full_disk::in_a_limited_process";

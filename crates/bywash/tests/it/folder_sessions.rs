@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::folder_store::store;
 
-use crate::numbered_parts::NumberedParts;
+use crate::numbered_parts::{NumberedParts, SendChunk};
 
 const PART: usize = 100_000;
 

@@ -1,8 +1,9 @@
-//! Uploads in numbered parts, as an endpoint makes them of the sessions of a store.
+//! Uploads in numbered parts and chunks, as an endpoint and the engine make them of the sessions of a store.
 
 use async_trait::async_trait;
 use bywash::origin::{
-    CompleteRequest, Finished, NewSession, PartSource, SessionOptions, SessionPart, SessionToken,
+    Chunk, CompleteRequest, Finished, NewSession, PartSource, SessionOptions, SessionPart,
+    SessionToken, UploadSession,
 };
 use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use object_store::path::Path;
@@ -72,3 +73,17 @@ pub(crate) trait NumberedParts: Origin {
 }
 
 impl<O: Origin + ?Sized> NumberedParts for O {}
+
+/// Chunks of a session.
+#[async_trait]
+pub(crate) trait SendChunk {
+    /// Returns the offset below which the store has all of the chunk's bytes.
+    async fn send(&self, chunk: &Chunk) -> Result<u64>;
+}
+
+#[async_trait]
+impl<S: UploadSession + ?Sized> SendChunk for S {
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        Ok(self.put(chunk.into()).await?.end)
+    }
+}

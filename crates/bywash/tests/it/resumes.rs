@@ -14,6 +14,8 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
 use tempfile::TempDir;
 
+use crate::numbered_parts::SendChunk;
+
 const CHUNK: usize = 64 << 10;
 
 /// A folder to upload to, a source file, and a data folder.

@@ -6,6 +6,8 @@ use bywash::{OriginError, StatusError};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Attributes, Error, Result};
 
+use crate::numbered_parts::SendChunk;
+
 /// Maximum failures of one upload.
 const MAX_FAILURES: u32 = 50;
 

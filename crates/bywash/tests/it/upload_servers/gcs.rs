@@ -20,6 +20,7 @@ use object_store::gcp::{
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode, UpdateVersion};
 
+use crate::numbered_parts::SendChunk;
 use crate::upload_servers::drive::{drive, may_pass};
 
 pub(crate) const UNIT: usize = 256 * 1024;
