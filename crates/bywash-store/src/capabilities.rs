@@ -31,6 +31,8 @@ pub struct Capabilities {
     pub wants_joined_pieces: bool,
     /// The whole body of a part is in memory while it is sent. The caller of [`crate::UploadSession::put`] has charged it.
     pub gathers_parts: bool,
+    /// The bytes of numbered parts are compared with a digest before their object exists.
+    pub compares_parts: bool,
     /// The store itself knows an upload, and so refuses one that has ended. Others know only its parts.
     pub knows_uploads: bool,
     /// Attributes that are known only when an upload ends are kept.
@@ -64,6 +66,7 @@ impl Capabilities {
             needs_session: false,
             wants_joined_pieces: false,
             gathers_parts: false,
+            compares_parts: false,
             knows_uploads: true,
             takes_late_attributes: false,
             has_tags: false,

@@ -22,7 +22,7 @@ use super::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
     PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
-use crate::error::{not_found_error, precondition_error};
+use crate::error::{OriginError, not_found_error, precondition_error};
 use crate::page::{Keys, Objects};
 use crate::parts::{PartStore, PartsSession};
 use crate::session::{NewSession, SessionOptions, SessionToken};
@@ -179,6 +179,7 @@ fn no_such_upload(path: &Path, upload: &str) -> Error {
 impl Origin for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            compares_parts: true,
             takes_late_attributes: true,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
@@ -280,7 +281,11 @@ impl PartStore for MemoryStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        CompleteOptions { mode, attributes }: CompleteOptions,
+        CompleteOptions {
+            mode,
+            attributes,
+            digest,
+        }: CompleteOptions,
     ) -> Result<PutResult> {
         let (payload, options) = {
             let uploads = self.uploads.lock();
@@ -306,6 +311,12 @@ impl PartStore for MemoryStore {
             }
             (PutPayload::from_iter(pieces), options)
         };
+        if let Some(expected) = digest {
+            let pieces: Vec<Bytes> = payload.iter().cloned().collect();
+            let got = tokio::task::spawn_blocking(move || expected.same_of(&pieces));
+            let got = got.await.map_err(|source| Error::JoinError { source })?;
+            OriginError::compare(path, expected, got)?;
+        }
         let result = self.put_now(path, payload, options)?;
         self.uploads.lock().remove(upload);
         Ok(result)

@@ -6,6 +6,8 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, Result};
 
+use crate::digest::ContentDigest;
+
 /// Bytes of one part, in order. An error in the stream means that the part must not be stored.
 pub type PartBody = BoxStream<'static, Result<Bytes>>;
 
@@ -69,6 +71,8 @@ pub struct CompleteOptions {
     /// Attributes that are known only now. Stores that take them only when the upload begins ignore them;
     /// [`crate::Capabilities::takes_late_attributes`] returns which.
     pub attributes: Attributes,
+    /// See [`crate::CompleteRequest::digest`].
+    pub digest: Option<ContentDigest>,
 }
 
 impl From<PutMode> for CompleteOptions {

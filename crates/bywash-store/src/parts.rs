@@ -233,10 +233,7 @@ impl<S: PartStore> UploadSession for PartsSession<S> {
             Some(parts) => parts.clone(),
             None => self.whole(ending.length)?,
         };
-        let options = CompleteOptions {
-            mode: self.options.mode.clone(),
-            attributes: ending.attributes.clone(),
-        };
+        let options = ending.options(&self.options.mode);
         let ended = self
             .store
             .complete_upload(&self.path, &self.upload, &parts, options);

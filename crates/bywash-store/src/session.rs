@@ -17,7 +17,7 @@ use object_store::{Attributes, Extensions, PutMode, PutResult, Result, TagSet};
 
 use crate::digest::ContentDigest;
 use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
-use crate::numbered::{ListedParts, PartBody, UploadedPart, lacks};
+use crate::numbered::{CompleteOptions, ListedParts, PartBody, UploadedPart, lacks};
 
 /// Default time without any response or byte after which a request has failed.
 pub const DEFAULT_STALL: Duration = Duration::from_secs(20);
@@ -258,10 +258,26 @@ pub struct CompleteRequest {
     pub tail: Option<Chunk>,
     /// The parts of the object in their order, if a client numbered them. The fields above say nothing then.
     pub parts: Option<Vec<UploadedPart>>,
+    /// Digest that the object of these parts must have: compared before the object exists, by a store that
+    /// [`Capabilities::compares_parts`].
+    ///
+    /// [`Capabilities::compares_parts`]: crate::Capabilities::compares_parts
+    pub digest: Option<ContentDigest>,
     /// Attributes that were not known when the session was opened; see [`Capabilities::takes_late_attributes`].
     ///
     /// [`Capabilities::takes_late_attributes`]: crate::Capabilities::takes_late_attributes
     pub attributes: Attributes,
+}
+
+impl CompleteRequest {
+    /// The options of the completion of numbered parts.
+    pub(crate) fn options(&self, mode: &PutMode) -> CompleteOptions {
+        CompleteOptions {
+            mode: mode.clone(),
+            attributes: self.attributes.clone(),
+            digest: self.digest,
+        }
+    }
 }
 
 /// The object that a session became.
@@ -380,7 +396,7 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     /// # Errors
     /// `Precondition` or `AlreadyExists` if the mode forbids it; the session's bytes stay at the store until it is
     /// aborted. Of numbered parts: [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown
-    /// upload; the upload stays.
+    /// upload, [`crate::OriginError::WrongDigest`] for other bytes than those of the digest; the upload stays.
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished>;
 
     /// Aborts the session and deletes its bytes. An unknown session is no error; an unknown upload of numbered parts is `NotFound`.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bywash_mem::Share;
 use bywash_store::{
-    Capability, CompleteOptions, CompleteRequest, ENCRYPTION, ObjectTags, PartBody, PartSource,
-    SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart,
+    Capability, CompleteOptions, CompleteRequest, ENCRYPTION, ObjectTags, OriginError, PartBody,
+    PartSource, SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart,
 };
 use futures::TryStreamExt;
 use object_store::path::Path;
@@ -19,6 +19,7 @@ use crate::bucket::Bucket;
 use crate::conditional_put::ConditionalPut;
 use crate::content_check::ContentCompared;
 use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
+use crate::error::EngineError;
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::read;
@@ -71,6 +72,23 @@ impl Drop for AbortOnDrop {
                 tracing::warn!(?upload, %error, "abort of an unfinished upload failed");
             }
         });
+    }
+}
+
+/// Converts the error of parts that do not have the digest in the key.
+fn wrong_content(error: Error) -> Error {
+    match OriginError::find(&error) {
+        Some(OriginError::WrongDigest {
+            object,
+            expected,
+            got,
+        }) => EngineError::WrongContent {
+            object: object.clone(),
+            expected: *expected,
+            got: *got,
+        }
+        .into(),
+        _ => error,
     }
 }
 
@@ -259,10 +277,11 @@ impl Bucket {
     /// Begins an upload with parts in any order; nothing is visible until it is completed.
     ///
     /// # Errors
-    /// [`crate::EngineError::NeedsWholeWrite`] in a bucket whose keys have the digests of their objects; otherwise as any request.
+    /// In a bucket whose keys have the digests of their objects, [`EngineError::KeyWithoutDigest`], and [`EngineError::NeedsWholeWrite`]
+    /// if the store does not compare parts; otherwise as any request.
     pub async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         self.shared().counters.request();
-        self.shared().refuse_parts(path)?;
+        self.shared().digest_of_parts(path)?;
         self.begin_upload(path, options).await
     }
 
@@ -328,8 +347,9 @@ impl Bucket {
     /// Completes an upload: the object of `parts`, in this order, becomes visible in one step. The mode is checked then.
     ///
     /// # Errors
-    /// [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown upload. Neither leaves a shorter
-    /// object, and the upload stays. Otherwise as any request.
+    /// [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown upload,
+    /// [`EngineError::WrongContent`] for parts without the digest in the key. None leaves a shorter object, and the upload stays. Otherwise
+    /// as any request.
     pub async fn complete_upload(
         &self,
         path: &Path,
@@ -338,10 +358,11 @@ impl Bucket {
         options: impl Into<CompleteOptions>,
     ) -> Result<PutResult> {
         self.shared().counters.request();
+        let mut options = options.into();
         // Also of an upload that began before the bucket had the setting.
-        self.shared().refuse_parts(path)?;
-        let options = options.into();
-        self.finish_upload(path, upload, parts, options).await
+        options.digest = self.shared().digest_of_parts(path)?;
+        let finished = self.finish_upload(path, upload, parts, options).await;
+        finished.map_err(wrong_content)
     }
 
     /// Aborts an upload and removes its parts.
@@ -381,6 +402,7 @@ impl Bucket {
         let ending = CompleteRequest {
             parts: Some(parts.to_owned()),
             attributes: options.attributes,
+            digest: options.digest,
             ..CompleteRequest::default()
         };
         self.write(path, move |path| async move {

@@ -188,10 +188,8 @@ impl FolderSession {
 
     fn finish_now(&self, ending: &CompleteRequest) -> Result<Finished> {
         if let Some(parts) = &ending.parts {
-            let (key, late) = (&self.key, &ending.attributes);
-            let put = self
-                .root
-                .complete_upload(key, &self.id, parts, &self.mode, late)?;
+            let (key, options) = (&self.key, ending.options(&self.mode));
+            let put = self.root.complete_upload(key, &self.id, parts, &options)?;
             return Ok(put.into());
         }
         if let Some(tail) = &ending.tail {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, PutMode, PutResult, Result};
+use object_store::{Attributes, Error, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -26,9 +26,10 @@ use super::names::{self, STAGING, UPLOADS};
 use super::root::Root;
 use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
+use crate::error::OriginError;
 use crate::interface::{
-    AttributeRewrite, Capabilities, DeleteCondition, ObjectRename, Origin, PartBody, UploadedPart,
-    VersionDeletes,
+    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
+    PartBody, UploadedPart, VersionDeletes,
 };
 use crate::omissions::{LeftOut, Omissions};
 use crate::page::{Level, Objects};
@@ -190,8 +191,7 @@ impl Root {
         key: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        mode: &PutMode,
-        late: &Attributes,
+        options: &CompleteOptions,
     ) -> Result<PutResult> {
         let manifest = self.manifest(UPLOADS, key, upload)?;
         let mut staged = self.stage(key)?;
@@ -215,8 +215,13 @@ impl Root {
                 .append(&file)
                 .map_err(|source| io_error("put together", key.as_ref(), source))?;
         }
-        let attributes = with_late(manifest.attributes, late);
-        let put = self.commit(key, &mut staged, &attributes, mode)?;
+        if let Some(expected) = options.digest {
+            let got = staged.digest(&expected);
+            let got = got.map_err(|source| io_error("read the parts of", key.as_ref(), source))?;
+            OriginError::compare(key, expected, got)?;
+        }
+        let attributes = with_late(manifest.attributes, &options.attributes);
+        let put = self.commit(key, &mut staged, &attributes, &options.mode)?;
         if let Err(error) = self.drop_upload(key, upload) {
             // The object exists; the parts only take space, and an abort can remove them.
             tracing::warn!(%key, upload, %error, "completed upload not removed");
@@ -284,6 +289,8 @@ impl Origin for FolderStore {
             chunk_rule: session::RULE,
             // Each write is a visit to a blocking thread.
             wants_joined_pieces: true,
+            // They are put together in a staged file, which is read back.
+            compares_parts: true,
             takes_late_attributes: true,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,

@@ -111,6 +111,7 @@ async fn continue_session_after_full_disk(store: &FolderStore) {
     let ending = CompleteRequest {
         attributes: Attributes::new(),
         parts: None,
+        digest: None,
         length: 600_000,
         crc32c: 0,
         tail: None,

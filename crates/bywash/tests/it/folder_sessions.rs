@@ -57,6 +57,7 @@ fn ending(content: &Bytes) -> CompleteRequest {
     CompleteRequest {
         attributes: Attributes::new(),
         parts: None,
+        digest: None,
         length: content.len() as u64,
         crc32c: crc(content),
         tail: None,

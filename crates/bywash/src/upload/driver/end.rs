@@ -34,6 +34,7 @@ impl Driver {
             crc32c: crc,
             tail: tail.filter(|tail| !tail.pieces.is_empty()),
             parts: None,
+            digest: None,
             attributes: late,
         };
         let mut retries = self.client.retries();

@@ -58,6 +58,7 @@ pub(crate) async fn drive(
             let ending = CompleteRequest {
                 attributes: Attributes::new(),
                 parts: None,
+                digest: None,
                 length: bytes.len() as u64,
                 crc32c: crc32c(bytes),
                 tail,

@@ -102,6 +102,7 @@ pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> CompleteRequest {
     CompleteRequest {
         attributes: Attributes::new(),
         parts: None,
+        digest: None,
         length: bytes.len() as u64,
         crc32c: crc32c(bytes),
         tail,
