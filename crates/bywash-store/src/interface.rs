@@ -54,7 +54,7 @@ pub struct StoreIdentity {
 }
 
 impl StoreIdentity {
-    /// Returns the identity of a store that all clients read alike.
+    /// Identity of a store that all clients read alike.
     #[must_use]
     pub fn of(address: String) -> Self {
         let reads = address.clone();

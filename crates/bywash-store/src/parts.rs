@@ -1,5 +1,4 @@
-//! Sessions of stores that know an upload by its numbered parts alone: each chunk is a part, and the session remembers those that the store
-//! has acknowledged.
+//! Sessions of stores that know an upload by its numbered parts alone: each chunk is a part, and the session remembers the acknowledged chunks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,14 +73,14 @@ pub type RememberedParts = BTreeMap<u16, RememberedPart>;
 /// Begins the tokens of chunks that were sent as parts.
 const TOKEN: &str = "parts ";
 
-/// Returns the token of an upload with these acknowledged chunks.
+/// Token of an upload with these acknowledged chunks.
 #[must_use]
 pub fn parts_token(upload: &str, parts: &RememberedParts) -> SessionToken {
     let parts = serde_json::to_string(parts).expect("numbers and texts are JSON");
     SessionToken(format!("{TOKEN}{upload}\n{parts}"))
 }
 
-/// Returns the upload and the acknowledged chunks of a token made by [`parts_token`].
+/// Splits a token made by [`parts_token`] into the upload and its acknowledged chunks.
 #[must_use]
 pub fn parts_of_token(token: &SessionToken) -> Option<(&str, RememberedParts)> {
     let (upload, parts) = token.0.strip_prefix(TOKEN)?.rsplit_once('\n')?;
@@ -100,7 +99,7 @@ pub struct PartsSession<S> {
 }
 
 impl<S: PartStore> PartsSession<S> {
-    /// Returns the session of an upload that was begun just now.
+    /// Session of an upload that was begun just now.
     pub fn new(store: S, path: &Path, options: &SessionOptions, upload: String) -> Self {
         Self {
             store,
@@ -111,7 +110,7 @@ impl<S: PartStore> PartsSession<S> {
         }
     }
 
-    /// Returns the session that has this token.
+    /// Takes over the session that has this token.
     ///
     /// # Errors
     /// [`OriginError::UploadLost`] if it is no token of such a session.
@@ -154,7 +153,7 @@ impl<S: PartStore> PartsSession<S> {
         }
     }
 
-    /// Returns the parts of the object of `length` bytes.
+    /// The parts of the object of `length` bytes.
     fn whole(&self, length: u64) -> Result<Vec<UploadedPart>> {
         let stored = self.stored.lock();
         let end = stored.values().try_fold(0, |end, part| {
@@ -164,11 +163,11 @@ impl<S: PartStore> PartsSession<S> {
             let detail = format!("its parts are not its {length} bytes");
             return Err(OriginError::upload_damaged(&self.path, detail));
         }
-        let part = |(number, part): (&u16, &RememberedPart)| UploadedPart {
+        let parts = stored.iter().map(|(number, part)| UploadedPart {
             number: *number,
             e_tag: part.e_tag.clone(),
-        };
-        Ok(stored.iter().map(part).collect())
+        });
+        Ok(parts.collect())
     }
 }
 

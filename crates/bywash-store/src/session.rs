@@ -180,7 +180,7 @@ impl fmt::Debug for PartSource {
 }
 
 impl PartSource {
-    /// Returns the bytes as a stream.
+    /// Converts the bytes into a stream.
     ///
     /// # Errors
     /// If they are to be copied by the store.
@@ -194,7 +194,7 @@ impl PartSource {
 }
 
 impl SessionPart {
-    /// Returns the chunk.
+    /// Converts a part with a place back into its chunk.
     ///
     /// # Errors
     /// If a client numbers the part, or its bytes are not in memory.
@@ -225,7 +225,7 @@ impl From<&Chunk> for SessionPart {
     }
 }
 
-/// What a store has acknowledged of a part.
+/// Acknowledgement of a part by its store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartReceipt {
     /// The offset below which the store has all bytes of the chunk: its end, or less where the store may keep a prefix. 0 of a part
@@ -356,8 +356,8 @@ pub type NewSession = Box<dyn UploadSession>;
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// The token, with what the store does not list and this process knows: digests of acknowledged chunks, for a process that takes over
-    /// has no bytes to compare. A journal has it as it was before the first chunk.
+    /// The token, with the digests of acknowledged chunks that the store does not list: a process that takes over has no bytes to
+    /// compare. A journal has it as it was before the first chunk.
     fn token(&self) -> SessionToken;
 
     /// Whether another process can continue it by [`Self::token`]. One that cannot is not journaled, and knows its status without a request.
@@ -379,7 +379,7 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     /// request.
     async fn put(&self, part: SessionPart) -> Result<PartReceipt>;
 
-    /// Returns the parts of an upload of numbered parts with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound`
+    /// Lists the parts of an upload of numbered parts with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound`
     /// where [`Capabilities::knows_uploads`].
     ///
     /// [`Capabilities::knows_uploads`]: crate::Capabilities::knows_uploads
@@ -396,7 +396,7 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     /// # Errors
     /// `Precondition` or `AlreadyExists` if the mode forbids it; the session's bytes stay at the store until it is
     /// aborted. Of numbered parts: [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown
-    /// upload, [`crate::OriginError::WrongDigest`] for other bytes than those of the digest; the upload stays.
+    /// upload, [`crate::OriginError::WrongDigest`] for bytes with another digest; the upload stays.
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished>;
 
     /// Aborts the session and deletes its bytes. An unknown session is no error; an unknown upload of numbered parts is `NotFound`.

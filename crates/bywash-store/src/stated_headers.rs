@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use object_store::{Attribute, AttributeValue, Attributes};
+use object_store::{Attribute, Attributes};
 
 const fn reserved(name: &'static str) -> Attribute {
     Attribute::Metadata(Cow::Borrowed(name))
@@ -75,7 +75,7 @@ impl TextAttributes {
     }
 }
 
-/// Returns the headers of content and their attributes.
+/// Headers of content and their attributes.
 pub(super) fn content_headers() -> [(HeaderName, Attribute); 5] {
     [
         (header::CACHE_CONTROL, Attribute::CacheControl),
@@ -98,7 +98,7 @@ pub(super) struct AttributeNames {
 }
 
 impl AttributeNames {
-    /// Returns the header of an attribute; `None` of one that object_store 0.14 does not have.
+    /// Header of an attribute; `None` of one that object_store 0.14 does not have.
     pub(super) fn of(&self, attribute: &Attribute) -> Option<String> {
         match attribute {
             Attribute::StorageClass => Some(self.class.to_owned()),
@@ -111,13 +111,13 @@ impl AttributeNames {
         }
     }
 
-    /// Returns attributes as headers; without values that are no header.
+    /// Converts attributes into headers; values that are no header are left out.
     pub(super) fn headers(&self, attributes: &Attributes) -> HeaderMap {
-        let header = |(attribute, value): (&Attribute, &AttributeValue)| {
+        let headers = attributes.iter().filter_map(|(attribute, value)| {
             let name = self.of(attribute)?.parse::<HeaderName>().ok()?;
             Some((name, HeaderValue::from_str(value).ok()?))
-        };
-        attributes.iter().filter_map(header).collect()
+        });
+        headers.collect()
     }
 }
 

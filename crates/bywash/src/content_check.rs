@@ -107,7 +107,7 @@ impl BucketShared {
         Err(EngineError::NeedsWholeWrite { object }.into())
     }
 
-    /// Returns the digest that the object of numbered parts must have; `None` in a bucket whose keys have none.
+    /// Digest that the object of numbered parts must have; `None` in a bucket whose keys have none.
     ///
     /// # Errors
     /// [`EngineError::KeyWithoutDigest`], or [`EngineError::NeedsWholeWrite`] if the store does not compare parts.

@@ -214,7 +214,7 @@ impl Bucket {
             if failed.load(Relaxed) {
                 return None;
             }
-            let copied = self.copy_part(path, session, (number, range), e_tag).await;
+            let copied = self.copy_part(path, session, number, range, e_tag).await;
             failed.fetch_or(copied.is_err(), Relaxed);
             Some(copied)
         });
@@ -230,7 +230,8 @@ impl Bucket {
         &self,
         path: &Path,
         session: &dyn UploadSession,
-        (number, range): (u16, Range<u64>),
+        number: u16,
+        range: Range<u64>,
         e_tag: &str,
     ) -> Result<UploadedPart> {
         let retry = self.shared().retry().with_server_work();

@@ -285,7 +285,7 @@ impl Bucket {
         self.begin_upload(path, options).await
     }
 
-    /// Returns the session of an upload whose parts a client numbers. Sends no request.
+    /// Session of an upload whose parts a client numbers. Sends no request.
     pub(crate) async fn numbered(
         &self,
         path: &Path,

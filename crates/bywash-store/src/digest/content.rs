@@ -51,7 +51,7 @@ impl ContentDigest {
         Ok(Self::Sha256(digest))
     }
 
-    /// Returns the digest of a range of a file, of the same algorithm as this one. Blocks.
+    /// Digest of a range of a file, of the same algorithm as this one. Blocks.
     ///
     /// # Errors
     /// As [`read_range`].

@@ -334,7 +334,7 @@ pub(super) struct FolderSession {
     /// Parent of its folder: [`UPLOADS`], or [`STAGING`] if it is transient.
     home: &'static str,
     mode: PutMode,
-    /// A client numbers the parts, each of which has a file.
+    /// A client numbers the parts; each has a file.
     numbered: bool,
     staging: Arc<OnceLock<Arc<Staging>>>,
 }

@@ -12,10 +12,9 @@ use object_store::{Error, PutMode, PutMultipartOptions, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::multipart::{self, Checksums, Part, Parts, S3Upload, UploadsPage};
+use super::multipart::{self, Checksums, NO_COPIES, Part, Parts, S3Upload, UploadsPage};
 use super::part_urls::PartUrls;
 use super::put::Special;
-use super::self_copy::NO_COPIES;
 use super::tags::{is_unknown, no_tags, of_client};
 use crate::cloud::CloudClient;
 use crate::digest::{ContentDigest, crc32c_of_base64, stated_digest};

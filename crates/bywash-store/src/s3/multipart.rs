@@ -24,6 +24,8 @@ use crate::multipart_xml::PartElement;
 use crate::session::{ChunkRule, StoredRange};
 use crate::stated_headers::{AttributeNames, header_of};
 
+/// The operation that a store without copies of parts lacks.
+pub(super) const NO_COPIES: &str = "copies of parts";
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
     granule: 1,
@@ -71,7 +73,7 @@ pub(super) struct S3Upload {
 }
 
 impl S3Upload {
-    /// Returns the upload of an id alone: no checksums were announced for it.
+    /// Upload of an id alone: no checksums were announced for it.
     pub(super) fn without_checksums(id: String) -> Self {
         let checksums = Checksums::Md5;
         Self { id, checksums }

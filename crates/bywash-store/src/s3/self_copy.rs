@@ -10,6 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::S3Store;
 use super::client::STORE;
+use super::multipart::NO_COPIES;
 use super::put::is_on;
 use super::tags::is_unknown;
 use crate::http_client::Request;
@@ -23,7 +24,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~')
     .remove(b'/');
-pub(super) const NO_COPIES: &str = "copies of parts";
 
 /// Returns whether a copy of a part needs no header but its own. Keys of the client, a payer and another checksum are settings that
 /// only object_store's requests have; the name of an access point is no name of a source.

@@ -31,7 +31,7 @@ impl fmt::Debug for WrappedParts {
     }
 }
 
-/// Returns the error of an operation that `store` lacks.
+/// Error of an operation that `store` lacks.
 pub(super) fn lacks(store: &impl fmt::Display, operation: String) -> Error {
     Error::NotImplemented {
         operation,
