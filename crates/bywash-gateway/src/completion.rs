@@ -203,6 +203,7 @@ impl CompletionJob {
         let options = CompleteOptions {
             mode,
             attributes: self.attributes.clone(),
+            ..CompleteOptions::default()
         };
         let sent = tokio::spawn(self.send(options)).await;
         sent.unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
+use crate::interface::StoreIdentity;
 
 /// Digest of everything in the settings of an origin that may change the result of a read, such as headers and the name of its
 /// credentials. A secret that only proves a name which is in the digest is left out: it may be replaced.
@@ -44,10 +45,11 @@ impl Access {
         }
     }
 
-    /// Returns the identity of an origin at `address`, see [`super::Origin::cache_identity`].
-    pub(super) fn identity(&self, address: &str) -> String {
+    /// Returns the identity of an origin at `address`, see [`super::Origin::identity`].
+    pub(super) fn identity(&self, address: String) -> StoreIdentity {
         let digest = self.0.clone().finalize();
-        format!("{address} as {}", hex(&digest[..16]))
+        let reads = format!("{address} as {}", hex(&digest[..16]));
+        StoreIdentity { address, reads }
     }
 }
 
@@ -69,7 +71,7 @@ mod tests {
             for (name, value) in settings {
                 access.add(name, value.as_bytes());
             }
-            access.identity("https://host/pub")
+            access.identity("https://host/pub".to_owned()).reads
         };
         let all = [
             identity(&[]),

@@ -23,16 +23,16 @@ pub struct Capabilities {
     pub lists: bool,
     /// Rule for the chunks of a session.
     pub chunk_rule: ChunkRule,
-    /// Rule for the parts of [`crate::Origin::put_part`].
-    pub part_rule: ChunkRule,
     /// Opens sessions that are new at the store, so that an upload whose session has ended can be sent from its first byte.
     pub begins_sessions: bool,
     /// The smallest object too needs a session, because nothing can be put by one request.
     pub needs_session: bool,
     /// Writes are costly, so that a part's body should come in few, large pieces.
     pub wants_joined_pieces: bool,
-    /// The whole body of a part is in memory while it is sent. The caller of [`crate::Origin::put_part`] has charged it.
+    /// The whole body of a part is in memory while it is sent. The caller of [`crate::UploadSession::put`] has charged it.
     pub gathers_parts: bool,
+    /// The bytes of numbered parts are compared with a digest before their object exists.
+    pub compares_parts: bool,
     /// The store itself knows an upload, and so refuses one that has ended. Others know only its parts.
     pub knows_uploads: bool,
     /// Attributes that are known only when an upload ends are kept.
@@ -40,8 +40,8 @@ pub struct Capabilities {
     /// The store keeps tags of its objects: [`crate::Origin::object_tags`], and the tags that writes carry.
     /// Of other stores an endpoint may keep tags as an attribute, or refuse them.
     pub has_tags: bool,
-    /// Bytes above which other attributes for an object are an upload of parts that the store copies by
-    /// [`crate::Origin::copy_part`]; `None` if the bytes of all objects have to be sent for it.
+    /// Bytes above which other attributes for an object are an upload of parts that the store copies
+    /// ([`crate::PartSource::Copy`]); `None` if the bytes of all objects have to be sent for it.
     pub min_rewritten_bytes: Option<u64>,
     /// [`crate::Origin::rewrite_in_place`] may change an object.
     pub rewrites_in_place: bool,
@@ -62,11 +62,11 @@ impl Capabilities {
             writes: true,
             lists: true,
             chunk_rule: ChunkRule::PARTS,
-            part_rule: ChunkRule::PARTS,
             begins_sessions: true,
             needs_session: false,
             wants_joined_pieces: false,
             gathers_parts: false,
+            compares_parts: false,
             knows_uploads: true,
             takes_late_attributes: false,
             has_tags: false,

@@ -21,12 +21,12 @@ use object_store::{
 
 use super::access::Access;
 use super::http_client::{Request, Response};
+use super::interface::StoreIdentity;
 use super::network::{LeftOutByServer, install_tls_provider};
 use super::odd_keys::{check, folder_of_marker, is_odd, key_of, path_of_key, refused};
 use super::odd_objects::{Names, OddRead};
 use super::omissions::Omissions;
 use super::page::{Keys, ListPage, Objects, Order, check_prefix};
-use super::xml_uploads::XmlUploads;
 use crate::error::StatusError;
 
 /// Objects of a page: the most that any store returns.
@@ -104,14 +104,14 @@ impl<C> Cloud<C> {
         self
     }
 
-    /// See [`super::interface::Origin::durable_address`].
+    /// See [`StoreIdentity::address`].
     pub(super) fn address(&self) -> String {
         format!("{} {}", self.endpoint, self.name)
     }
 
-    /// See [`super::interface::Origin::cache_identity`].
-    pub(super) fn identity(&self) -> String {
-        self.access.identity(&self.address())
+    /// See [`super::interface::Origin::identity`].
+    pub(super) fn names(&self) -> StoreIdentity {
+        self.access.identity(self.address())
     }
 
     /// Returns the key in the bucket.
@@ -248,14 +248,6 @@ fn is_listed(meta: &mut ObjectMeta, ours: &str, after: Option<&str>) -> bool {
 impl<C> fmt::Display for Cloud<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
-    }
-}
-
-impl<C: CloudClient> XmlUploads for Cloud<C> {
-    const STORE: &'static str = C::NAMES.store;
-
-    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
-        self.send(path, request).await
     }
 }
 

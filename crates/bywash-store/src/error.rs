@@ -3,7 +3,10 @@
 use std::error::Error as StdError;
 
 use http::StatusCode;
-use object_store::Error;
+use object_store::path::Path;
+use object_store::{Error, Result};
+
+use crate::digest::ContentDigest;
 
 /// An error of a store that [`object_store::Error`] has no variant for.
 ///
@@ -109,6 +112,18 @@ pub enum OriginError {
         /// The contradiction.
         detail: String,
     },
+    /// The parts of an upload do not have the digest that their object must have. No object exists, and the upload stays.
+    #[error(
+        "complete upload of {object}: its parts have {got}, and {expected} was expected; send the parts again"
+    )]
+    WrongDigest {
+        /// The object.
+        object: String,
+        /// The digest that it must have.
+        expected: ContentDigest,
+        /// The digest of its parts.
+        got: ContentDigest,
+    },
     /// The upload has ended or is ending; it accepts no more bytes.
     #[error("upload of {object}: it is already {how}; begin a new upload")]
     UploadEnded {
@@ -130,6 +145,27 @@ impl OriginError {
     pub fn bad_response(object: impl ToString, detail: impl Into<String>) -> Error {
         let (object, detail) = (object.to_string(), detail.into());
         Self::BadResponse { object, detail }.into()
+    }
+
+    /// Compares the digest of the parts of an upload with the one that their object must have.
+    ///
+    /// # Errors
+    /// [`Self::WrongDigest`].
+    pub(crate) fn compare(
+        object: &Path,
+        expected: ContentDigest,
+        got: ContentDigest,
+    ) -> Result<()> {
+        if got == expected {
+            return Ok(());
+        }
+        let object = object.to_string();
+        Err(Self::WrongDigest {
+            object,
+            expected,
+            got,
+        }
+        .into())
     }
 
     /// The error of a session that the store does not know; see [`Self::UploadLost`].

@@ -13,16 +13,16 @@ use object_store::{
 };
 
 use super::interface::{
-    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ListedParts, ObjectRename,
-    Origin, PartBody, PartCopy, UploadedPart, place_at,
+    AttributeRewrite, Capabilities, DeleteCondition, ListedParts, ObjectRename, Origin,
+    StoreIdentity, place_at,
 };
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::page::{Keys, Level, ListPage, Objects};
 use crate::digest::ContentDigest;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, NewSession, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, UploadSession,
+    CompleteRequest, Finished, NewSession, OpenSession, PartReceipt, SessionOptions, SessionPart,
+    SessionStatus, SessionToken, UploadSession,
 };
 
 /// Kind of a request to an origin.
@@ -165,8 +165,7 @@ impl<P: Policy> Layer<P> {
     }
 
     fn session(&self, session: NewSession) -> NewSession {
-        let session = session.map(|session| LayerSession::over(session, self.policy.clone()));
-        session.map(|session| Box::new(session) as Box<dyn UploadSession>)
+        Box::new(LayerSession::over(session, self.policy.clone()))
     }
 }
 
@@ -252,19 +251,15 @@ impl<P: Policy> Origin for Layer<P> {
         self.policy.capabilities(self.origin.capabilities())
     }
 
-    fn durable_address(&self) -> Option<String> {
-        self.origin.durable_address()
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        self.origin.cache_identity()
+    fn identity(&self) -> Option<StoreIdentity> {
+        self.origin.identity()
     }
 
     fn place_of(&self, path: &Path) -> Option<String> {
         if P::PASSES_ALL {
             return self.origin.place_of(path);
         }
-        place_at(self.durable_address(), path)
+        place_at(self.identity(), path)
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -285,63 +280,6 @@ impl<P: Policy> Origin for Layer<P> {
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let sent = self.origin.list_level(prefix, after, max);
         self.ask(OriginRequest::List, sent).await
-    }
-
-    async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
-        self.write(&mut options.attributes);
-        let sent = self.origin.create_upload(path, options);
-        self.change(OriginRequest::Upload, "begin upload of", path, sent)
-            .await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        let sent = self.origin.put_part(path, upload, number, length, body);
-        self.change(OriginRequest::Upload, "upload a part of", path, sent)
-            .await
-    }
-
-    async fn uploaded_parts(
-        &self,
-        path: &Path,
-        upload: &str,
-        after: u16,
-        max: usize,
-    ) -> Result<ListedParts> {
-        let sent = self.origin.uploaded_parts(path, upload, after, max);
-        self.change(OriginRequest::Upload, "list parts of", path, sent)
-            .await
-    }
-
-    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
-        let sent = self.origin.copy_part(path, upload, part);
-        self.change(OriginRequest::Upload, "copy a part of", path, sent)
-            .await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        mut options: CompleteOptions,
-    ) -> Result<PutResult> {
-        self.write(&mut options.attributes);
-        let sent = self.origin.complete_upload(path, upload, parts, options);
-        self.change(OriginRequest::Upload, "complete upload of", path, sent)
-            .await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let sent = self.origin.abort_upload(path, upload);
-        self.change(OriginRequest::Upload, "abort upload of", path, sent)
-            .await
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
@@ -448,10 +386,6 @@ impl<P: Policy> UploadSession for LayerSession<P> {
         self.policy.token(self.session.token())
     }
 
-    fn token_now(&self) -> SessionToken {
-        self.policy.token(self.session.token_now())
-    }
-
     fn can_be_continued(&self) -> bool {
         self.session.can_be_continued()
     }
@@ -460,8 +394,13 @@ impl<P: Policy> UploadSession for LayerSession<P> {
         self.session.may_have_chunks()
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let sent = self.session.send(chunk);
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let sent = self.session.put(part);
+        self.policy.watch(OriginRequest::Upload, sent).await
+    }
+
+    async fn parts(&self, after: u16, max: usize) -> Result<ListedParts> {
+        let sent = self.session.parts(after, max);
         self.policy.watch(OriginRequest::Upload, sent).await
     }
 

@@ -54,6 +54,7 @@ mod metered;
 mod multipart_xml;
 #[cfg(feature = "network")]
 mod network;
+mod numbered;
 #[cfg(feature = "network")]
 mod object_head;
 mod object_tags;
@@ -66,6 +67,7 @@ mod omissions;
 mod options;
 mod page;
 mod part_stream;
+mod parts;
 mod read_only;
 #[cfg(feature = "network")]
 mod response;
@@ -91,13 +93,13 @@ mod xml_uploads;
 pub use client_etag::{CLIENT_ETAG, client_etag, etag_matches, kept_client_etag};
 #[cfg(feature = "network")]
 pub use cloud::Cloud;
-pub use digest::{ContentDigest, RunningDigest};
+pub use digest::{ContentDigest, RunningDigest, read_range};
 pub use error::{OriginError, OriginUrlError, StatusError, WriteConflict, source_of, sources};
 pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};
 pub use interface::{
     AttributeRewrite, Capabilities, Capability, CompleteOptions, DeleteCondition, ListedPart,
-    ListedParts, ObjectRename, Origin, PartBody, PartCopy, UploadedPart, VersionDeletes,
+    ListedParts, ObjectRename, Origin, PartBody, StoreIdentity, UploadedPart, VersionDeletes,
     body_length_error, unmodified_since,
 };
 pub use layer::OriginRequest;
@@ -109,10 +111,14 @@ pub use object_tags::{ObjectTags, TagCount};
 pub use omissions::{LeftOut, Omission, Omissions};
 pub use options::{OriginOptions, OriginOptionsError, Redirects};
 pub use page::{Keys, Level, ListPage, Objects, common_prefix};
+pub use parts::{
+    PartStore, PartsSession, RememberedPart, RememberedParts, parts_of_token, parts_token,
+};
 pub use read_only::ReadOnly;
 pub use session::{
-    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, NewSession, OpenSession,
-    SessionOptions, SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, DEFAULT_STALL, Finished, NewSession, OpenSession, PartPlace,
+    PartReceipt, PartSource, SessionOptions, SessionPart, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
 #[cfg(all(feature = "s3", feature = "gcs", feature = "azure"))]
 pub use signed::is_one_session;
@@ -123,7 +129,7 @@ pub use wrapped::WrappedStore;
 pub use write_mark::WriteMark;
 
 /// Returns whether two tokens of one store identify one session. A token made by [`Origin::open_sessions`] may contain less than the
-/// original one; an id returned by [`Origin::create_upload`] is a token too.
+/// original one; the id of an upload of numbered parts is a token too.
 #[must_use]
 pub fn is_same_session(one: &SessionToken, other: &SessionToken) -> bool {
     #[cfg(feature = "s3")]

@@ -11,9 +11,9 @@ use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    Attributes, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    Result, TagSet,
 };
 use parking_lot::Mutex;
 
@@ -22,8 +22,10 @@ use super::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
     PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
-use crate::error::{not_found_error, precondition_error};
+use crate::error::{OriginError, not_found_error, precondition_error};
 use crate::page::{Keys, Objects};
+use crate::parts::{PartStore, PartsSession};
+use crate::session::{NewSession, SessionOptions, SessionToken};
 
 /// Objects in memory, lost when the process ends.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +42,8 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct MemoryUpload {
     path: Path,
-    options: PutMultipartOptions,
+    tags: TagSet,
+    attributes: Attributes,
     parts: BTreeMap<u16, (String, Vec<Bytes>)>,
 }
 
@@ -176,6 +179,7 @@ fn no_such_upload(path: &Path, upload: &str) -> Error {
 impl Origin for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            compares_parts: true,
             takes_late_attributes: true,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
@@ -217,17 +221,32 @@ impl Origin for MemoryStore {
         self.rename_now(from, to, rename)
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let id = self.id("upload");
         let upload = MemoryUpload {
             path: path.clone(),
-            options,
+            tags: options.tags.clone(),
+            attributes: options.attributes.clone(),
             parts: BTreeMap::new(),
         };
         self.uploads.lock().insert(id.clone(), upload);
-        Ok(id)
+        let session = PartsSession::new(self.clone(), path, options, id);
+        Ok(Box::new(session))
     }
 
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        let session = PartsSession::resume(self.clone(), path, options, token)?;
+        Ok(Box::new(session))
+    }
+}
+
+#[async_trait]
+impl PartStore for MemoryStore {
     async fn put_part(
         &self,
         path: &Path,
@@ -262,7 +281,11 @@ impl Origin for MemoryStore {
         path: &Path,
         upload: &str,
         parts: &[UploadedPart],
-        CompleteOptions { mode, attributes }: CompleteOptions,
+        CompleteOptions {
+            mode,
+            attributes,
+            digest,
+        }: CompleteOptions,
     ) -> Result<PutResult> {
         let (payload, options) = {
             let uploads = self.uploads.lock();
@@ -279,8 +302,8 @@ impl Origin for MemoryStore {
             }
             let mut options = PutOptions {
                 mode,
-                tags: found.options.tags.clone(),
-                attributes: found.options.attributes.clone(),
+                tags: found.tags.clone(),
+                attributes: found.attributes.clone(),
                 ..PutOptions::default()
             };
             for (name, value) in &attributes {
@@ -288,6 +311,12 @@ impl Origin for MemoryStore {
             }
             (PutPayload::from_iter(pieces), options)
         };
+        if let Some(expected) = digest {
+            let pieces: Vec<Bytes> = payload.iter().cloned().collect();
+            let got = tokio::task::spawn_blocking(move || expected.same_of(&pieces));
+            let got = got.await.map_err(|source| Error::JoinError { source })?;
+            OriginError::compare(path, expected, got)?;
+        }
         let result = self.put_now(path, payload, options)?;
         self.uploads.lock().remove(upload);
         Ok(result)

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use chrono::DateTime;
 use futures::stream::BoxStream;
 use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
-    CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    CONTENT_LENGTH, ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
     IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
 };
 use http::{HeaderMap, StatusCode};
@@ -20,6 +19,7 @@ use object_store::{
 use crate::digest::ContentDigest;
 use crate::digest::stated_digest;
 use crate::response::{content_range, text};
+use crate::stated_headers::content_headers;
 use crate::time::parse_http_date;
 
 /// The head of a response with (part of) an object.
@@ -81,17 +81,10 @@ impl Head {
 
 /// Returns the content headers. They apply to the bytes as sent: an encoding is recorded, never decoded.
 fn attributes(headers: &HeaderMap) -> Attributes {
-    let names = [
-        (CACHE_CONTROL, Attribute::CacheControl),
-        (CONTENT_DISPOSITION, Attribute::ContentDisposition),
-        (CONTENT_ENCODING, Attribute::ContentEncoding),
-        (CONTENT_LANGUAGE, Attribute::ContentLanguage),
-        (CONTENT_TYPE, Attribute::ContentType),
-    ];
     let value = |(name, attribute): (HeaderName, Attribute)| {
         text(headers, &name).map(|value| (attribute, value.to_owned()))
     };
-    names.into_iter().filter_map(value).collect()
+    content_headers().into_iter().filter_map(value).collect()
 }
 
 /// Returns the response if the object meets the conditions, which a server may not support.

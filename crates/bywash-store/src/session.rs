@@ -11,12 +11,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{Attributes, Extensions, PutMode, PutResult, Result};
-
-use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
+use object_store::{Attributes, Extensions, PutMode, PutResult, Result, TagSet};
 
 use crate::digest::ContentDigest;
+use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
+use crate::numbered::{CompleteOptions, ListedParts, PartBody, UploadedPart, lacks};
 
 /// Default time without any response or byte after which a request has failed.
 pub const DEFAULT_STALL: Duration = Duration::from_secs(20);
@@ -61,6 +62,11 @@ pub struct SessionOptions {
     pub mode: PutMode,
     /// Content headers and user metadata of the object.
     pub attributes: Attributes,
+    /// Tags of the object, for a store that keeps tags.
+    pub tags: TagSet,
+    /// A client numbers the parts, which have no place in the object before [`CompleteRequest::parts`] names them. The token is then the
+    /// upload's id at the store, and the caller limits the time of each request.
+    pub numbered: bool,
     /// The object's length in bytes, if known.
     pub length: Option<u64>,
     /// No other process will continue it: a store may remove it once the process that opened it has died.
@@ -75,6 +81,8 @@ impl Default for SessionOptions {
         Self {
             mode: PutMode::default(),
             attributes: Attributes::default(),
+            tags: TagSet::default(),
+            numbered: false,
             length: None,
             transient: false,
             stall: DEFAULT_STALL,
@@ -122,8 +130,124 @@ impl Chunk {
     }
 }
 
+/// A part on its way to the store.
+#[derive(Debug)]
+pub struct SessionPart {
+    /// 1 or more: the index of a chunk plus one, or the number that a client chose.
+    pub number: u64,
+    /// Its place in the object; `None` of a part that a client numbers.
+    pub place: Option<PartPlace>,
+    /// Exact length in bytes.
+    pub length: u64,
+    /// Its bytes.
+    pub source: PartSource,
+}
+
+/// Place of a chunk in its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartPlace {
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// CRC32C of its bytes.
+    pub crc32c: u32,
+}
+
+/// Where the bytes of a part are.
+pub enum PartSource {
+    /// In memory; without empty pieces, sent without a copy.
+    Pieces(Vec<Bytes>),
+    /// They arrive while they are sent. If the stream fails or has another length, no part is stored (an earlier part of that number may
+    /// stay) and the error is returned.
+    Stream(PartBody),
+    /// In a version of the object itself, which the store copies. `Precondition` if the object has another version, `NotImplemented` if the
+    /// store makes no such copies.
+    Copy {
+        /// ETag of the version.
+        e_tag: String,
+        /// The bytes; not empty.
+        range: Range<u64>,
+    },
+}
+
+impl fmt::Debug for PartSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pieces(_) => "Pieces",
+            Self::Stream(_) => "Stream",
+            Self::Copy { .. } => "Copy",
+        })
+    }
+}
+
+impl PartSource {
+    /// Converts the bytes into a stream.
+    ///
+    /// # Errors
+    /// If they are to be copied by the store.
+    pub fn into_body(self) -> Result<PartBody> {
+        match self {
+            Self::Pieces(pieces) => Ok(futures::stream::iter(pieces.into_iter().map(Ok)).boxed()),
+            Self::Stream(body) => Ok(body),
+            Self::Copy { .. } => Err(lacks("this store", "copies of parts")),
+        }
+    }
+}
+
+impl SessionPart {
+    /// Converts a part with a place back into its chunk.
+    ///
+    /// # Errors
+    /// If a client numbers the part, or its bytes are not in memory.
+    pub fn into_chunk(self) -> Result<Chunk> {
+        let (Some(place), PartSource::Pieces(pieces)) = (self.place, self.source) else {
+            return Err(lacks("this store", "uploads in numbered parts"));
+        };
+        Ok(Chunk {
+            index: self.number.saturating_sub(1),
+            offset: place.offset,
+            pieces,
+            crc32c: place.crc32c,
+        })
+    }
+}
+
+impl From<&Chunk> for SessionPart {
+    fn from(chunk: &Chunk) -> Self {
+        Self {
+            number: chunk.index + 1,
+            place: Some(PartPlace {
+                offset: chunk.offset,
+                crc32c: chunk.crc32c,
+            }),
+            length: chunk.length(),
+            source: PartSource::Pieces(chunk.pieces.clone()),
+        }
+    }
+}
+
+/// Acknowledgement of a part by its store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PartReceipt {
+    /// The offset below which the store has all bytes of the chunk: its end, or less where the store may keep a prefix. 0 of a part
+    /// without a place.
+    pub end: u64,
+    /// ETag of the part; empty where chunks go in order.
+    pub e_tag: String,
+}
+
+impl PartReceipt {
+    /// The receipt of a chunk whose bytes below `end` the store has.
+    #[must_use]
+    pub fn to(end: u64) -> Self {
+        Self {
+            end,
+            e_tag: String::new(),
+        }
+    }
+}
+
 /// Request to complete an upload.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CompleteRequest {
     /// Length of the whole object in bytes.
     pub length: u64,
@@ -132,10 +256,28 @@ pub struct CompleteRequest {
     /// The last chunk, if not sent yet. Only where chunks go in order: the store takes it with the completion, in one
     /// request.
     pub tail: Option<Chunk>,
+    /// The parts of the object in their order, if a client numbered them. The fields above say nothing then.
+    pub parts: Option<Vec<UploadedPart>>,
+    /// Digest that the object of these parts must have: compared before the object exists, by a store that
+    /// [`Capabilities::compares_parts`].
+    ///
+    /// [`Capabilities::compares_parts`]: crate::Capabilities::compares_parts
+    pub digest: Option<ContentDigest>,
     /// Attributes that were not known when the session was opened; see [`Capabilities::takes_late_attributes`].
     ///
     /// [`Capabilities::takes_late_attributes`]: crate::Capabilities::takes_late_attributes
     pub attributes: Attributes,
+}
+
+impl CompleteRequest {
+    /// The options of the completion of numbered parts.
+    pub(crate) fn options(&self, mode: &PutMode) -> CompleteOptions {
+        CompleteOptions {
+            mode: mode.clone(),
+            attributes: self.attributes.clone(),
+            digest: self.digest,
+        }
+    }
 }
 
 /// The object that a session became.
@@ -157,6 +299,16 @@ impl From<Finished> for PutResult {
             e_tag: finished.e_tag,
             version: finished.version,
             extensions: Extensions::new(),
+        }
+    }
+}
+
+impl From<PutResult> for Finished {
+    fn from(put: PutResult) -> Self {
+        Self {
+            e_tag: put.e_tag,
+            version: put.version,
+            ..Self::default()
         }
     }
 }
@@ -195,8 +347,8 @@ pub struct OpenSession {
     pub modified: DateTime<Utc>,
 }
 
-/// A session, or `None` if this kind of origin has none.
-pub type NewSession = Option<Box<dyn UploadSession>>;
+/// A session that was just opened or taken over.
+pub type NewSession = Box<dyn UploadSession>;
 
 /// One upload at a store.
 ///
@@ -204,16 +356,11 @@ pub type NewSession = Option<Box<dyn UploadSession>>;
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// The token, constant, which is written to the journal before the first chunk is sent.
+    /// The token, with the digests of acknowledged chunks that the store does not list: a process that takes over has no bytes to
+    /// compare. A journal has it as it was before the first chunk.
     fn token(&self) -> SessionToken;
 
-    /// The token together with the store's digests of acknowledged chunks, where it has them: a process that
-    /// takes over has no bytes to compare.
-    fn token_now(&self) -> SessionToken {
-        self.token()
-    }
-
-    /// Whether it can be continued by another process, or after a failure. One that cannot is not journaled.
+    /// Whether another process can continue it by [`Self::token`]. One that cannot is not journaled, and knows its status without a request.
     fn can_be_continued(&self) -> bool {
         true
     }
@@ -224,14 +371,21 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Sends one chunk. Returns the offset below which the store has all of this chunk's bytes: its end, or less
-    /// where the store may keep a prefix.
+    /// Sends one part.
     ///
     /// # Errors
-    /// [`crate::OriginError::UploadLost`] if the store does not know the session,
-    /// [`crate::OriginError::UploadDamaged`] if its response contradicts the requests sent (never repeated); otherwise as
-    /// any request.
-    async fn send(&self, chunk: &Chunk) -> Result<u64>;
+    /// [`crate::OriginError::UploadLost`] if the store does not know the session, `NotFound` if it does not know the upload of numbered
+    /// parts; [`crate::OriginError::UploadDamaged`] if its response contradicts the requests sent (never repeated); otherwise as any
+    /// request.
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt>;
+
+    /// Lists the parts of an upload of numbered parts with numbers above `after`, at most `max` numbers. An unknown upload is `NotFound`
+    /// where [`Capabilities::knows_uploads`].
+    ///
+    /// [`Capabilities::knows_uploads`]: crate::Capabilities::knows_uploads
+    async fn parts(&self, _after: u16, _max: usize) -> Result<ListedParts> {
+        Err(lacks("this store", "lists of parts"))
+    }
 
     /// Requests the status of the session.
     async fn status(&self) -> Result<SessionStatus>;
@@ -241,9 +395,10 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `Precondition` or `AlreadyExists` if the mode forbids it; the session's bytes stay at the store until it is
-    /// aborted.
+    /// aborted. Of numbered parts: [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown
+    /// upload, [`crate::OriginError::WrongDigest`] for bytes with another digest; the upload stays.
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished>;
 
-    /// Aborts the session and deletes its bytes. An unknown session is no error.
+    /// Aborts the session and deletes its bytes. An unknown session is no error; an unknown upload of numbered parts is `NotFound`.
     async fn abort(&self) -> Result<()>;
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use object_store::{Attribute, Attributes};
 
 const fn reserved(name: &'static str) -> Attribute {
@@ -47,13 +47,7 @@ pub(super) struct TextAttributes(pub(super) Attributes);
 impl TextAttributes {
     /// Removes them from the headers of a response, if there are some. Bytes that are not UTF-8 count as Latin-1.
     pub(super) fn take(headers: &mut HeaderMap) -> Option<Self> {
-        let contents = [
-            (header::CACHE_CONTROL, Attribute::CacheControl),
-            (header::CONTENT_DISPOSITION, Attribute::ContentDisposition),
-            (header::CONTENT_ENCODING, Attribute::ContentEncoding),
-            (header::CONTENT_LANGUAGE, Attribute::ContentLanguage),
-            (header::CONTENT_TYPE, Attribute::ContentType),
-        ];
+        let contents = content_headers();
         let attribute_of = |name: &HeaderName| {
             let content = contents.iter().find(|(known, _)| known == name);
             let metadata = METADATA
@@ -78,6 +72,52 @@ impl TextAttributes {
             .map(|(_, attribute, text)| (attribute, text));
         let found = Attributes::from_iter(found);
         (!found.is_empty()).then_some(Self(found))
+    }
+}
+
+/// Headers of content and their attributes.
+pub(super) fn content_headers() -> [(HeaderName, Attribute); 5] {
+    [
+        (header::CACHE_CONTROL, Attribute::CacheControl),
+        (header::CONTENT_DISPOSITION, Attribute::ContentDisposition),
+        (header::CONTENT_ENCODING, Attribute::ContentEncoding),
+        (header::CONTENT_LANGUAGE, Attribute::ContentLanguage),
+        (header::CONTENT_TYPE, Attribute::ContentType),
+    ]
+}
+
+/// How a store names the attributes of an object that is written, in headers.
+#[derive(Debug)]
+pub(super) struct AttributeNames {
+    /// Prefix of content headers.
+    pub(super) content: &'static str,
+    /// The header of the storage class.
+    pub(super) class: &'static str,
+    /// Prefix of metadata.
+    pub(super) metadata: &'static str,
+}
+
+impl AttributeNames {
+    /// Header of an attribute; `None` of one that object_store 0.14 does not have.
+    pub(super) fn of(&self, attribute: &Attribute) -> Option<String> {
+        match attribute {
+            Attribute::StorageClass => Some(self.class.to_owned()),
+            Attribute::Metadata(name) => Some(format!("{}{name}", self.metadata)),
+            content => {
+                let known = content_headers();
+                let (name, _) = known.iter().find(|(_, known)| known == content)?;
+                Some(format!("{}{name}", self.content))
+            }
+        }
+    }
+
+    /// Converts attributes into headers; values that are no header are left out.
+    pub(super) fn headers(&self, attributes: &Attributes) -> HeaderMap {
+        let headers = attributes.iter().filter_map(|(attribute, value)| {
+            let name = self.of(attribute)?.parse::<HeaderName>().ok()?;
+            Some((name, HeaderValue::from_str(value).ok()?))
+        });
+        headers.collect()
     }
 }
 

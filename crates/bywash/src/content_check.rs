@@ -1,7 +1,7 @@
 //! Content-addressed buckets: the bytes of a write are compared with the digest in its key before the object exists.
 //!
-//! So a write needs all of its bytes in order at one place: parts that a client numbers are refused. Reads of whole objects are compared by
-//! [`crate::read`], as with a digest of the store.
+//! So a write needs all of its bytes in order at one place: here, or of parts that a client numbers at a store that compares them with a
+//! digest. Reads of whole objects are compared by [`crate::read`], as with a digest of the store.
 
 use bytes::Bytes;
 use bywash_store::{ContentDigest, RunningDigest};
@@ -105,6 +105,17 @@ impl BucketShared {
         }
         let object = path.to_string();
         Err(EngineError::NeedsWholeWrite { object }.into())
+    }
+
+    /// Digest that the object of numbered parts must have; `None` in a bucket whose keys have none.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyWithoutDigest`], or [`EngineError::NeedsWholeWrite`] if the store does not compare parts.
+    pub(crate) fn digest_of_parts(&self, path: &Path) -> Result<Option<ContentDigest>> {
+        if !self.origin.capabilities().compares_parts {
+            self.refuse_parts(path)?;
+        }
+        Ok(WrittenDigest::of_write(self, path)?.map(|written| written.expected))
     }
 
     /// Refuses another key for an object unless both have the same digest.

@@ -2,14 +2,15 @@
 
 use bywash_store::{Capability, ListedParts};
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, Result};
+use object_store::{GetOptions, GetResult, PutMode, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::bucket::Bucket;
 use crate::retry::with_retries;
 
 impl Bucket {
-    /// Requests the parts of an open upload with numbers above `after`, at most `max` numbers; see [`crate::Origin::uploaded_parts`].
+    /// Requests the parts of an open upload with numbers above `after`, at most `max` numbers; see
+    /// [`bywash_store::UploadSession::parts`].
     pub async fn uploaded_parts(
         &self,
         path: &Path,
@@ -19,9 +20,10 @@ impl Bucket {
     ) -> Result<ListedParts> {
         let shared = self.shared();
         shared.counters.request();
+        let session = self.numbered(path, upload, PutMode::Overwrite).await?;
         with_retries(shared.retry(), "list parts of", path, || {
             shared.origin_request(Capability::Write);
-            shared.origin.uploaded_parts(path, upload, after, max)
+            session.parts(after, max)
         })
         .await
     }
@@ -33,10 +35,10 @@ impl Bucket {
     }
 
     /// A digest of the address of its store, the same in each process and for no other store; it does not show the address.
-    /// `None` for stores without one; see [`crate::Origin::durable_address`].
+    /// `None` for stores without one; see [`crate::Origin::identity`].
     #[must_use]
     pub fn origin_digest(&self) -> Option<String> {
-        let address = self.shared().origin.durable_address()?;
+        let address = self.shared().origin.identity()?.address;
         let digest = Sha256::digest(address);
         let first = digest.iter().take(16);
         Some(first.map(|byte| format!("{byte:02x}")).collect())

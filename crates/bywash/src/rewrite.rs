@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bywash_store::{
-    AttributeRewrite, Capability, CompleteOptions, ContentDigest, OriginError, PartCopy,
-    UploadedPart, WriteConflict, is_refusal, source_of,
+    AttributeRewrite, Capability, CompleteOptions, ContentDigest, OriginError, PartSource,
+    SessionPart, UploadSession, UploadedPart, WriteConflict, is_refusal, source_of,
 };
 use futures::StreamExt;
 use object_store::path::Path;
@@ -206,22 +206,17 @@ impl Bucket {
         size: u64,
     ) -> Result<Vec<UploadedPart>> {
         let max_parts = self.shared().origin.capabilities().chunk_rule.max_chunks;
+        let session = &*self.numbered(path, upload, PutMode::Overwrite).await?;
+        let e_tag = version.e_tag.as_deref().unwrap_or_default();
         // An advisory switch, hence relaxed.
         let failed = &AtomicBool::new(false);
-        let copies = parts_of(size, max_parts).map(|(number, range)| {
-            let part = PartCopy {
-                number,
-                e_tag: version.e_tag.clone().unwrap_or_default(),
-                range,
-            };
-            async move {
-                if failed.load(Relaxed) {
-                    return None;
-                }
-                let copied = self.copy_part(path, upload, &part).await;
-                failed.fetch_or(copied.is_err(), Relaxed);
-                Some(copied)
+        let copies = parts_of(size, max_parts).map(|(number, range)| async move {
+            if failed.load(Relaxed) {
+                return None;
             }
+            let copied = self.copy_part(path, session, number, range, e_tag).await;
+            failed.fetch_or(copied.is_err(), Relaxed);
+            Some(copied)
         });
         // Collected first: a stream of a borrowing iterator is not `Send` in general.
         let copies: Vec<_> = copies.collect();
@@ -230,13 +225,30 @@ impl Bucket {
         copied.into_iter().flatten().collect()
     }
 
-    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
+    /// Has the store copy `range` of the version `e_tag` as the part `number`.
+    async fn copy_part(
+        &self,
+        path: &Path,
+        session: &dyn UploadSession,
+        number: u16,
+        range: Range<u64>,
+        e_tag: &str,
+    ) -> Result<UploadedPart> {
         let retry = self.shared().retry().with_server_work();
-        with_retries(retry, "copy a part of", path, || {
+        let copied = with_retries(retry, "copy a part of", path, || {
             self.shared().origin_request(Capability::Write);
-            self.shared().origin.copy_part(path, upload, part)
-        })
-        .await
+            session.put(SessionPart {
+                number: number.into(),
+                place: None,
+                length: range.end - range.start,
+                source: PartSource::Copy {
+                    e_tag: e_tag.to_owned(),
+                    range: range.clone(),
+                },
+            })
+        });
+        let e_tag = copied.await?.e_tag;
+        Ok(UploadedPart { number, e_tag })
     }
 
     async fn drop_copy(&self, path: &Path, upload: &str) {

@@ -256,7 +256,8 @@ impl BucketShared {
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
         let stays = engine.disk.is_some() && options.caching == Caching::Kept;
-        let disk_identity = stays.then(|| origin.cache_identity()).flatten();
+        let disk_identity = stays.then(|| origin.identity()).flatten();
+        let disk_identity = disk_identity.map(|identity| identity.reads);
         // Turns are of this process: nodes of a cluster have none, and so no looks before deletes.
         let looks = engine.cluster.is_none()
             && origin.capabilities().version_deletes == VersionDeletes::ByLook;

@@ -4,7 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bywash_mem::Share;
-use bywash_store::{Capability, CompleteOptions, ENCRYPTION, ObjectTags, PartBody, UploadedPart};
+use bywash_store::{
+    Capability, CompleteOptions, CompleteRequest, ENCRYPTION, ObjectTags, OriginError, PartBody,
+    PartSource, SessionOptions, SessionPart, SessionToken, UploadSession, UploadedPart,
+};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{
@@ -16,6 +19,7 @@ use crate::bucket::Bucket;
 use crate::conditional_put::ConditionalPut;
 use crate::content_check::ContentCompared;
 use crate::copy_memory::{CopyMemory, CopyReads, CopySizes};
+use crate::error::EngineError;
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::read;
@@ -68,6 +72,23 @@ impl Drop for AbortOnDrop {
                 tracing::warn!(?upload, %error, "abort of an unfinished upload failed");
             }
         });
+    }
+}
+
+/// Converts the error of parts that do not have the digest in the key.
+fn wrong_content(error: Error) -> Error {
+    match OriginError::find(&error) {
+        Some(OriginError::WrongDigest {
+            object,
+            expected,
+            got,
+        }) => EngineError::WrongContent {
+            object: object.clone(),
+            expected: *expected,
+            got: *got,
+        }
+        .into(),
+        _ => error,
     }
 }
 
@@ -256,14 +277,33 @@ impl Bucket {
     /// Begins an upload with parts in any order; nothing is visible until it is completed.
     ///
     /// # Errors
-    /// [`crate::EngineError::NeedsWholeWrite`] in a bucket whose keys have the digests of their objects; otherwise as any request.
+    /// In a bucket whose keys have the digests of their objects, [`EngineError::KeyWithoutDigest`], and [`EngineError::NeedsWholeWrite`]
+    /// if the store does not compare parts; otherwise as any request.
     pub async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         self.shared().counters.request();
-        self.shared().refuse_parts(path)?;
+        self.shared().digest_of_parts(path)?;
         self.begin_upload(path, options).await
     }
 
-    /// Stores one part; see [`crate::Origin::put_part`].
+    /// Session of an upload whose parts a client numbers. Sends no request.
+    pub(crate) async fn numbered(
+        &self,
+        path: &Path,
+        upload: &str,
+        mode: PutMode,
+    ) -> Result<Box<dyn UploadSession>> {
+        let options = SessionOptions {
+            mode,
+            numbered: true,
+            ..SessionOptions::default()
+        };
+        let token = SessionToken(upload.to_owned());
+        let origin = &self.shared().origin;
+        origin.resume_session(path, &options, &token).await
+    }
+
+    /// Stores one part of exactly `length` bytes, replacing an earlier one of the same number, and returns its ETag. If the body fails or
+    /// has another length, no part is stored; an earlier part of that number may stay. A part is one attempt: its bytes are not kept.
     pub async fn put_part(
         &self,
         path: &Path,
@@ -292,13 +332,24 @@ impl Bucket {
         } else {
             body
         };
-        send_watched(policy, body, |body| {
-            shared.origin.put_part(path, upload, number, length, body)
-        })
-        .await
+        let session = self.numbered(path, upload, PutMode::Overwrite).await?;
+        let sent = send_watched(policy, body, |body| {
+            session.put(SessionPart {
+                number: number.into(),
+                place: None,
+                length,
+                source: PartSource::Stream(body),
+            })
+        });
+        Ok(sent.await?.e_tag)
     }
 
-    /// Completes an upload: its object becomes visible in one step; see [`crate::Origin::complete_upload`].
+    /// Completes an upload: the object of `parts`, in this order, becomes visible in one step. The mode is checked then.
+    ///
+    /// # Errors
+    /// [`crate::OriginError::InvalidPart`] for an unknown part or a wrong ETag, `NotFound` for an unknown upload,
+    /// [`EngineError::WrongContent`] for parts without the digest in the key. None leaves a shorter object, and the upload stays. Otherwise
+    /// as any request.
     pub async fn complete_upload(
         &self,
         path: &Path,
@@ -307,10 +358,11 @@ impl Bucket {
         options: impl Into<CompleteOptions>,
     ) -> Result<PutResult> {
         self.shared().counters.request();
+        let mut options = options.into();
         // Also of an upload that began before the bucket had the setting.
-        self.shared().refuse_parts(path)?;
-        let options = options.into();
-        self.finish_upload(path, upload, parts, options).await
+        options.digest = self.shared().digest_of_parts(path)?;
+        let finished = self.finish_upload(path, upload, parts, options).await;
+        finished.map_err(wrong_content)
     }
 
     /// Aborts an upload and removes its parts.
@@ -325,11 +377,17 @@ impl Bucket {
         mut options: PutMultipartOptions,
     ) -> Result<String> {
         options.attributes.remove(&ENCRYPTION);
-        with_retries(self.shared().retry(), "begin upload of", path, || {
+        let options = SessionOptions {
+            attributes: options.attributes,
+            tags: options.tags,
+            numbered: true,
+            ..SessionOptions::default()
+        };
+        let begun = with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
-            self.shared().origin.create_upload(path, options.clone())
-        })
-        .await
+            self.shared().origin.open_session(path, &options)
+        });
+        Ok(begun.await?.token().0)
     }
 
     pub(crate) async fn finish_upload(
@@ -340,27 +398,28 @@ impl Bucket {
         options: CompleteOptions,
     ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
-        let (upload, parts) = (upload.to_owned(), parts.to_owned());
+        let session = self.numbered(path, upload, options.mode).await?;
+        let ending = CompleteRequest {
+            parts: Some(parts.to_owned()),
+            attributes: options.attributes,
+            digest: options.digest,
+            ..CompleteRequest::default()
+        };
         self.write(path, move |path| async move {
             let limit = shared.engine.retry.with_server_work().stall;
             shared.origin_request(Capability::Write);
-            once(
-                limit,
-                "complete upload of",
-                &path,
-                shared
-                    .origin
-                    .complete_upload(&path, &upload, &parts, options),
-            )
-            .await
+            let finished = session.finish(&ending);
+            let finished = once(limit, "complete upload of", &path, finished).await?;
+            Ok(finished.into())
         })
         .await
     }
 
     pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let session = self.numbered(path, upload, PutMode::Overwrite).await?;
         with_retries(self.shared().retry(), "abort upload of", path, || {
             self.shared().origin_request(Capability::Write);
-            self.shared().origin.abort_upload(path, upload)
+            session.abort()
         })
         .await
     }

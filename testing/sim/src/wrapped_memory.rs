@@ -4,14 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bywash::origin::Capabilities;
 use bywash::origin::memory::MemoryStore;
-use bywash::{CompleteOptions, DeleteCondition, Origin, PartBody, UploadedPart};
+use bywash::origin::{Capabilities, NewSession, SessionOptions, SessionToken};
+use bywash::{DeleteCondition, Origin};
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetResult, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
-};
+use object_store::{GetOptions, GetResult, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 
 /// An origin whose requests for objects go through a store that a test has wrapped around its memory, for example one that
 /// injects faults. Its uploads go to the memory itself.
@@ -65,32 +62,16 @@ impl Origin for WrappedMemory {
         self.memory.delete_if(path, condition).await
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.memory.create_upload(path, options).await
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        self.memory.open_session(path, options).await
     }
 
-    async fn put_part(
+    async fn resume_session(
         &self,
         path: &Path,
-        id: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.memory.put_part(path, id, number, length, body).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        id: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        self.memory.complete_upload(path, id, parts, options).await
-    }
-
-    async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {
-        self.memory.abort_upload(path, id).await
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        self.memory.resume_session(path, options, token).await
     }
 }

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bywash::origin::{Capabilities, Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly};
+use bywash::origin::{
+    Capabilities, Level, ListPage, ObjectTags, Omissions, Origin, ReadOnly, StoreIdentity,
+};
 use bywash_client::place::default_socket;
 use bywash_client::{Client, ErrorCode};
 use futures::FutureExt;
@@ -209,12 +211,8 @@ impl Origin for LocalReads {
         self.endpoint().capabilities()
     }
 
-    fn durable_address(&self) -> Option<String> {
-        self.endpoint().durable_address()
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        self.endpoint().cache_identity()
+    fn identity(&self) -> Option<StoreIdentity> {
+        self.endpoint().identity()
     }
 
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {

@@ -121,7 +121,7 @@ impl ClusterParts {
 
     /// States the settings of a bucket that must be the same at all nodes.
     pub(super) fn describe(&self, bucket: &BucketSettings, origin: &dyn Origin) {
-        let identity = origin.cache_identity();
+        let identity = origin.identity().map(|identity| identity.reads);
         let shared = SharedSettings {
             url: identity.unwrap_or_else(|| bucket.url.to_string()),
             endpoint: None,

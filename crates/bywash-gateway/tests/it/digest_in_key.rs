@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::{BucketOptions, Engine, Verify};
+use bywash::{BucketOptions, ContentDigest, Engine, Verify};
 use bywash_gateway::{GcsConfig, S3Config};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use crate::gcs_server::GcsServer;
+use crate::http::HttpResponse;
 use crate::server::Server;
 
 const BODY: &[u8] = b"test";
@@ -47,9 +49,6 @@ async fn s3_endpoint_compares_writes_and_whole_reads_with_the_key() {
     s3.get(&key, &[]).await.expect(404);
     let refused = s3.put("/blobs/a/plain", &[], BODY).await.expect(400);
     assert_eq!(refused.tag("Code").as_deref(), Some("InvalidArgument"));
-    let begun = s3.send("POST", &format!("{key}?uploads"), &[], b"").await;
-    let refused = begun.expect(400);
-    assert_eq!(refused.tag("Code").as_deref(), Some("InvalidRequest"));
 
     s3.put(&key, &[], BODY).await.expect(200);
     // From the origin, from memory and, once compared, by the short way.
@@ -71,6 +70,37 @@ async fn s3_endpoint_compares_writes_and_whole_reads_with_the_key() {
         let range = s3.get(&damaged, &[("range", "bytes=0-1")]).await;
         assert_eq!(range.expect(206).body, b"by");
     }
+}
+
+/// Uploads these parts, and completes the upload. Returns the last response.
+async fn in_parts(s3: &Server, key: &str, parts: &[&[u8]]) -> HttpResponse {
+    let begun = s3.send("POST", &format!("{key}?uploads"), &[], b"").await;
+    let id = begun.expect(200).tag("UploadId").unwrap();
+    let mut named = String::new();
+    for (number, part) in (1..).zip(parts) {
+        let target = format!("{key}?partNumber={number}&uploadId={id}");
+        let sent = s3.put(&target, &[], part).await.expect(200);
+        let e_tag = sent.header("etag").unwrap();
+        named += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{e_tag}</ETag></Part>");
+    }
+    let body = format!("<CompleteMultipartUpload>{named}</CompleteMultipartUpload>");
+    let target = format!("{key}?uploadId={id}");
+    s3.send("POST", &target, &[], body.as_bytes()).await
+}
+
+#[tokio::test]
+async fn s3_endpoint_compares_uploads_in_parts_with_the_key() {
+    let (s3, _) = servers().await;
+    let (head, tail) = (vec![7; 5 << 20], b"tail");
+    let bytes = Bytes::from([&head[..], tail].concat());
+    let digest = ContentDigest::Sha256([0; 32]).same_of(std::slice::from_ref(&bytes));
+    let digest = digest.to_string();
+    let key = format!("/blobs/{}", digest.strip_prefix("SHA-256 ").unwrap());
+    let refused = in_parts(&s3, &key, &[&head, b"tale"]).await;
+    refused.expect_error(400, "XAmzContentSHA256Mismatch");
+    s3.get(&key, &[]).await.expect(404);
+    in_parts(&s3, &key, &[&head, tail]).await.expect(200);
+    assert_eq!(s3.get(&key, &[]).await.expect(200).body, bytes);
 }
 
 #[tokio::test]

@@ -11,15 +11,16 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::session::{self, Block, BlockLists, Blocks};
-use super::upload::{BlockUpload, block_list, error_code};
+use super::upload::{BlockUpload, block_list, error_code, part_tag};
 use super::{AzureStore, STORE, committed, condition};
 use crate::digest::pieces_md5;
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{Request, Response};
+use crate::interface::{ListedParts, UploadedPart, invalid_part};
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
+    CompleteRequest, Finished, PartReceipt, SessionOptions, SessionPart, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 
 /// An upload by blocks. Azure knows only the blocks, not the upload.
@@ -28,7 +29,7 @@ pub(crate) struct AzureSession {
     path: Path,
     upload: BlockUpload,
     mode: PutMode,
-    /// Stall limit of a request; `None` for parts of a client, whose progress the engine watches.
+    /// Stall limit of a request; `None` if a client numbers the parts, whose progress the caller watches.
     stall: Option<Duration>,
     /// Acknowledged or listed blocks.
     blocks: Mutex<Blocks>,
@@ -61,6 +62,10 @@ impl AzureStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<AzureSession> {
+        if options.numbered {
+            let upload = BlockUpload::parse(path, &token.0)?;
+            return Ok(self.session(path, options, upload));
+        }
         let (name, blocks) = session::parse_token(&token.0).ok_or_else(|| {
             generic(format!(
                 "resume upload of {path}: the recorded session is not valid; upload it again"
@@ -74,24 +79,11 @@ impl AzureStore {
 
     fn session(&self, path: &Path, options: &SessionOptions, upload: BlockUpload) -> AzureSession {
         AzureSession {
-            stall: Some(options.stall),
-            ..self.numbered(path, upload, &options.mode)
-        }
-    }
-
-    /// An upload whose parts a client numbers, for one request.
-    pub(super) fn numbered(
-        &self,
-        path: &Path,
-        upload: BlockUpload,
-        mode: &PutMode,
-    ) -> AzureSession {
-        AzureSession {
             store: self.clone(),
             path: path.clone(),
             upload,
-            mode: mode.clone(),
-            stall: None,
+            mode: options.mode.clone(),
+            stall: (!options.numbered).then_some(options.stall),
             blocks: Mutex::default(),
         }
     }
@@ -106,14 +98,14 @@ impl AzureSession {
         self.store.send(&self.path, request).await
     }
 
-    pub(super) fn refused(&self, operation: &str, response: &Response) -> Error {
+    fn refused(&self, operation: &str, response: &Response) -> Error {
         let is_create = matches!(self.mode, PutMode::Create);
         self.store
             .refused(operation, &self.path, response, is_create)
     }
 
     /// Sends a block: the headers and body of `block`.
-    pub(super) async fn put_block(&self, operation: &str, id: &str, block: Request) -> Result<()> {
+    async fn put_block(&self, operation: &str, id: &str, block: Request) -> Result<()> {
         let block = block.query("comp", "block").query("blockid", id);
         let response = self.send(block).await?;
         if response.status.is_success() {
@@ -123,10 +115,7 @@ impl AzureSession {
     }
 
     /// Lists the blob's blocks; `None` if there is no blob and no block.
-    pub(super) async fn list(
-        &self,
-        operation: &str,
-    ) -> Result<Option<(BlockLists, Option<String>)>> {
+    async fn list(&self, operation: &str) -> Result<Option<(BlockLists, Option<String>)>> {
         let request = Request::new(Method::GET).query("comp", "blocklist");
         let response = self.send(request.query("blocklisttype", "all")).await?;
         let code = error_code(&response);
@@ -142,7 +131,7 @@ impl AzureSession {
     }
 
     /// Requests that the blob become these blocks.
-    pub(super) async fn commit(&self, ids: &[String]) -> Result<Response> {
+    async fn commit(&self, ids: &[String]) -> Result<Response> {
         let request = Request::new(Method::PUT)
             .texts(self.upload.headers())
             .texts(condition(&self.mode)?)
@@ -180,6 +169,28 @@ impl AzureSession {
         session::covering(&blocks, length).ok_or_else(|| self.lost())
     }
 
+    /// Has the blob become the blocks of `parts`, which a client has numbered.
+    async fn finish_numbered(&self, parts: &[UploadedPart]) -> Result<Finished> {
+        let blocks = parts
+            .iter()
+            .map(|part| self.upload.block(part.number.into(), &part.e_tag));
+        let blocks: Option<Vec<String>> = blocks.collect();
+        let Some(first) = parts.first() else {
+            return Err(generic("an upload has no part".to_owned()));
+        };
+        let Some(blocks) = blocks else {
+            return Err(invalid_part(&self.path, first));
+        };
+        let response = self.commit(&blocks).await?;
+        match response.status {
+            status if status.is_success() => Ok(committed(&response)),
+            StatusCode::BAD_REQUEST if error_code(&response) == "InvalidBlockList" => {
+                Err(invalid_part(&self.path, first))
+            }
+            _ => Err(self.refused("complete upload of", &response)),
+        }
+    }
+
     fn lost(&self) -> Error {
         OriginError::upload_lost(&self.path)
     }
@@ -188,21 +199,39 @@ impl AzureSession {
 #[async_trait]
 impl UploadSession for AzureSession {
     fn token(&self) -> SessionToken {
-        SessionToken(session::token_of(self.upload.name(), &Blocks::new()))
+        SessionToken(match self.stall {
+            Some(_) => session::token_of(self.upload.name(), &self.blocks.lock()),
+            None => self.upload.id(),
+        })
     }
 
-    fn token_now(&self) -> SessionToken {
-        SessionToken(session::token_of(self.upload.name(), &self.blocks.lock()))
-    }
-
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let block = Block::of(self.upload.name(), chunk);
-        let md5 = pieces_md5(&chunk.pieces);
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let Some(place) = part.place else {
+            let tag = part_tag();
+            let block = self.upload.block(part.number, &tag);
+            let block = block.ok_or_else(|| generic("a part's tag is malformed".to_owned()))?;
+            let body = part.source.into_body()?;
+            let request = Request::new(Method::PUT).part(&self.path, part.length, body);
+            self.put_block("send part of", &block, request).await?;
+            return Ok(PartReceipt { end: 0, e_tag: tag });
+        };
+        let chunk = part.into_chunk()?;
+        let block = Block::of(self.upload.name(), &chunk);
+        let (end, md5) = (chunk.range().end, pieces_md5(&chunk.pieces));
         let request = Request::new(Method::PUT).text("content-md5", &md5);
-        let request = request.body(chunk.pieces.clone());
+        let request = request.body(chunk.pieces);
         self.put_block("send block of", &block.id, request).await?;
-        self.blocks.lock().insert(chunk.offset, block);
-        Ok(chunk.range().end)
+        self.blocks.lock().insert(place.offset, block);
+        Ok(PartReceipt::to(end))
+    }
+
+    /// The uncommitted blocks of the blob, whose ids name the upload, the part's number and its tag.
+    async fn parts(&self, after: u16, max: usize) -> Result<ListedParts> {
+        let Some((lists, _)) = self.list("list parts of").await? else {
+            return Ok(ListedParts::default());
+        };
+        let parts = lists.parts(|id| self.upload.part_of(id));
+        Ok(ListedParts::page(parts, after, max, false))
     }
 
     async fn status(&self) -> Result<SessionStatus> {
@@ -229,6 +258,9 @@ impl UploadSession for AzureSession {
     }
 
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        if let Some(parts) = &ending.parts {
+            return self.finish_numbered(parts).await;
+        }
         let ids = self.commit_list(ending.length).await?;
         let response = self.commit(&ids).await?;
         if response.status.is_success() {

@@ -19,22 +19,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::header::{CONTENT_LENGTH, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use http::{Method, StatusCode};
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
-use object_store::{Error, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{Error, PutMode, Result};
 use url::Url;
 
 use self::address::Address;
-use self::upload::BlockUpload;
 use super::access::Access;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
-use super::interface::{
-    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
-    VersionDeletes, invalid_part,
-};
+use super::interface::{Capabilities, DeleteCondition, Origin, StoreIdentity, VersionDeletes};
 use super::options::OriginOptions;
 use crate::error::generic_error;
 use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
@@ -232,87 +227,8 @@ impl Origin for AzureStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
-    }
-
-    async fn create_upload(&self, _path: &Path, options: PutMultipartOptions) -> Result<String> {
-        Ok(BlockUpload::begin(&options.attributes).id())
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        let upload = BlockUpload::parse(path, upload)?;
-        let e_tag = upload::part_tag();
-        let block = upload
-            .block(number, &e_tag)
-            .ok_or_else(|| self.client.http.generic("a part's tag is malformed"))?;
-        let part = Request::new(Method::PUT).part(path, length, body);
-        self.numbered(path, upload, &PutMode::Overwrite)
-            .put_block("send part of", &block, part)
-            .await?;
-        Ok(e_tag)
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        CompleteOptions { mode, .. }: CompleteOptions,
-    ) -> Result<PutResult> {
-        let upload = BlockUpload::parse(path, upload)?;
-        let blocks: Option<Vec<String>> = parts
-            .iter()
-            .map(|part| upload.block(part.number, &part.e_tag))
-            .collect();
-        let (Some(blocks), Some(first)) = (blocks, parts.first()) else {
-            return Err(match parts.first() {
-                Some(part) => invalid_part(path, part),
-                None => self.client.http.generic("an upload has no part"),
-            });
-        };
-        let session = self.numbered(path, upload, &mode);
-        let response = session.commit(&blocks).await?;
-        match response.status {
-            status if status.is_success() => Ok(committed(&response).into()),
-            StatusCode::BAD_REQUEST if upload::error_code(&response) == "InvalidBlockList" => {
-                Err(invalid_part(path, first))
-            }
-            _ => Err(session.refused("complete upload of", &response)),
-        }
-    }
-
-    /// Lists the uncommitted blocks of the blob, whose ids name the upload, the part's number and its tag.
-    async fn uploaded_parts(
-        &self,
-        path: &Path,
-        upload: &str,
-        after: u16,
-        max: usize,
-    ) -> Result<ListedParts> {
-        let upload = BlockUpload::parse(path, upload)?;
-        let session = self.numbered(path, upload.clone(), &PutMode::Overwrite);
-        let Some((lists, _)) = session.list("list parts of").await? else {
-            return Ok(ListedParts::default());
-        };
-        let parts = lists.parts(|id| upload.part_of(id));
-        Ok(ListedParts::page(parts, after, max, false))
-    }
-
-    /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        BlockUpload::parse(path, upload).map(|_| ())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
@@ -320,7 +236,7 @@ impl Origin for AzureStore {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options)?)))
+        Ok(Box::new(self.open(path, options)?))
     }
 
     async fn resume_session(
@@ -329,7 +245,7 @@ impl Origin for AzureStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
+        Ok(Box::new(self.take_over(path, options, token)?))
     }
 }
 

@@ -11,14 +11,15 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use http::HeaderName;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, Result};
+use object_store::{Attributes, Result};
 use rand::RngExt;
 use serde::Serialize;
 
-use super::names::encoded;
+use super::names::{encoded, renamed};
 use crate::error::not_found_error;
 use crate::http_client::Response;
 use crate::multipart_xml::ErrorDocument;
+use crate::stated_headers::AttributeNames;
 
 /// Hexadecimal digits of an upload's name and of a part's tag.
 const DIGITS: usize = 16;
@@ -84,7 +85,7 @@ impl BlockUpload {
     }
 
     /// Returns the block of a part, unless `tag` is not one of ours.
-    pub(super) fn block(&self, number: u16, tag: &str) -> Option<String> {
+    pub(super) fn block(&self, number: u64, tag: &str) -> Option<String> {
         let tag = tag.trim_matches('"');
         is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag:0>24}", self.name)))
     }
@@ -110,22 +111,16 @@ impl BlockUpload {
 
 /// Returns content headers and metadata as headers of a commit.
 pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> {
-    let mut headers = BTreeMap::new();
-    for (attribute, value) in attributes {
-        let name = match attribute {
-            Attribute::CacheControl => "x-ms-blob-cache-control".to_owned(),
-            Attribute::ContentDisposition => "x-ms-blob-content-disposition".to_owned(),
-            Attribute::ContentEncoding => "x-ms-blob-content-encoding".to_owned(),
-            Attribute::ContentLanguage => "x-ms-blob-content-language".to_owned(),
-            Attribute::ContentType => "x-ms-blob-content-type".to_owned(),
-            Attribute::StorageClass => "x-ms-access-tier".to_owned(),
-            Attribute::Metadata(name) => format!("x-ms-meta-{}", encoded(name)),
-            // None of object_store 0.14's; a new one would be unknown here.
-            _ => continue,
-        };
-        headers.insert(name, value.to_string());
-    }
-    headers
+    let names = AttributeNames {
+        content: "x-ms-blob-",
+        class: "x-ms-access-tier",
+        metadata: "x-ms-meta-",
+    };
+    let attributes = renamed(attributes, encoded);
+    let headers = attributes
+        .iter()
+        .filter_map(|(attribute, value)| Some((names.of(attribute)?, value.to_string())));
+    headers.collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -152,7 +147,7 @@ pub(super) fn error_code(response: &Response) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use object_store::Error;
+    use object_store::{Attribute, Error};
 
     use super::*;
 

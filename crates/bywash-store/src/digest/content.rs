@@ -1,11 +1,18 @@
 //! Digests of the whole content of an object.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
+
+/// Bytes of a file that are read at once.
+const FILE_PIECE_BYTES: u64 = 1 << 20;
 
 /// Digest of the whole content of an object.
 ///
@@ -42,6 +49,16 @@ impl ContentDigest {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
         }
         Ok(Self::Sha256(digest))
+    }
+
+    /// Digest of a range of a file, of the same algorithm as this one. Blocks.
+    ///
+    /// # Errors
+    /// As [`read_range`].
+    pub fn same_of_file(&self, file: &File, range: Range<u64>) -> io::Result<Self> {
+        let mut digest = RunningDigest::like(self);
+        read_range(file, range, |piece| digest.update(piece))?;
+        Ok(digest.finish())
     }
 
     /// Returns the digest of these pieces, one after another, of the same algorithm as this one.
@@ -117,6 +134,23 @@ impl RunningDigest {
             DigestState::Sha256(sha256) => ContentDigest::Sha256(sha256.finalize().into()),
         }
     }
+}
+
+/// Calls `each` with the pieces of a range of a file. Blocks.
+///
+/// # Errors
+/// `UnexpectedEof` if the file is shorter.
+pub fn read_range(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    // The piece length fits `usize`.
+    let mut piece = vec![0; FILE_PIECE_BYTES.min(range.end - range.start) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = (range.end - at).min(piece.len() as u64) as usize;
+        file.read_exact_at(&mut piece[..wanted], at)?;
+        each(&piece[..wanted]);
+        at += wanted as u64;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod content;
 mod stated;
 mod text;
 
-pub use content::{ContentDigest, RunningDigest};
+pub use content::{ContentDigest, RunningDigest, read_range};
 #[cfg(feature = "network")]
 pub(crate) use stated::{stated_by_put, stated_digest};
 pub(crate) use text::{

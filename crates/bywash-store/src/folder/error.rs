@@ -51,7 +51,7 @@ pub(super) enum FolderError {
     #[error("another process writes to this upload; retry when it has ended")]
     UploadBusy,
     #[error("part number {0} is not between 1 and 10000")]
-    PartNumber(u16),
+    PartNumber(u64),
     #[error("part {number} was promised {expected} bytes but got {got}; send it again")]
     PartLength {
         number: u16,

@@ -59,6 +59,7 @@ mod list;
 mod multipart;
 mod names;
 mod objects;
+mod origin;
 mod ranges;
 mod rename;
 mod restamped;

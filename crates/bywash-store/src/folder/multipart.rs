@@ -6,15 +6,14 @@ use async_trait::async_trait;
 use crc_fast::{CrcAlgorithm, Digest};
 use object_store::path::Path;
 use object_store::{
-    Attributes, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result,
-    UploadPart,
+    Attributes, MultipartUpload, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 use super::error::{blocking, refuse_tags};
 use super::root::Root;
 use super::session::FolderSession;
 use crate::error::OriginError;
-use crate::session::{Chunk, UploadSession};
+use crate::session::{Chunk, SessionOptions, UploadSession};
 
 /// The upload behind [`object_store::ObjectStore::put_multipart_opts`]. A part's offset follows from the order of the
 /// calls. Dropping it unfinished removes it.
@@ -36,8 +35,12 @@ impl FolderUpload {
     ) -> Result<Self> {
         refuse_tags(&opts.tags)?;
         let (root, key) = (Arc::clone(root), path.clone());
-        let open =
-            move || FolderSession::open_transient(root, key, &opts.attributes, PutMode::Overwrite);
+        let options = SessionOptions {
+            attributes: opts.attributes,
+            transient: true,
+            ..SessionOptions::default()
+        };
+        let open = move || FolderSession::open(root, key, &options);
         Ok(Self {
             path: path.clone(),
             session: Some(blocking(open).await?),

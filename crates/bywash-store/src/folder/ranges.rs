@@ -15,9 +15,9 @@ use std::os::unix::fs::FileExt;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::digest::read_range;
+
 const RECORD_BYTES: usize = 24;
-/// Bytes read at once when staged bytes are hashed.
-const HASH_PIECE_BYTES: u64 = 1 << 20;
 
 /// A range that is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,20 +167,10 @@ fn crc_of(bytes: &[u8]) -> u32 {
 /// Returns the CRC32C of a range of a file; `None` if the file is shorter.
 pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<Option<u32>> {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    // The piece length fits `usize`.
-    let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = (range.end - at).min(piece.len() as u64) as usize;
-        match file.read_exact_at(&mut piece[..wanted], at) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        digest.update(&piece[..wanted]);
-        at += wanted as u64;
+    match read_range(file, range, |piece| digest.update(piece)) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| Some(digest.finalize() as u32)),
     }
-    Ok(Some(digest.finalize() as u32))
 }
 
 #[cfg(test)]

@@ -25,11 +25,13 @@ use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
 use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
+use super::uploads::receive;
 use crate::digest::ContentDigest;
 use crate::error::OriginError;
+use crate::limits::MAX_PARTS;
 use crate::session::{
-    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, PartReceipt, SessionOptions,
+    SessionPart, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 
 /// The object's bytes.
@@ -185,6 +187,11 @@ impl FolderSession {
     }
 
     fn finish_now(&self, ending: &CompleteRequest) -> Result<Finished> {
+        if let Some(parts) = &ending.parts {
+            let (key, options) = (&self.key, ending.options(&self.mode));
+            let put = self.root.complete_upload(key, &self.id, parts, &options)?;
+            return Ok(put.into());
+        }
         if let Some(tail) = &ending.tail {
             self.send_now(tail)?;
         }
@@ -251,6 +258,10 @@ impl FolderSession {
     }
 
     pub(super) fn abort_now(&self) -> Result<()> {
+        if self.numbered {
+            self.root.manifest(UPLOADS, &self.key, &self.id)?;
+            return self.root.drop_upload(&self.key, &self.id);
+        }
         match self.found()? {
             UploadOnDisk::Nothing => return Ok(()),
             UploadOnDisk::Open(staging) => *staging.ended.write() = true,
@@ -323,36 +334,59 @@ pub(super) struct FolderSession {
     /// Parent of its folder: [`UPLOADS`], or [`STAGING`] if it is transient.
     home: &'static str,
     mode: PutMode,
+    /// A client numbers the parts; each has a file.
+    numbered: bool,
     staging: Arc<OnceLock<Arc<Staging>>>,
 }
 
 impl FolderSession {
-    pub(super) fn new(root: Arc<Root>, key: Path, id: String, mode: PutMode) -> Self {
+    pub(super) fn new(root: Arc<Root>, key: Path, id: String, options: &SessionOptions) -> Self {
         Self {
             root,
             key,
             id,
             home: UPLOADS,
-            mode,
+            mode: options.mode.clone(),
+            numbered: options.numbered,
             staging: Arc::default(),
         }
     }
 
-    /// Creates a session that is removed after this process has died.
-    pub(super) fn open_transient(
-        root: Arc<Root>,
-        key: Path,
-        attributes: &Attributes,
-        mode: PutMode,
-    ) -> Result<Self> {
+    /// Creates a session; a transient one is removed after this process has died.
+    pub(super) fn open(root: Arc<Root>, key: Path, options: &SessionOptions) -> Result<Self> {
+        let files: &[&str] = if options.numbered { &[] } else { &FILES };
+        if !options.transient || options.numbered {
+            let id = root.create_upload(&key, &options.attributes, files)?;
+            return Ok(Self::new(root, key, id, options));
+        }
         // Locked until its data file is.
-        let (id, _locked) = root.stage_upload(&key, attributes, &FILES)?;
+        let (id, _locked) = root.stage_upload(&key, &options.attributes, files)?;
         let session = Self {
             home: STAGING,
-            ..Self::new(root, key, id, mode)
+            ..Self::new(root, key, id, options)
         };
         session.found()?;
         Ok(session)
+    }
+
+    /// Stores a part that a client has numbered, in a file of its own. Returns its ETag.
+    async fn put_numbered(&self, part: SessionPart) -> Result<String> {
+        let numbers = 1..=u64::from(MAX_PARTS);
+        let number = u16::try_from(part.number).ok();
+        let number = number
+            .filter(|_| numbers.contains(&part.number))
+            .ok_or_else(|| FolderError::PartNumber(part.number).generic())?;
+        let body = part.source.into_body()?;
+        let staged = self.run(|session| {
+            session.root.manifest(UPLOADS, &session.key, &session.id)?;
+            session.root.stage(&session.key)
+        });
+        let staged = receive(staged.await?, &self.key, number, part.length, body).await?;
+        let commit = move |session: &Self| {
+            let (key, id) = (&session.key, &session.id);
+            session.root.commit_part(key, id, number, staged)
+        };
+        self.run(commit).await
     }
 
     pub(super) async fn run<T: Send + 'static>(
@@ -370,9 +404,14 @@ impl UploadSession for FolderSession {
         SessionToken(self.id.clone())
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let chunk = chunk.clone();
-        self.run(move |session| session.send_now(&chunk)).await
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        if part.place.is_none() {
+            let e_tag = self.put_numbered(part).await?;
+            return Ok(PartReceipt { end: 0, e_tag });
+        }
+        let chunk = part.into_chunk()?;
+        let end = self.run(move |session| session.send_now(&chunk)).await?;
+        Ok(PartReceipt::to(end))
     }
 
     async fn status(&self) -> Result<SessionStatus> {

@@ -15,6 +15,7 @@ use super::etag;
 use super::identity::{Identity, unique_time};
 use super::names::STAGING;
 use super::root::Root;
+use crate::digest::ContentDigest;
 use crate::staged_file::{hold, rename_durably, unique_name};
 
 /// Bytes of a file above which they are synced before it gets its mtime.
@@ -73,6 +74,11 @@ impl Staged {
     /// the number of bytes.
     pub(super) fn append(&mut self, mut from: &File) -> std::io::Result<u64> {
         std::io::copy(&mut from, &mut self.file)
+    }
+
+    /// Reads all bytes back for their digest, of the algorithm of `like`.
+    pub(super) fn digest(&self, like: &ContentDigest) -> std::io::Result<ContentDigest> {
+        like.same_of_file(&self.file, 0..self.identity()?.size())
     }
 
     /// Makes the bytes durable and sets the file's final mtime. [`Self::place`] changes the rest of its identity.

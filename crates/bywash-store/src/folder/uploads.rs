@@ -8,32 +8,21 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures::StreamExt;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Attributes, Error, PutMultipartOptions, PutResult, Result};
+use object_store::{Attributes, Error, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::FolderStore;
 use super::attributes::{Stored, with_late};
-use super::error::{FolderError, blocking, io_error, refuse_tags};
+use super::error::{FolderError, blocking, io_error};
 use super::names::{self, STAGING, UPLOADS};
 use super::root::Root;
-use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
-use crate::interface::{
-    AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
-    PartBody, UploadedPart, VersionDeletes,
-};
-use crate::limits::MAX_PARTS;
-use crate::omissions::{LeftOut, Omissions};
-use crate::page::{Level, Objects};
-use crate::session::{Finished, NewSession, OpenSession, SessionOptions, SessionToken};
+use crate::error::OriginError;
+use crate::interface::{CompleteOptions, PartBody, UploadedPart};
 use crate::staged_file::{hold, sync_folder, unique_name};
 
 const MANIFEST: &str = "manifest.json";
@@ -66,7 +55,12 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 
 impl Root {
     /// Creates an upload with a folder of `files`, all empty. A session's upload has some, a client's multipart upload none.
-    fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
+    pub(super) fn create_upload(
+        &self,
+        key: &Path,
+        attributes: &Attributes,
+        files: &[&str],
+    ) -> Result<String> {
         let failed = |errno: Errno| create_failed(key, errno);
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
         let (id, _locked) = self.stage_upload(key, attributes, files)?;
@@ -144,7 +138,7 @@ impl Root {
         self.read_json("read the upload of", key, &name)
     }
 
-    fn commit_part(
+    pub(super) fn commit_part(
         &self,
         key: &Path,
         upload: &str,
@@ -180,7 +174,8 @@ impl Root {
         Ok(e_tag)
     }
 
-    fn complete_upload(
+    /// Puts the parts together as the object.
+    pub(super) fn complete_upload(
         &self,
         key: &Path,
         upload: &str,
@@ -208,6 +203,11 @@ impl Root {
             staged
                 .append(&file)
                 .map_err(|source| io_error("put together", key.as_ref(), source))?;
+        }
+        if let Some(expected) = options.digest {
+            let got = staged.digest(&expected);
+            let got = got.map_err(|source| io_error("read the parts of", key.as_ref(), source))?;
+            OriginError::compare(key, expected, got)?;
         }
         let attributes = with_late(manifest.attributes, &options.attributes);
         let put = self.commit(key, &mut staged, &attributes, &options.mode)?;
@@ -239,7 +239,7 @@ fn create_failed(key: &Path, errno: Errno) -> Error {
 }
 
 /// Writes a part's body to a staged file, piece by piece; the file is removed on an error.
-async fn receive(
+pub(super) async fn receive(
     mut staged: Staged,
     path: &Path,
     number: u16,
@@ -269,160 +269,4 @@ async fn receive(
         return Err(wrong_length(got).generic());
     }
     Ok(staged)
-}
-
-#[async_trait]
-impl Origin for FolderStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            chunk_rule: session::RULE,
-            // Each write is a visit to a blocking thread.
-            wants_joined_pieces: true,
-            takes_late_attributes: true,
-            version_deletes: VersionDeletes::ByStore,
-            rewrites_in_place: true,
-            ..Capabilities::of("file")
-        }
-    }
-
-    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
-        let options = PaginatedListOptions {
-            delimiter: Some("/".into()),
-            max_keys: Some(max),
-            page_token: (!after.is_empty()).then(|| after.to_owned()),
-            ..PaginatedListOptions::default()
-        };
-        let page = self.list_paginated(Some(prefix), options).await?;
-        let left_out = page.result.extensions.get::<LeftOut>().cloned();
-        Ok(Level {
-            left_out: left_out.unwrap_or_default(),
-            entries: page.result,
-            next: page.page_token,
-        })
-    }
-
-    fn list_noting(
-        &self,
-        prefix: Option<&Path>,
-        after: Option<&Path>,
-        omissions: &Omissions,
-    ) -> Objects {
-        self.listed(prefix, after, omissions.clone())
-    }
-
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        refuse_tags(&opts.tags)?;
-        let (root, path) = (Arc::clone(&self.root), path.clone());
-        blocking(move || root.create_upload(&path, &opts.attributes, &[])).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        if !(1..=MAX_PARTS).contains(&number) {
-            return Err(FolderError::PartNumber(number).generic());
-        }
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        let staged = blocking(move || {
-            root.manifest(UPLOADS, &key, &id)?;
-            root.stage(&key)
-        })
-        .await?;
-        let staged = receive(staged, path, number, length, body).await?;
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        blocking(move || root.commit_part(&key, &id, number, staged)).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        let (id, parts) = (upload.to_owned(), parts.to_vec());
-        blocking(move || root.complete_upload(&key, &id, &parts, &options)).await
-    }
-
-    async fn rewrite_in_place(
-        &self,
-        path: &Path,
-        rewrite: &AttributeRewrite,
-    ) -> Result<Option<PutResult>> {
-        let (root, key, rewrite) = (Arc::clone(&self.root), path.clone(), rewrite.clone());
-        blocking(move || root.rewrite_in_place(&key, &rewrite)).await
-    }
-
-    fn place_of(&self, path: &Path) -> Option<String> {
-        let file = self.root.path().join(path.as_ref());
-        Some(file.display().to_string())
-    }
-
-    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        let condition = condition.clone();
-        blocking(move || root.delete(&key, &condition)).await
-    }
-
-    async fn rename_version(
-        &self,
-        from: &Path,
-        to: &Path,
-        rename: &ObjectRename,
-    ) -> Result<PutResult> {
-        let (from, to, rename) = (from.clone(), to.clone(), rename.clone());
-        self.run(move |root| root.rename(&from, &to, &rename)).await
-    }
-
-    /// Reads the whole object, for its checksum.
-    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        blocking(move || root.stat(&key)).await
-    }
-
-    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        let (root, key) = (Arc::clone(&self.root), path.clone());
-        let attributes = options.attributes.clone();
-        if options.transient {
-            let mode = options.mode.clone();
-            let open = move || FolderSession::open_transient(root, key, &attributes, mode);
-            return Ok(Some(Box::new(blocking(open).await?)));
-        }
-        let id = blocking(move || root.create_upload(&key, &attributes, &session::FILES)).await?;
-        self.resume_session(path, options, &SessionToken(id)).await
-    }
-
-    async fn resume_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-        token: &SessionToken,
-    ) -> Result<NewSession> {
-        Ok(Some(Box::new(FolderSession::new(
-            Arc::clone(&self.root),
-            path.clone(),
-            token.0.clone(),
-            options.mode.clone(),
-        ))))
-    }
-
-    /// Uploads that wait for parts of the S3 protocol are not included.
-    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
-        self.run(|root| root.open_sessions()).await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
-        blocking(move || {
-            root.manifest(UPLOADS, &key, &id)?;
-            root.drop_upload(&key, &id)
-        })
-        .await
-    }
 }

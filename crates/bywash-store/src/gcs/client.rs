@@ -14,7 +14,8 @@ use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start};
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
 use crate::session::{
-    Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, CompleteRequest, Finished, PartReceipt, SessionPart, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 
 /// Name of this kind of store in errors.
@@ -229,10 +230,11 @@ impl UploadSession for GcsSession {
         SessionToken(self.url.as_str().to_owned())
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
         let step = SessionRequest::Append(chunk.range());
-        match self.send_request(&step, chunk.pieces.clone()).await? {
-            SessionOutcome::Stored(stored) => Ok(stored),
+        match self.send_request(&step, chunk.pieces).await? {
+            SessionOutcome::Stored(end) => Ok(PartReceipt::to(end)),
             _ => Err(self.lost()),
         }
     }

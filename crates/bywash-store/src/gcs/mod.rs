@@ -19,24 +19,25 @@ use object_store::gcp::{
 };
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{PutMode, PutResult, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
-use super::http_client::{HttpClient, Request};
+use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
-    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
-    VersionDeletes,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, StoreIdentity,
+    UploadedPart, VersionDeletes,
 };
 use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::{ListPage, Objects};
+use super::parts::{PartStore, PartsSession};
 use super::xml_uploads::XmlUploads;
 use crate::error::not_supported_error;
-use crate::session::{ChunkRule, Finished, NewSession, SessionOptions, SessionToken};
+use crate::session::{Finished, NewSession, SessionOptions, SessionToken};
 
 pub(crate) use client::GcsSession;
 pub(crate) use put::attribute_headers;
@@ -225,11 +226,6 @@ impl Origin for GcsStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: session::RULE,
-            // Parts go by S3's protocol, with its minimum.
-            part_rule: ChunkRule {
-                min: 5 << 20,
-                ..ChunkRule::PARTS
-            },
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
@@ -237,12 +233,8 @@ impl Origin for GcsStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -258,15 +250,44 @@ impl Origin for GcsStore {
         self.by_pages(&self.client.objects, prefix, after, omissions)
     }
 
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        check(path)?;
-        let path = self.full_path(path);
-        self.client
-            .objects
-            .create_multipart_opts(&path, options)
-            .await
+    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
+        self.delete_matching(path, condition).await
     }
 
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
+        self.head_object(path).await
+    }
+
+    /// Parts that a client numbers go by the XML API, everything else by sessions of the JSON API; tags are not kept.
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        if !options.numbered {
+            return Ok(Box::new(self.open(path, options).await?));
+        }
+        check(path)?;
+        let (key, client) = (self.full_path(path), &self.client.objects);
+        let create = options.attributes.clone().into();
+        let id = client.create_multipart_opts(&key, create).await?;
+        let session = PartsSession::new(self.clone(), path, options, id);
+        Ok(Box::new(session))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        if !options.numbered {
+            return Ok(Box::new(self.take_over(path, options, token)?));
+        }
+        let session = PartsSession::resume(self.clone(), path, options, token)?;
+        Ok(Box::new(session))
+    }
+}
+
+/// Uploads by the XML API.
+#[async_trait]
+impl PartStore for GcsStore {
     async fn put_part(
         &self,
         path: &Path,
@@ -313,26 +334,13 @@ impl Origin for GcsStore {
             .abort_multipart(&path, &upload.to_owned())
             .await
     }
+}
 
-    async fn delete_if(&self, path: &Path, condition: &DeleteCondition) -> Result<()> {
-        self.delete_matching(path, condition).await
-    }
+impl XmlUploads for GcsStore {
+    const STORE: &'static str = client::STORE;
 
-    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
-        self.head_object(path).await
-    }
-
-    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options).await?)))
-    }
-
-    async fn resume_session(
-        &self,
-        path: &Path,
-        options: &SessionOptions,
-        token: &SessionToken,
-    ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
+    async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
+        self.send(path, request).await
     }
 }
 

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, PutMode, PutOptions, PutPayload, PutResult, Result};
+use object_store::{Attributes, PutMode, PutOptions, PutPayload, PutResult, Result};
 
 use super::GcsClient;
 use super::client::{STORE, authorised};
@@ -14,28 +14,17 @@ use crate::cloud::CloudClient;
 use crate::digest::pieces_crc32c;
 use crate::http_client::{Request, Response};
 use crate::odd_objects::Names;
+use crate::stated_headers::AttributeNames;
 use crate::whole_put::{compare, refused};
 
 /// Returns content headers and user metadata as headers of a request.
 pub(crate) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (attribute, value) in attributes {
-        let name = match attribute {
-            Attribute::CacheControl => "cache-control".to_owned(),
-            Attribute::ContentDisposition => "content-disposition".to_owned(),
-            Attribute::ContentEncoding => "content-encoding".to_owned(),
-            Attribute::ContentLanguage => "content-language".to_owned(),
-            Attribute::ContentType => "content-type".to_owned(),
-            Attribute::StorageClass => "x-goog-storage-class".to_owned(),
-            Attribute::Metadata(name) => format!("x-goog-meta-{name}"),
-            // None of object_store 0.14's attributes.
-            _ => continue,
-        };
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
-            headers.insert(name, value);
-        }
-    }
-    headers
+    let names = AttributeNames {
+        content: "",
+        class: "x-goog-storage-class",
+        metadata: "x-goog-meta-",
+    };
+    names.headers(attributes)
 }
 
 #[async_trait]

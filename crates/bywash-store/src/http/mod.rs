@@ -35,7 +35,7 @@ use url::Url;
 use self::whole::{Parked, Slice, WholeBody};
 use super::access::Access;
 use super::http_client::HttpClient;
-use super::interface::{Capabilities, Origin, lacks};
+use super::interface::{Capabilities, Origin, StoreIdentity, lacks};
 use super::network::{client_builder, is_same_host, redirect_target};
 use super::object_head::{Head, checked, conditions};
 use super::options::Redirects;
@@ -353,11 +353,7 @@ impl Origin for HttpStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.folder.durable_address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
+    fn identity(&self) -> Option<StoreIdentity> {
         let mut access = Access::default();
         let mut names: Vec<_> = self.headers.keys().collect();
         names.sort_unstable_by_key(|name| name.as_str());
@@ -368,7 +364,7 @@ impl Origin for HttpStore {
         }
         // Another host may have other bytes, or refuse.
         access.add("redirects", format!("{:?}", self.redirects).as_bytes());
-        Some(access.identity(&self.folder.durable_address()))
+        Some(access.identity(self.folder.durable_address()))
     }
 }
 

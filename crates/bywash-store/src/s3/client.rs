@@ -5,25 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use http::Method;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, PutMode, PutMultipartOptions, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::multipart::{self, Checksums, Part, Parts, S3Upload, UploadsPage};
+use super::multipart::{self, Checksums, NO_COPIES, Part, Parts, S3Upload, UploadsPage};
 use super::part_urls::PartUrls;
-use super::tags::{is_unknown, no_tags};
+use super::put::Special;
+use super::tags::{is_unknown, no_tags, of_client};
 use crate::cloud::CloudClient;
 use crate::digest::{ContentDigest, crc32c_of_base64, stated_digest};
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
+use crate::interface::{ListedParts, UploadedPart, lacks};
 use crate::limits::MAX_UPLOADS_PAGE_BYTES;
 use crate::multipart_xml::{MultipartOutcome, PARTS_PER_PAGE, complete_body};
+use crate::odd_keys::check;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, CompleteRequest, Finished, OpenSession, PartPlace, PartReceipt, PartSource,
+    SessionOptions, SessionPart, SessionStatus, SessionToken, UploadSession,
 };
 use crate::xml_uploads::XmlUploads;
 
@@ -47,8 +50,10 @@ pub(crate) struct S3Session {
     path: Path,
     upload: S3Upload,
     mode: PutMode,
-    /// Stall limit of a request.
-    stall: Duration,
+    /// A client numbers the parts.
+    numbered: bool,
+    /// Stall limit of a request; `None` if a client numbers the parts, as the caller watches them.
+    stall: Option<Duration>,
     state: Arc<Mutex<S3SessionState>>,
 }
 
@@ -77,35 +82,58 @@ impl S3Store {
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
         // Fails before the first byte is sent rather than after the last.
         multipart::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
-        let headers = multipart::start_headers(&options.attributes);
-        let request = Request::new(Method::POST).headers(headers);
-        let response = self.send(path, request.query("uploads", "")).await?;
-        let upload = S3Upload {
-            id: started(path, &response)?,
-            checksums: Checksums::promised(&response),
+        let is_tagged = !options.tags.encoded().is_empty();
+        if let Some(special) = self.client.special
+            && (options.numbered || is_tagged)
+        {
+            let id = self.start_special(special, path, options).await?;
+            let upload = S3Upload::without_checksums(id);
+            return Ok(self.session(path, options, upload, Parts::new()));
+        }
+        let headers = if options.numbered {
+            multipart::attribute_headers(&options.attributes)
+        } else {
+            multipart::start_headers(&options.attributes)
         };
-        Ok(self.session(path, options, upload, Parts::new()))
-    }
-
-    /// Starts an upload whose parts the caller numbers, and returns its id.
-    pub(super) async fn start_upload(
-        &self,
-        path: &Path,
-        options: &PutMultipartOptions,
-    ) -> Result<String> {
-        let headers = multipart::attribute_headers(&options.attributes);
         let mut request = Request::new(Method::POST)
             .headers(headers)
             .query("uploads", "");
-        let tags = options.tags.encoded();
-        if !tags.is_empty() {
-            request = request.text("x-amz-tagging", tags);
+        if is_tagged {
+            request = request.text("x-amz-tagging", options.tags.encoded());
         }
         let response = self.send(path, request).await?;
-        if !tags.is_empty() && is_unknown(response.status) {
+        if is_tagged && is_unknown(response.status) {
             return Err(no_tags());
         }
-        started(path, &response)
+        let id = multipart::started(&response).ok_or_else(|| {
+            let outcome = MultipartOutcome::of_failure(&response);
+            outcome.into_error((STORE, "start upload of"), path, &response, false)
+        })?;
+        let checksums = Checksums::promised(&response);
+        let upload = S3Upload { id, checksums };
+        Ok(self.session(path, options, upload, Parts::new()))
+    }
+
+    /// Starts an upload by object_store's own request, which has the headers of these settings. Returns its id.
+    async fn start_special(
+        &self,
+        special: Special,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<String> {
+        check(path)?;
+        let mut create = PutMultipartOptions {
+            attributes: options.attributes.clone(),
+            tags: options.tags.clone(),
+            ..PutMultipartOptions::default()
+        };
+        special.check(&mut create.attributes)?;
+        let (key, objects) = (self.full_path(path), &self.client.objects);
+        let created = objects.create_multipart_opts(&key, create).await;
+        created.map_err(|error| match options.tags.encoded() {
+            "" => error,
+            _ => of_client(path, error),
+        })
     }
 
     pub(super) fn take_over(
@@ -114,6 +142,10 @@ impl S3Store {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<S3Session> {
+        if options.numbered {
+            let upload = S3Upload::without_checksums(token.0.clone());
+            return Ok(self.session(path, options, upload, Parts::new()));
+        }
         let (upload, parts) = S3Upload::parse(&token.0).ok_or_else(|| {
             generic(format!(
                 "resume upload of {path}: the recorded session is not valid; upload it again"
@@ -184,14 +216,6 @@ impl S3Store {
     }
 }
 
-/// The id of the upload in the response to a start.
-fn started(path: &Path, response: &Response) -> Result<String> {
-    multipart::started(response).ok_or_else(|| {
-        let outcome = MultipartOutcome::of_failure(response);
-        outcome.into_error((STORE, "start upload of"), path, response, false)
-    })
-}
-
 /// Returns the object in the response to a HEAD.
 fn found_object(path: &Path, response: &Response) -> Result<Option<Finished>> {
     if response.status == http::StatusCode::NOT_FOUND {
@@ -226,7 +250,8 @@ impl S3Session {
             path: path.clone(),
             upload,
             mode: options.mode.clone(),
-            stall: options.stall,
+            numbered: options.numbered,
+            stall: (!options.numbered).then_some(options.stall),
             state: Arc::new(Mutex::new(S3SessionState {
                 parts,
                 completing: None,
@@ -245,11 +270,8 @@ impl S3Session {
     ) -> Self {
         let known = token.and_then(S3Upload::parse);
         let (upload, parts) = known.unwrap_or_else(|| {
-            let upload = S3Upload {
-                id: urls.upload_id.clone(),
-                // No header of a checksum was signed.
-                checksums: Checksums::Md5,
-            };
+            // No header of a checksum was signed.
+            let upload = S3Upload::without_checksums(urls.upload_id.clone());
             (upload, Parts::new())
         });
         let signing = Signing::Ahead(Arc::clone(urls), http.clone());
@@ -303,31 +325,52 @@ impl S3Session {
         Ok(Some(parts))
     }
 
-    async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
+    /// Sends a part by a request that has its headers and body. Returns its ETag.
+    async fn put_request(
+        &self,
+        number: u64,
+        size: u64,
+        place: Option<PartPlace>,
+        request: Request,
+    ) -> Result<String> {
         // With any response, the old state of the part is no longer valid.
         self.state.lock().parts.remove(&number);
-        let size = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let headers = multipart::part_headers(self.upload.checksums, crc32c, &pieces);
-        let checksum = headers.get("x-amz-checksum-crc32c").cloned();
-        let request = Request::new(Method::PUT).headers(headers).body(pieces);
+        let checksum = request.headers.get("x-amz-checksum-crc32c").cloned();
         let sent = self.send_part(&self.path, &self.upload.id, number, request);
         let e_tag = sent.await?;
-        let part = Part {
-            number,
-            size,
-            e_tag,
-            crc32c: checksum.and_then(|value| Some(value.to_str().ok()?.to_owned())),
-            modified: None,
-        };
-        self.state.lock().parts.insert(number, part);
-        Ok(())
+        if place.is_some() {
+            let part = Part {
+                number,
+                size,
+                e_tag: e_tag.clone(),
+                crc32c: checksum.and_then(|value| Some(value.to_str().ok()?.to_owned())),
+                modified: None,
+            };
+            self.state.lock().parts.insert(number, part);
+        }
+        Ok(e_tag)
+    }
+
+    /// Completes an upload whose parts a client has numbered.
+    async fn finish_numbered(&self, parts: &[UploadedPart]) -> Result<Finished> {
+        let headers =
+            multipart::complete_headers(Checksums::Md5, 0, &self.mode).map_err(generic)?;
+        let is_create = matches!(self.mode, PutMode::Create);
+        self.complete_parts(&self.path, &self.upload.id, headers, parts, is_create)
+            .await
     }
 
     /// The parts of the completion, known or listed.
     async fn completion(&self, length: u64) -> Result<Vec<Part>> {
         if length == 0 {
             // An upload has at least one part.
-            self.put(1, 0, Vec::new()).await?;
+            let empty = Chunk {
+                index: 0,
+                offset: 0,
+                pieces: Vec::new(),
+                crc32c: 0,
+            };
+            self.put((&empty).into()).await?;
         }
         let known = multipart::covering(&self.state.lock().parts, length).is_some();
         if !known && self.list().await?.is_none() {
@@ -376,7 +419,10 @@ impl XmlUploads for S3Session {
     const STORE: &'static str = STORE;
 
     async fn send_request(&self, path: &Path, request: Request) -> Result<Response> {
-        let request = request.default_stall(self.stall);
+        let request = match self.stall {
+            Some(stall) => request.default_stall(stall),
+            None => request,
+        };
         match &self.signing {
             Signing::Store(store) => store.send(path, request).await,
             Signing::Ahead(urls, http) => {
@@ -402,7 +448,7 @@ impl XmlUploads for S3Session {
     ) -> Error {
         let is_create = matches!(self.mode, PutMode::Create);
         match outcome {
-            MultipartOutcome::Gone => self.lost(),
+            MultipartOutcome::Gone if !self.numbered => self.lost(),
             outcome => outcome.into_error((STORE, operation), path, response, is_create),
         }
     }
@@ -411,10 +457,9 @@ impl XmlUploads for S3Session {
 #[async_trait]
 impl UploadSession for S3Session {
     fn token(&self) -> SessionToken {
-        SessionToken(self.upload.token(&Parts::new()))
-    }
-
-    fn token_now(&self) -> SessionToken {
+        if self.numbered {
+            return SessionToken(self.upload.id.clone());
+        }
         SessionToken(self.upload.token(&self.state.lock().parts))
     }
 
@@ -422,10 +467,35 @@ impl UploadSession for S3Session {
         matches!(&self.signing, Signing::Ahead(urls, _) if !urls.list.is_empty())
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        self.put(chunk.index + 1, chunk.crc32c, chunk.pieces.clone())
-            .await?;
-        Ok(chunk.range().end)
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let (number, length, place) = (part.number, part.length, part.place);
+        let request = Request::new(Method::PUT);
+        let request = match part.source {
+            PartSource::Pieces(pieces) => {
+                // Without a place, the upload has no checksums.
+                let crc32c = place.map_or(0, |place| place.crc32c);
+                let headers = multipart::part_headers(self.upload.checksums, crc32c, &pieces);
+                request.headers(headers).body(pieces)
+            }
+            PartSource::Stream(body) => request.part(&self.path, length, body),
+            PartSource::Copy { e_tag, range } => {
+                let Signing::Store(store) = &self.signing else {
+                    return Err(lacks(STORE, NO_COPIES));
+                };
+                let e_tag = store
+                    .copy_own_part(&self.path, &self.upload.id, number, &e_tag, range)
+                    .await?;
+                return Ok(PartReceipt { end: 0, e_tag });
+            }
+        };
+        let e_tag = self.put_request(number, length, place, request).await?;
+        let end = place.map_or(0, |place| place.offset + length);
+        Ok(PartReceipt { end, e_tag })
+    }
+
+    async fn parts(&self, after: u16, max: usize) -> Result<ListedParts> {
+        self.list_parts(&self.path, &self.upload.id, after, max)
+            .await
     }
 
     async fn status(&self) -> Result<SessionStatus> {
@@ -439,6 +509,9 @@ impl UploadSession for S3Session {
     }
 
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        if let Some(parts) = &ending.parts {
+            return self.finish_numbered(parts).await;
+        }
         let headers = multipart::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
             .map_err(generic)?;
         let parts = self.completion(ending.length).await?;
@@ -446,7 +519,7 @@ impl UploadSession for S3Session {
         let request = Request::new(Method::POST)
             .headers(headers)
             .body(vec![body.into()])
-            .stall(self.stall + self.joining());
+            .stall(self.stall.unwrap_or_default() + self.joining());
         let sent = self.complete(&self.path, &self.upload.id, request);
         let (response, outcome) = sent.await?;
         match outcome {
@@ -473,7 +546,7 @@ impl UploadSession for S3Session {
             return Ok(());
         }
         match MultipartOutcome::of_failure(&response) {
-            MultipartOutcome::Gone => Ok(()),
+            MultipartOutcome::Gone if !self.numbered => Ok(()),
             outcome => Err(self.refused("abort upload of", &self.path, &response, outcome)),
         }
     }

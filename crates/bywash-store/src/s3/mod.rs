@@ -20,34 +20,25 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Method;
+use object_store::Result;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3CopyIfNotExists};
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
-use object_store::{PutMode, PutMultipartOptions, PutResult, Result};
 
 pub(crate) use self::client::S3Session;
 use self::client::STORE;
-use self::multipart::Checksums;
 pub(crate) use self::multipart::{attribute_headers, same_upload};
 pub use self::part_urls::PartUrls;
 use self::profile::Profile;
 use self::put::{Special, is_on, special_of};
-use self::tags::of_client;
 use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{
-    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
-    UploadedPart, VersionDeletes,
-};
+use super::interface::{Capabilities, DeleteCondition, Origin, StoreIdentity, VersionDeletes};
 use super::object_tags::ObjectTags;
-use super::odd_keys::check;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
 use super::page::{ListPage, Objects};
-use super::xml_uploads::XmlUploads;
 use crate::digest::ContentDigest;
 use crate::error::generic_error;
 use crate::session::{ChunkRule, Finished, NewSession, OpenSession, SessionOptions, SessionToken};
@@ -250,7 +241,6 @@ impl Origin for S3Store {
         };
         Capabilities {
             chunk_rule: rule,
-            part_rule: rule,
             has_tags: !self.client.tagless,
             // A shorter object is one part: its bytes are sent sooner than three requests.
             min_rewritten_bytes: Some(self.client.min_part).filter(|_| self.client.copies),
@@ -261,12 +251,8 @@ impl Origin for S3Store {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address())
-    }
-
-    fn cache_identity(&self) -> Option<String> {
-        Some(self.identity())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(self.names())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<ListPage> {
@@ -282,24 +268,6 @@ impl Origin for S3Store {
         self.by_pages(&self.client.objects, prefix, after, omissions)
     }
 
-    async fn create_upload(&self, path: &Path, mut options: PutMultipartOptions) -> Result<String> {
-        check(path)?;
-        let Some(special) = self.client.special else {
-            return self.start_upload(path, &options).await;
-        };
-        special.check(&mut options.attributes)?;
-        let tagged = !options.tags.is_empty();
-        let key = self.full_path(path);
-        let created = self.client.objects.create_multipart_opts(&key, options);
-        created.await.map_err(|error| {
-            if tagged {
-                of_client(path, error)
-            } else {
-                error
-            }
-        })
-    }
-
     async fn object_tags(&self, path: &Path) -> Result<ObjectTags> {
         self.read_tags(path).await
     }
@@ -312,54 +280,6 @@ impl Origin for S3Store {
         self.delete_matching(path, condition).await
     }
 
-    async fn copy_part(&self, path: &Path, upload: &str, part: &PartCopy) -> Result<UploadedPart> {
-        self.copy_own_part(path, upload, part).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        let part = Request::new(Method::PUT).part(path, length, body);
-        self.send_part(path, upload, number.into(), part).await
-    }
-
-    async fn uploaded_parts(
-        &self,
-        path: &Path,
-        upload: &str,
-        after: u16,
-        max: usize,
-    ) -> Result<ListedParts> {
-        self.list_parts(path, upload, after, max).await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        CompleteOptions { mode, .. }: CompleteOptions,
-    ) -> Result<PutResult> {
-        let headers = multipart::complete_headers(Checksums::Md5, 0, &mode)
-            .map_err(|text| self.client.http.generic(text))?;
-        let is_create = matches!(mode, PutMode::Create);
-        let sent = self.complete_parts(path, upload, headers, parts, is_create);
-        Ok(sent.await?.into())
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let path = self.full_path(path);
-        self.client
-            .objects
-            .abort_multipart(&path, &upload.to_owned())
-            .await
-    }
-
     async fn content_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
         self.head_digest(path).await
     }
@@ -369,7 +289,7 @@ impl Origin for S3Store {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(Box::new(self.open(path, options).await?)))
+        Ok(Box::new(self.open(path, options).await?))
     }
 
     async fn resume_session(
@@ -378,7 +298,7 @@ impl Origin for S3Store {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        Ok(Some(Box::new(self.take_over(path, options, token)?)))
+        Ok(Box::new(self.take_over(path, options, token)?))
     }
 
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest as _, Md5};
-use object_store::{Attribute, Attributes, PutMode};
+use object_store::{Attributes, PutMode};
 use serde::Deserialize;
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
@@ -22,8 +22,10 @@ use crate::http_client::Response;
 pub(super) use crate::multipart_xml::Part;
 use crate::multipart_xml::PartElement;
 use crate::session::{ChunkRule, StoredRange};
-use crate::stated_headers::header_of;
+use crate::stated_headers::{AttributeNames, header_of};
 
+/// The operation that a store without copies of parts lacks.
+pub(super) const NO_COPIES: &str = "copies of parts";
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
     granule: 1,
@@ -71,6 +73,12 @@ pub(super) struct S3Upload {
 }
 
 impl S3Upload {
+    /// Upload of an id alone: no checksums were announced for it.
+    pub(super) fn without_checksums(id: String) -> Self {
+        let checksums = Checksums::Md5;
+        Self { id, checksums }
+    }
+
     /// Returns the token: a line for the upload, and a line of JSON for each acknowledged part.
     pub(super) fn token(&self, parts: &Parts) -> String {
         let checksums = match self.checksums {
@@ -131,27 +139,16 @@ pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
 
 /// Returns content headers and user metadata as headers of a request.
 pub(crate) fn attribute_headers(attributes: &Attributes) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let mut set = |name: &str, value: &str| {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
-            headers.insert(name, value);
-        }
+    let names = AttributeNames {
+        content: "",
+        class: "x-amz-storage-class",
+        metadata: "x-amz-meta-",
     };
+    let mut headers = names.headers(attributes);
     for (attribute, value) in attributes {
-        if let Some(name) = header_of(attribute) {
-            set(name.as_str(), value);
-            continue;
-        }
-        match attribute {
-            Attribute::CacheControl => set("cache-control", value),
-            Attribute::ContentDisposition => set("content-disposition", value),
-            Attribute::ContentEncoding => set("content-encoding", value),
-            Attribute::ContentLanguage => set("content-language", value),
-            Attribute::ContentType => set("content-type", value),
-            Attribute::StorageClass => set("x-amz-storage-class", value),
-            Attribute::Metadata(name) => set(&format!("x-amz-meta-{name}"), value),
-            // None of object_store 0.14's attributes.
-            _ => {}
+        if let (Some(name), Some(metadata)) = (header_of(attribute), names.of(attribute)) {
+            headers.remove(metadata);
+            headers.extend(HeaderValue::from_str(value).map(|value| (name, value)));
         }
     }
     headers

@@ -1,5 +1,7 @@
 //! Parts of an upload that the store copies from the object itself, at a condition of its version.
 
+use std::ops::Range;
+
 use http::Method;
 use object_store::Result;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -8,10 +10,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::S3Store;
 use super::client::STORE;
+use super::multipart::NO_COPIES;
 use super::put::is_on;
 use super::tags::is_unknown;
 use crate::http_client::Request;
-use crate::interface::{PartCopy, UploadedPart, lacks};
+use crate::interface::lacks;
 use crate::multipart_xml::MultipartOutcome;
 
 /// Characters that the name of a source has encoded.
@@ -21,7 +24,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~')
     .remove(b'/');
-const NO_COPIES: &str = "copies of parts";
 
 /// Returns whether a copy of a part needs no header but its own. Keys of the client, a payer and another checksum are settings that
 /// only object_store's requests have; the name of an access point is no name of a source.
@@ -37,7 +39,7 @@ pub(super) fn is_plain(builder: &AmazonS3Builder, bucket: &str) -> bool {
 }
 
 impl S3Store {
-    /// Has the store copy bytes of the object as a part of an upload for it.
+    /// Has the store copy bytes of the version `e_tag` of the object as a part of an upload for it. Returns the ETag of the part.
     ///
     /// # Errors
     /// `Precondition` if the object has another version, `NotImplemented` if the server makes no such copies.
@@ -45,16 +47,18 @@ impl S3Store {
         &self,
         path: &Path,
         upload: &str,
-        part: &PartCopy,
-    ) -> Result<UploadedPart> {
+        number: u64,
+        e_tag: &str,
+        range: Range<u64>,
+    ) -> Result<String> {
         let source = format!("{}/{}", self.client.bucket, self.full_path(path));
         let source = utf8_percent_encode(&source, ENCODED).to_string();
-        let range = format!("bytes={}-{}", part.range.start, part.range.end - 1);
+        let range = format!("bytes={}-{}", range.start, range.end - 1);
         let request = Request::new(Method::PUT)
-            .query("partNumber", part.number.to_string())
+            .query("partNumber", number.to_string())
             .query("uploadId", upload)
             .text("x-amz-copy-source", &source)
-            .text("x-amz-copy-source-if-match", &part.e_tag)
+            .text("x-amz-copy-source-if-match", e_tag)
             .text("x-amz-copy-source-range", &range);
         let response = self.send(path, request).await?;
         // A server that does not know the source takes the request for a part without bytes, and sends no document.
@@ -64,10 +68,7 @@ impl S3Store {
         }
         // Its document is as in a completion, with an error in a success as there.
         match MultipartOutcome::of_completion(&response) {
-            MultipartOutcome::Finished(finished, _) => Ok(UploadedPart {
-                number: part.number,
-                e_tag: finished.e_tag.unwrap_or_default(),
-            }),
+            MultipartOutcome::Finished(finished, _) => Ok(finished.e_tag.unwrap_or_default()),
             outcome => {
                 let operation = (STORE, "copy a part of");
                 Err(outcome.into_error(operation, path, &response, false))

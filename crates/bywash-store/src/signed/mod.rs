@@ -35,7 +35,7 @@ use self::put::SignedPut;
 use super::azure::AzureStore;
 use super::gcs::{self, GcsSession, SignedStart};
 use super::http_client::HttpClient;
-use super::interface::{Capabilities, Origin};
+use super::interface::{Capabilities, Origin, lacks};
 use super::layer::{LayerSession, OriginRequest, Policy};
 use super::s3::S3Session;
 use super::session::{
@@ -320,6 +320,14 @@ impl SignedStore {
     }
 }
 
+/// Refuses uploads that a signed address cannot begin.
+fn check_options(options: &SessionOptions) -> Result<()> {
+    if options.numbered || !options.tags.encoded().is_empty() {
+        return Err(lacks("signed", "uploads in numbered parts"));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Origin for SignedStore {
     fn capabilities(&self) -> Capabilities {
@@ -338,7 +346,8 @@ impl Origin for SignedStore {
     }
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
-        Ok(Some(match &self.place {
+        check_options(options)?;
+        Ok(match &self.place {
             Place::Put(put) => self.signed(put.open(path, options)?, String::new()),
             Place::Resumable(http, url) => {
                 let started = self.start(http, url.as_ref(), path, options).await;
@@ -353,7 +362,7 @@ impl Origin for SignedStore {
                 let session = S3Session::signed_ahead(urls, http, path, options, None);
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
-        }))
+        })
     }
 
     async fn resume_session(
@@ -362,6 +371,7 @@ impl Origin for SignedStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
+        check_options(options)?;
         let parts = split(token);
         let invalid = || {
             let reason = "an object that one PUT stores cannot be resumed, nor one that was begun at another address; upload it again";
@@ -369,7 +379,7 @@ impl Origin for SignedStore {
         };
         let (kind, detail, inner) = parts.ok_or_else(invalid)?;
         let own = SessionToken(inner.to_owned());
-        Ok(Some(match (&self.place, kind) {
+        Ok(match (&self.place, kind) {
             (Place::Resumable(http, _), RESUMABLE) => {
                 let create = options.mode == PutMode::Create;
                 let object = path.as_ref();
@@ -385,7 +395,7 @@ impl Origin for SignedStore {
                 self.signed(session, format!("{PARTS} {}\n", urls.to_json()))
             }
             _ => return Err(invalid()),
-        }))
+        })
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

@@ -24,8 +24,8 @@ use crate::error::OriginError;
 use crate::http_client::{HttpClient, Request, Response};
 use crate::limits::MAX_PART_BYTES;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
+    CompleteRequest, Finished, PartReceipt, SessionOptions, SessionPart, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 use crate::whole_put::{compare, refused};
 use crate::{gcs, s3};
@@ -291,9 +291,10 @@ impl UploadSession for PutStream {
         false
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
         self.feed(chunk.offset, &chunk.pieces).await?;
-        Ok(chunk.range().end)
+        Ok(PartReceipt::to(chunk.range().end))
     }
 
     /// Returns the bytes that the request has: they are at the store once it has responded.

@@ -4,29 +4,28 @@
 
 mod checked;
 mod lending;
+mod parts;
 mod session;
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::TryStreamExt;
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore, PutMode,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use self::checked::{Asked, checked};
 use self::lending::Lending;
+use self::parts::WrappedParts;
 use self::session::OrderedSession;
-use super::interface::{
-    Capabilities, CompleteOptions, Origin, PartBody, UploadedPart, invalid_part,
-};
+use super::interface::{Capabilities, Origin, StoreIdentity};
 use super::odd_keys::check;
-use super::part_stream::part_stream;
+use super::parts::PartsSession;
 use super::session::{ChunkRule, NewSession, SessionOptions, SessionToken};
 use crate::error::OriginError;
 use crate::page::{Keys, Objects};
@@ -42,16 +41,16 @@ pub struct WrappedStore {
     store: Arc<dyn ObjectStore>,
     /// Uploads of the same store in numbered parts.
     multipart: Option<Arc<dyn MultipartStore>>,
-    /// See [`Origin::durable_address`].
+    /// See [`StoreIdentity::address`].
     address: Option<String>,
     /// Of whole objects.
     puts: Lending,
     /// Of parts, which a store may keep until their object is complete.
-    parts: Arc<Lending>,
+    lending: Arc<Lending>,
 }
 
 impl WrappedStore {
-    /// Wraps `store`; `multipart` uploads numbered parts to the same store, and `address` is its [`Origin::durable_address`].
+    /// Wraps `store`; `multipart` uploads numbered parts to the same store, and `address` is its [`StoreIdentity::address`].
     pub fn new(
         store: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
@@ -62,35 +61,24 @@ impl WrappedStore {
             multipart,
             address,
             puts: Lending::default(),
-            parts: Arc::default(),
-        }
-    }
-
-    fn lacks(&self, operation: String) -> Error {
-        Error::NotImplemented {
-            operation,
-            implementer: format!("the wrapped store {}", self.store),
+            lending: Arc::default(),
         }
     }
 
     /// Returns the client of numbered parts.
-    fn parts_of(&self, path: &Path) -> Result<&Arc<dyn MultipartStore>> {
-        self.multipart.as_ref().ok_or_else(|| {
-            self.lacks(format!(
+    fn parts_of(&self, path: &Path) -> Result<WrappedParts> {
+        let multipart = self.multipart.as_ref().ok_or_else(|| {
+            let operation = format!(
                 "upload of {path} in numbered parts, or in chunks with tags: give it as WrapOptions::multipart, or write the object as one \
                  stream without tags:"
-            ))
+            );
+            parts::lacks(&self.store, operation)
+        })?;
+        Ok(WrappedParts {
+            multipart: Arc::clone(multipart),
+            lending: Arc::clone(&self.lending),
+            name: self.store.to_string(),
         })
-    }
-
-    /// Refuses a condition on an object of more than one chunk: object_store has none for uploads in parts.
-    fn check_mode(&self, path: &Path, mode: &PutMode) -> Result<()> {
-        if *mode == PutMode::Overwrite {
-            return Ok(());
-        }
-        Err(self.lacks(format!(
-            "upload of {path} in parts on a condition: write it without one, or by one request (EngineBuilder::chunk_size):"
-        )))
     }
 }
 
@@ -176,7 +164,6 @@ impl Origin for WrappedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             chunk_rule: PARTS,
-            part_rule: PARTS,
             gathers_parts: true,
             // Not known of any store: its uploads are known by their parts.
             knows_uploads: false,
@@ -184,101 +171,43 @@ impl Origin for WrappedStore {
         }
     }
 
-    fn durable_address(&self) -> Option<String> {
+    fn identity(&self) -> Option<StoreIdentity> {
         // No store that the engine opens itself has such an address.
-        self.address
-            .as_ref()
-            .map(|address| format!("wrapped {address}"))
-    }
-
-    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        check(path)?;
-        self.parts_of(path)?
-            .create_multipart_opts(path, options)
-            .await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        let parts = self.parts_of(path)?;
-        let index = number.checked_sub(1).ok_or_else(|| {
-            let e_tag = String::new();
-            invalid_part(path, &UploadedPart { number, e_tag })
-        })?;
-        let pieces: Vec<Bytes> = part_stream(path, length, body).try_collect().await?;
-        let payload = PutPayload::from_iter(pieces);
-        let (payload, loan) = self.parts.lend(&payload).await;
-        let id = upload.to_owned();
-        let part = parts
-            .put_part(path, &id, usize::from(index), payload)
-            .await?;
-        loan.acknowledged();
-        Ok(part.content_id)
-    }
-
-    /// The parts must be numbered from 1 without a gap: object_store names them by their place.
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        CompleteOptions { mode, .. }: CompleteOptions,
-    ) -> Result<PutResult> {
-        let store = self.parts_of(path)?;
-        self.check_mode(path, &mode)?;
-        let mut ids = Vec::with_capacity(parts.len());
-        for (place, part) in (1..).zip(parts) {
-            if part.number != place {
-                return Err(self.lacks(format!(
-                    "upload of {path} of the part {} as its part {place}: number them from 1 without a gap:",
-                    part.number
-                )));
-            }
-            ids.push(PartId {
-                content_id: part.e_tag.clone(),
-            });
-        }
-        store
-            .complete_multipart(path, &upload.to_owned(), ids)
-            .await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let parts = self.parts_of(path)?;
-        parts.abort_multipart(path, &upload.to_owned()).await
+        let address = self.address.as_ref()?;
+        Some(StoreIdentity::of(format!("wrapped {address}")))
     }
 
     /// Without a client of numbered parts, the parts go to the store as one stream, which no other process can continue.
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         check(path)?;
-        self.check_mode(path, &options.mode)?;
-        if self.multipart.is_some() {
-            return Ok(None);
-        }
+        parts::check_mode(&self.store, path, &options.mode)?;
         let begin = PutMultipartOptions {
             attributes: options.attributes.clone(),
+            tags: options.tags.clone(),
             ..PutMultipartOptions::default()
         };
+        let needs_parts = options.numbered || !options.tags.encoded().is_empty();
+        if self.multipart.is_some() || needs_parts {
+            let parts = self.parts_of(path)?;
+            let id = parts.multipart.create_multipart_opts(path, begin).await?;
+            return Ok(Box::new(PartsSession::new(parts, path, options, id)));
+        }
         let upload = self.store.put_multipart_opts(path, begin).await?;
-        let session = OrderedSession::new(path, upload, Arc::clone(&self.parts));
-        Ok(Some(Box::new(session)))
+        let session = OrderedSession::new(path, upload, Arc::clone(&self.lending));
+        Ok(Box::new(session))
     }
 
     async fn resume_session(
         &self,
         path: &Path,
-        _: &SessionOptions,
-        _: &SessionToken,
+        options: &SessionOptions,
+        token: &SessionToken,
     ) -> Result<NewSession> {
-        if self.multipart.is_some() {
-            return Ok(None);
+        if self.multipart.is_none() && !options.numbered {
+            return Err(OriginError::upload_lost(path));
         }
-        Err(OriginError::upload_lost(path))
+        let parts = self.parts_of(path)?;
+        let session = PartsSession::resume(parts, path, options, token)?;
+        Ok(Box::new(session))
     }
 }

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use super::lending::{Lending, Loan};
 use crate::error::OriginError;
 use crate::session::{
-    Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, CompleteRequest, Finished, PartReceipt, SessionPart, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 
 /// A session over an upload of the store, which ends with this process.
@@ -156,8 +157,9 @@ impl UploadSession for OrderedSession {
         false
     }
 
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let (sending, loan) = self.begin_part(chunk).await?;
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        let chunk = part.into_chunk()?;
+        let (sending, loan) = self.begin_part(&chunk).await?;
         let mut part = PartInFlight {
             session: self,
             acknowledged: None,
@@ -167,7 +169,7 @@ impl UploadSession for OrderedSession {
             .map_err(|error| self.lasting("upload a part of", error))?;
         part.acknowledged = Some(chunk.length());
         loan.acknowledged();
-        Ok(chunk.range().end)
+        Ok(PartReceipt::to(chunk.range().end))
     }
 
     async fn status(&self) -> Result<SessionStatus> {

@@ -13,7 +13,7 @@ pub(crate) struct DiskVersion {
 
 impl DiskVersion {
     /// Returns the name of a version, or `None` if the tier does not keep it. `identity`: see
-    /// [`crate::Origin::cache_identity`].
+    /// [`bywash_store::StoreIdentity::reads`].
     pub(crate) fn of(identity: &str, version: &Version, block_size: u64) -> Option<Self> {
         let record = VersionRecord {
             url: identity.to_owned(),

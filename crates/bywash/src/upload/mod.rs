@@ -4,7 +4,6 @@
 //!   (`frame_buffer.rs` of the engine, `part_buffer.rs`).
 //! * `driver.rs` is the loop that sends them to a session of the store (`origin/session.rs`, requested through
 //!   `session_client.rs`) and completes it; `window.rs` runs it for several chunks in flight.
-//! * `parts.rs` is a session over stores that only have parts.
 //! * `journal/` is the record that a process leaves on disk, written by `journal_writer.rs`; `resume.rs` takes such
 //!   uploads over.
 
@@ -17,7 +16,6 @@ mod journal_writer;
 mod options;
 mod ordered;
 mod part_buffer;
-mod parts;
 mod plan;
 mod resume;
 mod session_client;

@@ -146,9 +146,7 @@ impl Bucket {
         let resumed = shared
             .origin
             .resume_session(&open.object, &options, &open.token);
-        let Some(session) = resumed.await? else {
-            return Ok(());
-        };
+        let session = resumed.await?;
         with_retries(shared.retry(), "abort upload of", &open.object, || {
             shared.counters.origin_request();
             session.abort()
@@ -164,11 +162,8 @@ impl Bucket {
         };
         let resumed = shared
             .origin
-            .resume_session(&header.object, &options, &header.session)
-            .await?;
-        resumed
-            .map(Arc::from)
-            .ok_or_else(|| OriginError::upload_lost(&header.object))
+            .resume_session(&header.object, &options, &header.session);
+        Ok(Arc::from(resumed.await?))
     }
 
     async fn continue_upload(
@@ -246,7 +241,6 @@ impl Bucket {
             options: options_of(header),
             plan,
             session: Some(session.token()),
-            parts: None,
             acknowledged,
             crc32c,
             waiting: Bytes::new(),

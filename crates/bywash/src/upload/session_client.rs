@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bywash_store::{
-    Chunk, ChunkRule, CompleteRequest, ContentDigest, Finished, OriginError, SessionStatus,
-    StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, ContentDigest, Finished, OriginError, PartReceipt,
+    SessionStatus, StoredRange, UploadSession,
 };
 use object_store::path::Path;
 use object_store::{Error, Result};
@@ -22,8 +22,6 @@ pub(super) struct SessionClient {
     bucket: Bucket,
     pub(super) path: Path,
     session: Arc<dyn UploadSession>,
-    /// The session knows the stored ranges without a request.
-    tracks_parts: bool,
     pub(super) rule: ChunkRule,
     /// Comparison with the object, of an upload that was begun elsewhere: an earlier run may have completed it.
     comparison: Option<Arc<ObjectComparison>>,
@@ -38,17 +36,7 @@ impl SessionClient {
             path: path.clone(),
             rule: origin.capabilities().chunk_rule,
             session,
-            tracks_parts: false,
             comparison: is_elsewhere.then(|| Arc::new(ObjectComparison::new())),
-        }
-    }
-
-    /// Marks a session over parts, which knows the stored ranges without a request.
-    pub(super) fn tracking_parts(self) -> Self {
-        Self {
-            tracks_parts: true,
-            rule: self.bucket.shared().origin.capabilities().part_rule,
-            ..self
         }
     }
 
@@ -76,10 +64,10 @@ impl SessionClient {
     /// Sends a chunk, or compares it if the upload has ended.
     pub(super) async fn send(&self, chunk: &Chunk) -> Result<u64> {
         if !self.is_comparing() {
-            let request = self.session.send(chunk);
+            let request = self.session.put(chunk.into());
             let sent = self.attempt(self.policy(), chunk.length(), request).await;
             match sent {
-                Ok(end) => {
+                Ok(PartReceipt { end, .. }) => {
                     if let Some(comparison) = &self.comparison {
                         comparison.note_parts();
                     }
@@ -101,7 +89,7 @@ impl SessionClient {
     }
 
     pub(super) async fn status(&self) -> Result<SessionStatus> {
-        if self.tracks_parts {
+        if !self.session.can_be_continued() {
             return self.session.status().await;
         }
         if self.is_comparing() {

@@ -5,14 +5,12 @@ mod codec;
 #[cfg(any(test, fuzzing))]
 pub(crate) use codec::sealed_token;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
 use bywash_store::SessionToken;
 use object_store::path::Path;
 
-use super::parts::StoredPart;
 use super::{ChunkPlan, UploadOptions};
 
 /// An upload at one moment: the acknowledged offset, and the bytes that the store does not have. Created by
@@ -27,8 +25,6 @@ pub struct UploadToken {
     pub(super) plan: ChunkPlan,
     /// `None`: nothing was sent.
     pub(super) session: Option<SessionToken>,
-    /// Acknowledged parts of a session over parts, by number.
-    pub(super) parts: Option<BTreeMap<u16, StoredPart>>,
     pub(super) acknowledged: u64,
     /// CRC32C of the acknowledged bytes.
     pub(super) crc32c: u32,

@@ -17,7 +17,6 @@ use object_store::{Attributes, Error, PutResult, Result};
 use super::driver::Driver;
 use super::journal_writer::JournalWriter;
 use super::part_buffer::PartBuffer;
-use super::parts::PartsSession;
 use super::session_client::SessionClient;
 use super::token::UploadToken;
 use super::window::Window;
@@ -48,8 +47,6 @@ pub struct Upload {
     /// Bytes of the chunks after the one being filled, if they are to have another length.
     next_chunk: Option<u64>,
     driver: Option<Driver>,
-    /// The session, if it is one over parts.
-    parts: Option<Arc<PartsSession>>,
     part: PartBuffer,
     /// Whether the buffer was reserved for all chunks: this upload waits for no other memory.
     is_reserved: bool,
@@ -103,7 +100,7 @@ impl Bucket {
 
     /// Returns the plan of an upload with these options.
     fn chunk_plan(&self, options: &UploadOptions) -> Result<ChunkPlan> {
-        let rule = self.chunk_rule(options);
+        let rule = self.chunk_rule();
         // Relaxed: any recent size is as good.
         let chunk_size = || self.shared().engine.chunk_size.load(Relaxed);
         let chunk = options.chunk.unwrap_or_else(chunk_size);
@@ -115,15 +112,9 @@ impl Bucket {
         Ok(self.chunk_plan(options)?.length_of(0))
     }
 
-    /// Returns the store's rule for the chunks of an upload with these options.
-    fn chunk_rule(&self, options: &UploadOptions) -> ChunkRule {
-        let origin = &self.shared().origin;
-        // An upload with tags is sent in parts.
-        if options.tags.encoded().is_empty() {
-            origin.capabilities().chunk_rule
-        } else {
-            origin.capabilities().part_rule
-        }
+    /// Returns the store's rule for the chunks of an upload.
+    fn chunk_rule(&self) -> ChunkRule {
+        self.shared().origin.capabilities().chunk_rule
     }
 
     /// Continues an upload captured by [`Upload::capture`], here or in another process. Continue writing at
@@ -149,18 +140,10 @@ impl Bucket {
         if let Some(session) = &token.session {
             let origin = &self.shared().origin;
             let options = upload.session_options();
-            let resumed = match token.parts.as_ref() {
-                Some(_) => None,
-                None => {
-                    origin
-                        .resume_session(&token.path, &options, session)
-                        .await?
-                }
-            };
-            let client = match resumed {
-                Some(session) => SessionClient::new(self, &token.path, Arc::from(session)),
-                None => upload.over_parts(session.0.clone(), token.parts.clone()),
-            };
+            let resumed = origin
+                .resume_session(&token.path, &options, session)
+                .await?;
+            let client = SessionClient::new(self, &token.path, Arc::from(resumed));
             let driver = Driver::taken_over(client, token.acknowledged, token.crc32c);
             upload.driver = Some(driver);
         }
@@ -195,7 +178,6 @@ impl Upload {
             plan,
             next_chunk: None,
             driver: None,
-            parts: None,
             pending: VecDeque::new(),
             accepted: 0,
             buffers: 0,
@@ -365,8 +347,7 @@ impl Upload {
             path: self.path.clone(),
             options: self.options.clone(),
             plan: self.plan,
-            session: session.map(|client| client.session().token_now()),
-            parts: self.parts.as_ref().map(|parts| parts.stored()),
+            session: session.map(|client| client.session().token()),
             acknowledged,
             crc32c: self.driver.as_ref().map_or(0, |driver| driver.crc32c),
             waiting: waiting.into(),
@@ -394,7 +375,7 @@ impl Upload {
     /// another process finds stored parts by their length.
     pub fn set_chunk(&mut self, bytes: u64) -> Result<()> {
         self.check_open()?;
-        let rule = self.bucket.chunk_rule(&self.options);
+        let rule = self.bucket.chunk_rule();
         if rule.parallel && self.options.journal.is_some() {
             return Err(wrong_chunk(
                 "an upload in parts that is in the journal keeps their length; begin it without a journal".to_owned(),

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::origin::folder::FolderStore;
 use bywash::origin::memory::MemoryStore;
 use bywash::{
-    Bucket, BucketOptions, CacheOutcome, Consistency, ContentDigest, Engine, EngineError,
-    PutStreamOptions, ReadInfo, UploadOptions, Verify,
+    Bucket, BucketOptions, CacheOutcome, Consistency, ContentDigest, Engine, EngineError, Origin,
+    PutStreamOptions, ReadInfo, UploadOptions, UploadedPart, Verify,
 };
+use bywash_sim::WrappedMemory;
 use bywash_support::pattern;
 use futures::{StreamExt as _, stream};
+use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     Error, GetRange, ObjectStore as _, ObjectStoreExt as _, PutMode, PutMultipartOptions,
@@ -27,18 +30,21 @@ struct World {
     bucket: Bucket,
 }
 
+fn blobs() -> BucketOptions {
+    BucketOptions {
+        consistency: Consistency::Immutable,
+        digest_in_key: Some("sha256".parse().unwrap()),
+        ..BucketOptions::default()
+    }
+}
+
 fn world(verify: Verify) -> World {
     let builder = Engine::builder().memory(16 << 20).block_size(BLOCK);
     let builder = builder.chunk_size(CHUNK).verify(verify);
     let engine = builder.build().unwrap();
     let origin = MemoryStore::new();
-    let options = BucketOptions {
-        consistency: Consistency::Immutable,
-        digest_in_key: Some("sha256".parse().unwrap()),
-        ..BucketOptions::default()
-    };
     let shared = Arc::new(origin.clone());
-    let bucket = engine.mount("blobs", shared, options).unwrap();
+    let bucket = engine.mount("blobs", shared, blobs()).unwrap();
     World {
         engine,
         origin,
@@ -174,21 +180,28 @@ async fn writes_whose_bytes_do_not_pass_in_order_are_refused() {
     let (one, other) = (pattern(0, LENGTH), pattern(1, LENGTH));
     let (path, elsewhere) = (key(&one), key(&other));
     streamed(&world, &path, &one).await.unwrap();
+    // This kind of store does not compare the parts of an upload.
+    let origin = || {
+        Arc::new(WrappedMemory::new(
+            Arc::new(InMemory::new()),
+            MemoryStore::new(),
+        ))
+    };
+    let wrapped = world.engine.mount("wrapped", origin(), blobs()).unwrap();
     let options = PutMultipartOptions::default();
-    let begun = world.bucket.create_upload(&path, options).await;
+    let begun = wrapped.create_upload(&path, options).await;
     assert!(needs_whole_write(&begun.unwrap_err()));
     // One that began while the bucket did not have the setting.
-    let origin = Arc::new(world.origin.clone());
-    let plain = world.engine.mount("plain", origin, Consistency::Immutable);
+    let plain = world
+        .engine
+        .mount("plain", origin(), Consistency::Immutable);
     let options = PutMultipartOptions::default();
     let begun = plain
         .unwrap()
         .create_upload(&elsewhere, options)
         .await
         .unwrap();
-    let completed = world
-        .bucket
-        .complete_upload(&elsewhere, &begun, &[], PutMode::Overwrite);
+    let completed = wrapped.complete_upload(&elsewhere, &begun, &[], PutMode::Overwrite);
     assert!(needs_whole_write(&completed.await.unwrap_err()));
     for moved in [
         world.bucket.copy(&path, &elsewhere).await,
@@ -219,4 +232,63 @@ async fn writes_whose_bytes_do_not_pass_in_order_are_refused() {
     upload.finish().await.unwrap();
     let read = world.bucket.get(&elsewhere).await.unwrap();
     assert_eq!(read.bytes().await.unwrap(), other);
+}
+
+/// Sends these parts in reverse order, and completes the upload of `path`. Returns the result and the upload's id.
+async fn in_parts(
+    bucket: &Bucket,
+    path: &Path,
+    parts: &[&[u8]],
+) -> (object_store::Result<object_store::PutResult>, String) {
+    let options = PutMultipartOptions::default();
+    let id = bucket.create_upload(path, options).await.unwrap();
+    let mut named = Vec::new();
+    for (index, part) in parts.iter().enumerate().rev() {
+        let number = u16::try_from(index + 1).unwrap();
+        let body = stream::iter(pieces(part).into_iter().map(Ok)).boxed();
+        let length = part.len() as u64;
+        let sent = bucket.put_part(path, &id, number, length, body).await;
+        let e_tag = sent.unwrap();
+        named.push(UploadedPart { number, e_tag });
+    }
+    named.reverse();
+    let mode = PutMode::Overwrite;
+    let done = bucket.complete_upload(path, &id, &named, mode).await;
+    (done, id)
+}
+
+#[tokio::test]
+async fn numbered_parts_are_compared_before_their_object_exists() {
+    let world = world(Verify::Off);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = Arc::new(FolderStore::open(folder.path()).unwrap());
+    let on_disk = world.engine.mount("folder", folder.clone(), blobs());
+    let on_disk = on_disk.unwrap();
+    let stores: [(&Bucket, &dyn Origin); 2] =
+        [(&world.bucket, &world.origin), (&on_disk, &*folder)];
+    let bytes = pattern(3, LENGTH);
+    let path = key(&bytes);
+    let (head, tail) = bytes.split_at(CHUNK + 5);
+    for (bucket, store) in stores {
+        // The right parts in another order, and one byte too few.
+        for wrong in [[tail, head], [head, &tail[1..]]] {
+            let (refused, id) = in_parts(bucket, &path, &wrong).await;
+            assert!(is_wrong_content(&refused.unwrap_err()));
+            let absent = store.head(&path).await.unwrap_err();
+            assert!(matches!(absent, Error::NotFound { .. }), "{absent}");
+            // The upload stays, and another part can take the place of the wrong one.
+            bucket.abort_upload(&path, &id).await.unwrap();
+        }
+        in_parts(bucket, &path, &[head, tail]).await.0.unwrap();
+        let read = bucket.get(&path).await.unwrap();
+        assert_eq!(read.bytes().await.unwrap(), bytes);
+        let options = PutMultipartOptions::default();
+        let plain = bucket.create_upload(&Path::from("plain"), options).await;
+        let refused = plain.unwrap_err();
+        let found = EngineError::find(&refused);
+        assert!(
+            matches!(found, Some(EngineError::KeyWithoutDigest { .. })),
+            "{refused}"
+        );
+    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::origin::{Capabilities, ReadOnly};
+use bywash::origin::{Capabilities, ReadOnly, StoreIdentity};
 use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine, Origin};
 use bywash_support::pattern;
 use object_store::path::Path;
@@ -45,8 +45,8 @@ impl Origin for Durable {
         Capabilities::of("memory")
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(self.address.clone())
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(StoreIdentity::of(self.address.clone()))
     }
 }
 

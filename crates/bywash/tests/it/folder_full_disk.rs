@@ -14,6 +14,8 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
 
+use crate::numbered_parts::SendChunk;
+
 pub(crate) const FOLDER: &str = "BYWASH_TEST_FULL_DISK_FOLDER";
 const NO_MOUNT: i32 = 77;
 const THIS: &str = "folder_full_disk::in_a_limited_process";
@@ -83,7 +85,7 @@ async fn in_a_limited_process() {
 async fn continue_session_after_full_disk(store: &FolderStore) {
     let (key, filler) = (Path::from("session"), Path::from("filler"));
     let options = SessionOptions::default();
-    let session = store.open_session(&key, &options).await.unwrap().unwrap();
+    let session = store.open_session(&key, &options).await.unwrap();
     let chunk = |index: u64| {
         let bytes = Bytes::from(vec![index as u8; 300_000]);
         Chunk {
@@ -108,6 +110,8 @@ async fn continue_session_after_full_disk(store: &FolderStore) {
     }
     let ending = CompleteRequest {
         attributes: Attributes::new(),
+        parts: None,
+        digest: None,
         length: 600_000,
         crc32c: 0,
         tail: None,

@@ -15,6 +15,8 @@ use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
+use crate::numbered_parts::NumberedParts;
+
 /// Set for the writer process: the folder it writes to.
 const WRITER: &str = "BYWASH_TEST_WRITER";
 const WRITERS: usize = 20;
@@ -34,7 +36,7 @@ async fn stalling_writer_process() {
     };
     let store = FolderStore::open(folder).unwrap();
     let options = PutMultipartOptions::default();
-    let upload = store.create_upload(&key(), options).await.unwrap();
+    let upload = store.begin_upload(&key(), options).await.unwrap();
     // The second piece is requested when the first one is being written to the file.
     let piece = Bytes::from(vec![1; 1 << 20]);
     let rest = stream::once(async {
@@ -42,7 +44,7 @@ async fn stalling_writer_process() {
         std::future::pending().await
     });
     let body = stream::iter([Ok(piece)]).chain(rest).boxed();
-    Origin::put_part(&store, &key(), &upload, 1, PART, body)
+    NumberedParts::send_part(&store, &key(), &upload, 1, PART, body)
         .await
         .unwrap();
 }
@@ -108,7 +110,7 @@ async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() 
     let dir = tempfile::tempdir().unwrap();
     let store = FolderStore::open(dir.path()).unwrap();
     let options = PutMultipartOptions::default();
-    let upload = store.create_upload(&key(), options).await.unwrap();
+    let upload = store.begin_upload(&key(), options).await.unwrap();
     // A live writer of this process, which stalls until the sweep is over.
     let (go_on, waits) = tokio::sync::oneshot::channel();
     let first = stream::iter([Ok(Bytes::from(vec![2; 1 << 20]))]);
@@ -116,7 +118,7 @@ async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() 
     let live = tokio::spawn({
         let (store, upload) = (store.clone(), upload.clone());
         let body = first.chain(rest).boxed();
-        async move { Origin::put_part(&store, &key(), &upload, 1, PART, body).await }
+        async move { NumberedParts::send_part(&store, &key(), &upload, 1, PART, body).await }
     });
     let mut writers: Vec<_> = (0..WRITERS)
         .map(|_| writer(dir.path(), "folder_sweep::stalling_writer_process"))
@@ -141,7 +143,7 @@ async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() 
     let e_tag = live.await.unwrap().unwrap();
     let parts = [UploadedPart { number: 1, e_tag }];
     let key = key();
-    let completed = store.complete_upload(&key, &upload, &parts, PutMode::Overwrite.into());
+    let completed = store.complete_parts(&key, &upload, &parts, PutMode::Overwrite.into());
     completed.await.unwrap();
     let read = store.get(&key).await.unwrap().bytes().await.unwrap();
     assert!(read.len() as u64 == PART && read.iter().all(|byte| *byte == 2));

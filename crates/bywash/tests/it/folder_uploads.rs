@@ -1,14 +1,16 @@
 //! Uploads of the folder store: parts in any order, restarts, bodies that fail.
 
 use bytes::Bytes;
+use bywash::origin::UploadedPart;
 use bywash::origin::folder::FolderStore;
-use bywash::origin::{Origin, UploadedPart};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{
     Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
 };
 
 use crate::folder_store::{files_below, key, store};
+
+use crate::numbered_parts::NumberedParts;
 
 fn kept() -> Attributes {
     Attributes::from_iter([(Attribute::ContentType, "text/plain")])
@@ -23,17 +25,17 @@ async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
     let (dir, store) = store();
     let path = key("deep/er/up");
     let opts = PutMultipartOptions::from(kept());
-    let id = store.create_upload(&path, opts).await.unwrap();
-    let p7 = Origin::put_part(&store, &path, &id, 7, 4, body("tail"));
+    let id = store.begin_upload(&path, opts).await.unwrap();
+    let p7 = NumberedParts::send_part(&store, &path, &id, 7, 4, body("tail"));
     let p7 = p7.await.unwrap();
-    let first = Origin::put_part(&store, &path, &id, 2, 5, body("wrong"));
+    let first = NumberedParts::send_part(&store, &path, &id, 2, 5, body("wrong"));
     let first = first.await.unwrap();
     drop(store);
 
     let store = FolderStore::open(dir.path()).unwrap();
     let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
     assert_eq!(listed, []);
-    let again = Origin::put_part(&store, &path, &id, 2, 5, body("head-"));
+    let again = NumberedParts::send_part(&store, &path, &id, 2, 5, body("head-"));
     let again = again.await.unwrap();
     let parts = |second: &str| {
         let part = |number, e_tag: &str| UploadedPart {
@@ -44,7 +46,7 @@ async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
     };
     for wrong in [first.as_str(), "unknown", "../x", ""] {
         let parts = parts(wrong);
-        let refused = store.complete_upload(&path, &id, &parts, PutMode::Overwrite.into());
+        let refused = store.complete_parts(&path, &id, &parts, PutMode::Overwrite.into());
         let refused = refused.await;
         assert!(
             matches!(refused, Err(Error::Precondition { .. })),
@@ -52,16 +54,16 @@ async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
         );
     }
     let (other, parts) = (key("other"), parts(&again));
-    let other = store.complete_upload(&other, &id, &parts, PutMode::Overwrite.into());
+    let other = store.complete_parts(&other, &id, &parts, PutMode::Overwrite.into());
     assert!(matches!(other.await, Err(Error::NotFound { .. })));
 
-    let completed = store.complete_upload(&path, &id, &parts, PutMode::Create.into());
+    let completed = store.complete_parts(&path, &id, &parts, PutMode::Create.into());
     let completed = completed.await.unwrap();
     let got = store.get(&path).await.unwrap();
     assert_eq!(got.meta.e_tag, completed.e_tag);
     assert_eq!(got.attributes, kept());
     assert_eq!(got.bytes().await.unwrap(), "head-tail");
-    let gone = store.abort_upload(&path, &id).await;
+    let gone = store.abort_parts(&path, &id).await;
     assert!(matches!(gone, Err(Error::NotFound { .. })));
     assert_eq!(files_below(&dir.path().join(".bywash/uploads")).len(), 0);
     assert_eq!(files_below(&dir.path().join(".bywash/staging")).len(), 0);
@@ -72,9 +74,9 @@ async fn part_with_failing_or_wrong_length_body_is_not_stored() {
     let (dir, store) = store();
     let path = key("up");
     let opts = PutMultipartOptions::default();
-    let id = store.create_upload(&path, opts).await.unwrap();
+    let id = store.begin_upload(&path, opts).await.unwrap();
     for (length, number) in [(3, 1), (5, 1), (4, 0), (4, 10_001)] {
-        let refused = Origin::put_part(&store, &path, &id, number, length, body("four"));
+        let refused = NumberedParts::send_part(&store, &path, &id, number, length, body("four"));
         assert!(refused.await.is_err(), "length {length}, number {number}");
     }
     let broken = stream::iter([
@@ -84,18 +86,18 @@ async fn part_with_failing_or_wrong_length_body_is_not_stored() {
             source: "the client left".into(),
         }),
     ]);
-    let refused = Origin::put_part(&store, &path, &id, 1, 4, broken.boxed()).await;
+    let refused = NumberedParts::send_part(&store, &path, &id, 1, 4, broken.boxed()).await;
     assert!(refused.unwrap_err().to_string().contains("the client left"));
     let files = files_below(dir.path());
     assert_eq!(files, [format!(".bywash/uploads/{id}/manifest.json")]);
 
     for foreign in ["", "..", "../staging", "0", "x/y"] {
-        let unknown = Origin::put_part(&store, &path, foreign, 1, 4, body("four")).await;
+        let unknown = NumberedParts::send_part(&store, &path, foreign, 1, 4, body("four")).await;
         assert!(matches!(unknown, Err(Error::NotFound { .. })), "{foreign}");
     }
-    store.abort_upload(&path, &id).await.unwrap();
+    store.abort_parts(&path, &id).await.unwrap();
     assert_eq!(files_below(dir.path()), Vec::<String>::new());
-    let late = Origin::put_part(&store, &path, &id, 1, 4, body("four")).await;
+    let late = NumberedParts::send_part(&store, &path, &id, 1, 4, body("four")).await;
     assert!(matches!(late, Err(Error::NotFound { .. })));
 }
 

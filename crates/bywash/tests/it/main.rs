@@ -29,6 +29,7 @@ mod folder_sweep;
 mod folder_uploads;
 mod late_responses;
 mod lying_origin;
+mod numbered_parts;
 mod odd_keys;
 mod origin_options;
 mod put_checksums;

@@ -14,6 +14,8 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
 use tempfile::TempDir;
 
+use crate::numbered_parts::SendChunk;
+
 const CHUNK: usize = 64 << 10;
 
 /// A folder to upload to, a source file, and a data folder.
@@ -147,7 +149,7 @@ async fn parts_after_a_gap_are_reported_and_not_resent() {
         crc32c: crc32c(&piece),
         pieces: vec![piece],
     };
-    session.unwrap().unwrap().send(&chunk).await.unwrap();
+    session.unwrap().send(&chunk).await.unwrap();
     drop(entry);
     let (resumed, sent) = place.resume(&id).await.unwrap();
     assert_eq!(resumed, 3 * CHUNK as u64);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::Origin as _;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
@@ -86,7 +85,7 @@ impl ObjectStore for SimOrigin {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let id = self.create_upload(location, opts).await?.into();
+        let id = self.begin(location, opts.attributes).await?.into();
         Ok(Box::new(SequentialUpload {
             origin: self.clone(),
             path: location.clone(),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use bywash::origin::Capabilities;
+use bywash::origin::{
+    Capabilities, NewSession, PartStore, PartsSession, SessionOptions, SessionToken, StoreIdentity,
+};
 use bywash::{CompleteOptions, Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult,
-    Result, UploadPart,
+    Attributes, Error, MultipartUpload, PutMode, PutPayload, PutResult, Result, UploadPart,
 };
 
 use super::{Operation, STORE, SimOrigin, not_found};
@@ -29,11 +30,30 @@ impl Origin for SimOrigin {
         Capabilities::of("sim")
     }
 
-    fn durable_address(&self) -> Option<String> {
-        Some(format!("sim://{}", self.shared.seed))
+    fn identity(&self) -> Option<StoreIdentity> {
+        Some(StoreIdentity::of(format!("sim://{}", self.shared.seed)))
     }
 
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
+    async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
+        let id = self.begin(path, options.attributes.clone()).await?;
+        let session = PartsSession::new(self.clone(), path, options, id);
+        Ok(Box::new(session))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<NewSession> {
+        let session = PartsSession::resume(self.clone(), path, options, token)?;
+        Ok(Box::new(session))
+    }
+}
+
+impl SimOrigin {
+    /// Begins an upload and returns its id.
+    pub(super) async fn begin(&self, path: &Path, attributes: Attributes) -> Result<String> {
         let pending = self
             .shared
             .receive(Operation::CreateUpload, path, None, false);
@@ -41,14 +61,17 @@ impl Origin for SimOrigin {
         let id = format!("upload-{}", pending.index);
         let upload = Upload {
             path: path.clone(),
-            attributes: opts.attributes,
+            attributes,
             parts: BTreeMap::new(),
         };
         self.shared.state.lock().uploads.insert(id.clone(), upload);
         pending.acknowledge()?;
         Ok(id)
     }
+}
 
+#[async_trait]
+impl PartStore for SimOrigin {
     async fn put_part(
         &self,
         path: &Path,
@@ -169,7 +192,8 @@ impl MultipartUpload for SequentialUpload {
             })?;
             let length = data.content_length() as u64;
             let body = stream::iter(data.into_iter().map(Ok)).boxed();
-            let e_tag = origin.put_part(&path, &id, number, length, body).await?;
+            let sent = origin.put_part(&path, &id, number, length, body);
+            let e_tag = sent.await?;
             parts.lock()[index] = Some(UploadedPart { number, e_tag });
             Ok(())
         }
@@ -182,8 +206,9 @@ impl MultipartUpload for SequentialUpload {
             store: STORE,
             source: "a part is missing".into(),
         })?;
+        let mode = PutMode::Overwrite.into();
         self.origin
-            .complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite.into())
+            .complete_upload(&self.path, &self.id, &parts, mode)
             .await
     }
 

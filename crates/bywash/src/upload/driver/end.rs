@@ -33,6 +33,8 @@ impl Driver {
             length,
             crc32c: crc,
             tail: tail.filter(|tail| !tail.pieces.is_empty()),
+            parts: None,
+            digest: None,
             attributes: late,
         };
         let mut retries = self.client.retries();

@@ -3,17 +3,13 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
-use bywash_store::{ChunkRule, ContentDigest, Finished, RunningDigest, StoredRange};
+use bywash_store::{ChunkRule, ContentDigest, Finished, StoredRange, read_range};
 
 use crate::upload::ChunkPlan;
 use crate::upload::checksum::{RunningCrc32c, combine};
 use crate::upload::comparison::PartsETag;
 use crate::upload::journal::Progress;
-
-/// Bytes read at once when a source is hashed.
-const HASH_PIECE_BYTES: u64 = 1 << 20;
 
 /// Result of the comparison.
 pub(super) enum SourceComparison {
@@ -78,7 +74,7 @@ fn compared(file: &File, part: &StoredRange, progress: &Progress) -> io::Result<
         Some(ContentDigest::Crc32c(stored)) => {
             stored == crc || planted!("upload-stored-part-not-compared")
         }
-        Some(stored) => stored == digest_of(file, part.range.clone(), &stored)?,
+        Some(stored) => stored == stored.same_of_file(file, part.range.clone())?,
         // Acknowledged when it was sent, and the source is unchanged.
         None => part.range.end <= progress.offset,
     };
@@ -130,7 +126,7 @@ pub(super) fn is_of_parts(
     while start < size || index == 0 {
         let range = start..size.min(start + plan.length_of(index));
         start = range.end;
-        if let ContentDigest::Md5(md5) = digest_of(file, range, &ContentDigest::Md5([0; 16]))? {
+        if let ContentDigest::Md5(md5) = ContentDigest::Md5([0; 16]).same_of_file(file, range)? {
             e_tag.add(&md5);
         }
         index += 1;
@@ -153,26 +149,6 @@ pub(super) fn contiguous(stored: &[StoredRange]) -> u64 {
 /// Returns the CRC32C of a range of a file.
 pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
     let mut crc = RunningCrc32c::default();
-    read(file, range, |piece| crc.update(piece))?;
+    read_range(file, range, |piece| crc.update(piece))?;
     Ok(crc.value())
-}
-
-/// Returns the digest of a range of a file, of the algorithm of `like`.
-fn digest_of(file: &File, range: Range<u64>, like: &ContentDigest) -> io::Result<ContentDigest> {
-    let mut digest = RunningDigest::like(like);
-    read(file, range, |piece| digest.update(piece))?;
-    Ok(digest.finish())
-}
-
-fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    // The piece length fits `usize`.
-    let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = (range.end - at).min(piece.len() as u64) as usize;
-        file.read_exact_at(&mut piece[..wanted], at)?;
-        each(&piece[..wanted]);
-        at += wanted as u64;
-    }
-    Ok(())
 }

@@ -1,9 +1,8 @@
 //! Serialisation of upload tokens. The format is in `docs/formats.md`.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use bywash_store::{SessionToken, folder::StoredAttributes};
+use bywash_store::folder::StoredAttributes;
+use bywash_store::{RememberedParts, SessionToken, parts_of_token, parts_token};
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, TagSet};
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,6 @@ use super::UploadToken;
 use crate::error::EngineError;
 use crate::upload::checksum::{combine, crc32c};
 use crate::upload::journal::StoredMode;
-use crate::upload::parts::StoredPart;
 use crate::upload::{ChunkPlan, UploadOptions};
 
 const MAGIC: &[u8; 8] = b"BYWTOKEN";
@@ -42,7 +40,7 @@ struct TokenHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    parts: Option<BTreeMap<u16, StoredPart>>,
+    parts: Option<RememberedParts>,
     acknowledged: u64,
     acknowledged_crc32c: u32,
 }
@@ -57,6 +55,11 @@ impl UploadToken {
             return Err(invalid("an upload with tags stays in its process"));
         }
         let attributes = StoredAttributes::new(&self.options.attributes);
+        let (session, parts) = self.session.as_ref().map_or((None, None), |token| {
+            let split = parts_of_token(token).map(|(upload, parts)| (upload, Some(parts)));
+            let (session, parts) = split.unwrap_or((&token.0, None));
+            (Some(session.to_owned()), parts)
+        });
         let header = TokenHeader {
             object: self.path.to_string(),
             mode: StoredMode::from(&self.options.mode),
@@ -66,8 +69,8 @@ impl UploadToken {
             chunk: self.options.chunk,
             parallel: self.options.parallel,
             plan: self.plan,
-            session: self.session.as_ref().map(|session| session.0.clone()),
-            parts: self.parts.clone(),
+            session,
+            parts,
             acknowledged: self.acknowledged,
             acknowledged_crc32c: self.crc32c,
         };
@@ -135,8 +138,10 @@ impl UploadToken {
                 transient: false,
             },
             plan,
-            session: header.session.map(SessionToken),
-            parts: header.parts,
+            session: header.session.map(|session| match &header.parts {
+                Some(parts) => parts_token(&session, parts),
+                None => SessionToken(session),
+            }),
             acknowledged: header.acknowledged,
             crc32c: header.acknowledged_crc32c,
             waiting: bytes.slice(header_end..end),

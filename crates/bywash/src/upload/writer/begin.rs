@@ -1,18 +1,16 @@
 //! Start of an upload: its session, its plan, its journal entry.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bywash_store::{Capability, SessionOptions};
 use chrono::Utc;
-use object_store::{PutMultipartOptions, Result};
+use object_store::Result;
 
 use super::Upload;
 use crate::retry::with_retries;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
 use crate::upload::journal_writer::JournalWriter;
-use crate::upload::parts::{PartsSession, StoredPart};
 use crate::upload::session_client::SessionClient;
 use crate::written_blocks::WrittenBlocks;
 
@@ -21,9 +19,11 @@ impl Upload {
         SessionOptions {
             mode: self.options.mode.clone(),
             attributes: self.options.attributes.clone(),
+            tags: self.options.tags.clone(),
             length: self.options.length,
             transient: self.options.transient,
             stall: self.bucket.shared().engine.retry.stall,
+            ..SessionOptions::default()
         }
     }
 
@@ -48,12 +48,12 @@ impl Upload {
     /// Journals the upload, if requested, before its session carries bytes.
     async fn journal_upload(&mut self, client: &SessionClient) -> Result<()> {
         let engine = &self.bucket.shared().engine;
-        let (Some(journaling), Some(journal), None) =
-            (&self.options.journal, &engine.journal, &self.parts)
-        else {
+        let (Some(journaling), Some(journal)) = (&self.options.journal, &engine.journal) else {
             return Ok(());
         };
-        if !client.session().can_be_continued() {
+        // A journal keeps no tags, and an upload begun again would lose them.
+        let has_tags = !self.options.tags.encoded().is_empty();
+        if has_tags || !client.session().can_be_continued() {
             return Ok(());
         }
         let header = Header {
@@ -72,49 +72,12 @@ impl Upload {
     }
 
     async fn open_client(&mut self) -> Result<SessionClient> {
-        let shared = Arc::clone(self.bucket.shared());
-        if self.options.tags.encoded().is_empty() {
-            let options = self.session_options();
-            let retry = shared.retry();
-            let opened = with_retries(retry, "begin upload of", &self.path, || async {
-                let opened = shared.origin.open_session(&self.path, &options).await;
-                if !matches!(opened, Ok(None)) {
-                    shared.origin_request(Capability::Write);
-                }
-                opened
-            });
-            if let Some(session) = opened.await? {
-                return Ok(SessionClient::new(
-                    &self.bucket,
-                    &self.path,
-                    Arc::from(session),
-                ));
-            }
-        }
-        let create = PutMultipartOptions {
-            tags: self.options.tags.clone(),
-            attributes: self.options.attributes.clone(),
-            ..PutMultipartOptions::default()
-        };
-        let id = self.bucket.begin_upload(&self.path, create).await?;
-        Ok(self.over_parts(id, None))
-    }
-
-    pub(super) fn over_parts(
-        &mut self,
-        id: String,
-        stored: Option<BTreeMap<u16, StoredPart>>,
-    ) -> SessionClient {
-        let shared = self.bucket.shared();
-        let session = Arc::new(PartsSession::new(
-            &shared.origin,
-            &self.path,
-            id,
-            self.options.mode.clone(),
-            shared.engine.retry,
-            stored.unwrap_or_default(),
-        ));
-        self.parts = Some(Arc::clone(&session));
-        SessionClient::new(&self.bucket, &self.path, session).tracking_parts()
+        let (shared, options) = (self.bucket.shared(), self.session_options());
+        let opened = with_retries(shared.retry(), "begin upload of", &self.path, || {
+            shared.origin_request(Capability::Write);
+            shared.origin.open_session(&self.path, &options)
+        });
+        let session = Arc::from(opened.await?);
+        Ok(SessionClient::new(&self.bucket, &self.path, session))
     }
 }

@@ -20,7 +20,7 @@ impl Upload {
     pub async fn settle(&mut self) -> Result<()> {
         self.check_open()?;
         self.drive().await?;
-        if self.part.is_full() && self.bucket.chunk_rule(&self.options).parallel {
+        if self.part.is_full() && self.bucket.chunk_rule().parallel {
             self.flush().await?;
         }
         if let Some(driver) = &mut self.driver {
@@ -128,7 +128,7 @@ impl Upload {
         let Some(bytes) = self.next_chunk.take() else {
             return;
         };
-        let rule = self.bucket.chunk_rule(&self.options);
+        let rule = self.bucket.chunk_rule();
         // Checked when it was set: a chunk that is filled since leaves fewer bytes to send.
         if let Ok(plan) = ChunkPlan::changed_from(&rule, at, bytes, self.options.length) {
             self.plan = plan;

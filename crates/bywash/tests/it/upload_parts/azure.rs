@@ -17,6 +17,8 @@ use object_store::{Attribute, Attributes, Error, PutMode};
 use super::seeded::{is_honest, upload_all};
 use super::{CHUNK, bucket};
 
+use crate::numbered_parts::NumberedParts;
+
 async fn store(protocol: &Arc<Azure>) -> (Server, AzureStore) {
     let server = Server::start(Arc::<Azure>::clone(protocol)).await.unwrap();
     let builder = MicrosoftAzureBuilder::new()
@@ -178,7 +180,6 @@ async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
     let fresh = store
         .open_session(&path, &SessionOptions::default())
         .await
-        .unwrap()
         .unwrap();
     assert_eq!(
         fresh.status().await.unwrap(),
@@ -193,23 +194,23 @@ async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
     let (server, store) = store(&protocol).await;
     let path = Path::from("a");
     let attributes = Attributes::from_iter([(Attribute::ContentType, "text/plain")]);
-    let id = store.create_upload(&path, attributes.into()).await.unwrap();
+    let id = store.begin_upload(&path, attributes.into()).await.unwrap();
     let mut parts = Vec::new();
     for (number, text) in [(7, "world"), (3, "hello "), (3, "Hello ")] {
         let body = futures::stream::iter([Ok(Bytes::from_static(text.as_bytes()))]);
         let length = text.len() as u64;
-        let sent = store.put_part(&path, &id, number, length, Box::pin(body));
+        let sent = store.send_part(&path, &id, number, length, Box::pin(body));
         let e_tag = sent.await.unwrap();
         parts.push(UploadedPart { number, e_tag });
     }
     let named = [parts[2].clone(), parts[0].clone()];
-    let done = store.complete_upload(&path, &id, &named, PutMode::Create.into());
+    let done = store.complete_parts(&path, &id, &named, PutMode::Create.into());
     assert!(done.await.unwrap().e_tag.is_some());
     assert_eq!(
         object(&protocol, &path),
         Some(Bytes::from_static(b"Hello world"))
     );
-    let again = store.complete_upload(&path, &id, &parts[1..2], PutMode::Overwrite.into());
+    let again = store.complete_parts(&path, &id, &parts[1..2], PutMode::Overwrite.into());
     let error = again.await.unwrap_err();
     assert!(
         matches!(

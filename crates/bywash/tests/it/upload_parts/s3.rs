@@ -16,6 +16,8 @@ use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode};
 
 use super::{CHUNK, STALL, bucket};
 
+use crate::numbered_parts::NumberedParts;
+
 const BUCKET: &str = "data";
 
 async fn store(protocol: &Arc<S3>) -> (Server, S3Store) {
@@ -112,15 +114,15 @@ async fn reads_parts_and_sessions_share_one_connection() {
     connection_is_idle().await;
     store.get(&path).await.unwrap().bytes().await.unwrap();
     connection_is_idle().await;
-    let id = store.create_upload(&path, Default::default()).await;
+    let id = store.begin_upload(&path, Default::default()).await;
     let id = id.unwrap();
     connection_is_idle().await;
     let body = futures::stream::iter([Ok(Bytes::from_static(b"part"))]);
-    let part = store.put_part(&path, &id, 1, 4, Box::pin(body));
+    let part = store.send_part(&path, &id, 1, 4, Box::pin(body));
     part.await.unwrap();
     connection_is_idle().await;
     let options = SessionOptions::default();
-    let session = store.open_session(&path, &options).await.unwrap().unwrap();
+    let session = store.open_session(&path, &options).await.unwrap();
     connection_is_idle().await;
     session.abort().await.unwrap();
     assert_eq!(server.connections(), 1);
@@ -269,7 +271,6 @@ async fn upload_unknown_to_the_store_is_reported_lost() {
     let session = store
         .resume_session(&path, &options, &unknown)
         .await
-        .unwrap()
         .unwrap();
     assert_eq!(session.status().await.unwrap(), SessionStatus::Gone);
     session.abort().await.unwrap();
@@ -287,7 +288,7 @@ async fn open_uploads_are_listed_over_pages_and_dropped() {
         let mut tokens = Vec::new();
         for name in names {
             let session = store.open_session(&Path::from(name), &options).await;
-            tokens.push(session.unwrap().unwrap().token());
+            tokens.push(session.unwrap().token());
         }
         // Another mount's, whose prefix begins like ours.
         let beside = store_at(&server, "p2");

@@ -6,6 +6,8 @@ use bywash::{OriginError, StatusError};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Attributes, Error, Result};
 
+use crate::numbered_parts::SendChunk;
+
 /// Maximum failures of one upload.
 const MAX_FAILURES: u32 = 50;
 
@@ -55,6 +57,8 @@ pub(crate) async fn drive(
             let tail = (at < bytes.len()).then_some(one);
             let ending = CompleteRequest {
                 attributes: Attributes::new(),
+                parts: None,
+                digest: None,
                 length: bytes.len() as u64,
                 crc32c: crc32c(bytes),
                 tail,

@@ -11,6 +11,7 @@ use bywash_support::pattern;
 use object_store::PutMode;
 use object_store::path::Path;
 
+use crate::numbered_parts::SendChunk;
 use crate::upload_servers::drive::{drive, may_pass};
 use crate::upload_servers::gcs::{UNIT, chunk, client, ending, world};
 

@@ -70,7 +70,7 @@ async fn second_process() {
     let opened = store
         .open_session(&Path::from("a"), &SessionOptions::default())
         .await;
-    let session = opened.unwrap().unwrap();
+    let session = opened.unwrap();
     drive(&*session, &pattern(1, UNIT + 1), UNIT).await.unwrap();
 }
 

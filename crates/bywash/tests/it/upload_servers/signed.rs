@@ -608,11 +608,11 @@ async fn recorded_sessions_are_continued_without_the_address() {
     let origin = SignedStore::open(&target).unwrap();
     let (options, object) = (Default::default(), target.object());
     let session = bywash::Origin::open_session(&origin, &object, &options).await;
-    let token = session.unwrap().unwrap().token();
+    let token = session.unwrap().token();
     drop(origin);
     let recorded = SignedStore::recorded(&token).unwrap().unwrap();
     let session = bywash::Origin::resume_session(&recorded, &object, &options, &token);
-    let session = session.await.unwrap().unwrap();
+    let session = session.await.unwrap();
     super::drive::drive(&*session, &body, CHUNK).await.unwrap();
     assert_eq!(gcs.objects().get("data", "dir/object").unwrap().bytes, body);
     let store_of_a_bucket = bywash::origin::SessionToken("md5 id".to_owned());

@@ -10,17 +10,15 @@ use bytes::Bytes;
 use bywash::ContentDigest;
 use bywash::origin::memory::MemoryStore;
 use bywash::origin::{
-    Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus,
-    SessionToken, StoredRange, UploadSession,
+    Capabilities, Chunk, ChunkRule, CompleteRequest, Finished, PartReceipt, SessionOptions,
+    SessionPart, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
-use bywash::{
-    Bucket, CompleteOptions, Consistency, Engine, Origin, OriginError, PartBody, UploadedPart,
-};
+use bywash::{Bucket, Consistency, Engine, Origin, OriginError};
 use futures::future::pending;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutOptions, PutPayload,
+    PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -272,13 +270,8 @@ impl Handle {
     }
 }
 
-#[async_trait]
-impl UploadSession for Handle {
-    fn token(&self) -> SessionToken {
-        SessionToken(self.id.clone())
-    }
-
-    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+impl Handle {
+    async fn take(&self, chunk: &Chunk) -> Result<u64> {
         if self.fake.discard {
             return Ok(chunk.range().end);
         }
@@ -344,6 +337,17 @@ impl UploadSession for Handle {
             }
             _ => Ok(chunk.offset + self.keep(session, chunk, u64::MAX)),
         }
+    }
+}
+
+#[async_trait]
+impl UploadSession for Handle {
+    fn token(&self) -> SessionToken {
+        SessionToken(self.id.clone())
+    }
+
+    async fn put(&self, part: SessionPart) -> Result<PartReceipt> {
+        Ok(PartReceipt::to(self.take(&part.into_chunk()?).await?))
     }
 
     async fn status(&self) -> Result<SessionStatus> {
@@ -461,7 +465,10 @@ impl Origin for Fake {
         &self,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
+    ) -> Result<Box<dyn UploadSession>> {
+        if options.numbered {
+            return self.objects.open_session(path, options).await;
+        }
         let id = {
             let mut state = self.state.lock();
             state.opened += 1;
@@ -481,47 +488,17 @@ impl Origin for Fake {
     async fn resume_session(
         &self,
         path: &Path,
-        _options: &SessionOptions,
+        options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
-        Ok(Some(Box::new(Handle {
+    ) -> Result<Box<dyn UploadSession>> {
+        if options.numbered {
+            return self.objects.resume_session(path, options, token).await;
+        }
+        Ok(Box::new(Handle {
             fake: self.clone(),
             path: path.clone(),
             id: token.0.clone(),
-        })))
-    }
-
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        self.objects.create_upload(path, opts).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String> {
-        self.objects
-            .put_part(path, upload, number, length, body)
-            .await
-    }
-
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        options: CompleteOptions,
-    ) -> Result<PutResult> {
-        self.objects
-            .complete_upload(path, upload, parts, options)
-            .await
-    }
-
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        self.objects.abort_upload(path, upload).await
+        }))
     }
 }
 
