@@ -12,7 +12,7 @@ use object_store::{
     TagSet, UpdateVersion,
 };
 
-pub use super::capabilities::{Capabilities, Capability};
+pub use super::capabilities::{Capabilities, Capability, TextHeaders};
 pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;

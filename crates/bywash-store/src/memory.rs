@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
-    PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
+    PartBody, TextHeaders, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
 use crate::error::{not_found_error, precondition_error};
 use crate::page::{Keys, Objects};
@@ -177,6 +177,7 @@ impl Origin for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             takes_late_attributes: true,
+            text_headers: TextHeaders::Everywhere,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
             ..Capabilities::of("memory")

@@ -28,7 +28,7 @@ use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder};
 use crate::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
-    PartBody, UploadedPart, VersionDeletes,
+    PartBody, TextHeaders, UploadedPart, VersionDeletes,
 };
 use crate::limits::MAX_PARTS;
 use crate::omissions::{LeftOut, Omissions};
@@ -279,6 +279,7 @@ impl Origin for FolderStore {
             // Each write is a visit to a blocking thread.
             wants_joined_pieces: true,
             takes_late_attributes: true,
+            text_headers: TextHeaders::Everywhere,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
             ..Capabilities::of("file")

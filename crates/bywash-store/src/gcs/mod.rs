@@ -8,6 +8,7 @@ mod session;
 #[cfg(any(test, fuzzing))]
 pub(crate) use session::fuzz;
 mod sessions;
+mod text_put;
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
-    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, UploadedPart,
-    VersionDeletes,
+    Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, TextHeaders,
+    UploadedPart, VersionDeletes,
 };
 use super::odd_keys::check;
 use super::omissions::Omissions;
@@ -233,6 +234,8 @@ impl Origin for GcsStore {
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
+            // The XML API, which alone has numbered parts, takes ASCII.
+            text_headers: TextHeaders::WholeObjects,
             ..Capabilities::of("gcs")
         }
     }

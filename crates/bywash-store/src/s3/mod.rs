@@ -40,7 +40,7 @@ use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
 use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, PartCopy,
-    UploadedPart, VersionDeletes,
+    TextHeaders, UploadedPart, VersionDeletes,
 };
 use super::object_tags::ObjectTags;
 use super::odd_keys::check;
@@ -257,6 +257,7 @@ impl Origin for S3Store {
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
+            text_headers: TextHeaders::Everywhere,
             ..Capabilities::of("s3")
         }
     }
