@@ -63,7 +63,7 @@ impl BodyPace {
     /// Called when the next piece is wanted. An operation that took long over the last one waited for memory, as others did then.
     pub(crate) fn wanted(&mut self) {
         let passed = self.passed.take();
-        if passed.is_some_and(|passed| passed.elapsed() > self.limits.silence) {
+        if passed.is_some_and(|passed| passed.elapsed() > self.limits.silence / 2) {
             self.left = self.limits.silence / LATE_DIVISOR;
             self.is_backlog = true;
         }
