@@ -415,6 +415,31 @@ async fn headers_of_either_name_describe_objects() {
 }
 
 #[tokio::test]
+async fn copy_is_of_the_generation_that_its_header_names() {
+    let server = GcsServer::start().await;
+    for bucket in ["folder", "memory"] {
+        let key = format!("/{bucket}/key");
+        let put = |body: &'static [u8]| server.send("PUT", &key, &[], body);
+        let generation = |written: HttpResponse| {
+            let written = written.expect(200);
+            written.header("x-goog-generation").unwrap().to_owned()
+        };
+        let old = generation(put(b"old").await);
+        let new = generation(put(b"new").await);
+        let target = format!("/{bucket}/copy");
+        for (wanted, status) in [(&old, 404), (&new, 200)] {
+            let headers = [
+                ("x-goog-copy-source", &key[1..]),
+                ("x-goog-copy-source-generation", wanted),
+            ];
+            let copied = server.send("PUT", &target, &headers, b"").await;
+            copied.expect(status);
+        }
+        assert_eq!(server.get(&target).await.expect(200).body, b"new");
+    }
+}
+
+#[tokio::test]
 async fn conditions_of_a_copy_that_are_not_heeded_are_refused() {
     let keyed = keyed().await;
     let put = keyed.signed("PUT", "/folder/key", "", &[]).await;

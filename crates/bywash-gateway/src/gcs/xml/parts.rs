@@ -90,7 +90,7 @@ pub(super) async fn put(
         attributes: object_store::Attributes::new(),
         ..given(&request.parts.headers)?
     };
-    take_stated_hashes(request, &mut given);
+    take_stated_hashes(request, &mut given)?;
     let name = name_of(request);
     let uploads = endpoint.uploads().await?;
     let target = uploads.target(name.id, doing).await?;
