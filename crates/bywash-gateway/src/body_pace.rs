@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Limits of the pace while others wait for memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PaceLimits {
-    /// Longest time that the server waits for bytes, beyond the time that the rate allows for those that came.
+    /// Longest time that the server waits for bytes, beyond the time that the rate allows for all that came.
     pub(crate) silence: Duration,
     /// Least bytes a second of the time that the server waits for them.
     pub(crate) bytes_per_second: u32,
@@ -85,7 +85,7 @@ impl BodyPace {
             if now >= deadline && others_wait() {
                 return Poll::Ready(());
             }
-            // Those who come to wait later are seen then.
+            // A request that begins to wait later is seen then.
             let next = now + self.limits.silence / LATE_DIVISOR;
             timer.as_mut().reset(deadline.max(next));
             ready!(timer.as_mut().poll(cx));
@@ -111,7 +111,7 @@ mod tests {
         pace.poll_expired(|| others_wait, &mut context).is_ready()
     }
 
-    /// Sends `bytes` each `interval`, 100 times; returns after how many the pace expired.
+    /// Sends `bytes` each `interval`, 100 times; the number after which the pace expired.
     async fn sent(bytes: usize, interval: Duration, others_wait: bool) -> Option<usize> {
         let mut pace = BodyPace::new(LIMITS);
         for number in 0..100 {
@@ -151,7 +151,7 @@ mod tests {
         pace.progress(1);
         advance(Duration::from_secs(60)).await;
         pace.wanted();
-        // What the client had sent meanwhile earns it nothing, and it has a fifth to go on.
+        // Bytes that the client had sent by then earn it nothing, and it has a fifth to continue.
         pace.progress(20_000);
         pace.wanted();
         assert!(!is_expired(&mut pace, true));

@@ -117,9 +117,9 @@ impl Gather {
             check_payload(&self.context, &Sha256::digest(&whole))?;
         }
         if has_cdata(&whole) {
-            let bytes = whole.capacity() + MAX_ESCAPED_BYTES * whole.len();
+            let bytes = whole.capacity() + ESCAPED_BYTES * whole.len();
             self.raise(&mut charge, bytes as u64)?;
-            // What is no XML is refused below.
+            // A body that is no XML is refused below.
             if let Ok(mut text) = as_text(&whole) {
                 if text.len() > whole.len() {
                     let message = "The XML has CDATA sections with many characters of markup; escape these instead.";
@@ -156,14 +156,14 @@ impl Gather {
 }
 
 /// Bytes of the longest reference by which a byte is escaped.
-const MAX_ESCAPED_BYTES: usize = 6;
+const ESCAPED_BYTES: usize = 6;
 
 fn has_cdata(xml: &[u8]) -> bool {
     const BEGIN: &[u8] = b"<![CDATA[";
     xml.windows(BEGIN.len()).any(|bytes| bytes == BEGIN)
 }
 
-/// Returns the document with its CDATA sections as escaped text: `s3s` would leave them out, and take a value in one for an empty value.
+/// The document with its CDATA sections as escaped text: `s3s` would leave them out, and take a value in one for an empty value.
 fn as_text(xml: &[u8]) -> Result<Vec<u8>, quick_xml::Error> {
     let mut reader = Reader::from_reader(xml);
     let mut writer = Writer::new(Vec::with_capacity(xml.len()));

@@ -205,7 +205,7 @@ impl Checks {
 }
 
 impl Checks {
-    /// Rejects checksums among the trailers that nothing compares: those that were not announced, and a second value.
+    /// Rejects checksums among the trailers that nothing compares: without an announcement, or a second value.
     fn check_trailers(&self, context: &RequestContext) -> Result<(), BodyError> {
         let Some(trailers) = context.trailers.get() else {
             return Ok(());

@@ -624,3 +624,27 @@ async fn not_modified_and_writes_without_a_length_are_as_at_google() {
         }
     }
 }
+
+#[tokio::test]
+async fn hash_that_cannot_be_compared_is_refused() {
+    let server = GcsServer::start().await;
+    let crc = "crc32c=4waSgw==";
+    let twice = format!("{crc},crc32c=AAAAAA==");
+    let same = format!("{crc}, {crc},md5=JfnnlDI7RTiF9RgfG2JNCw==");
+    for (hashes, status) in [
+        (&["crc32c"][..], 400),
+        (&["sha1=AAAA"], 400),
+        (&[crc, "crc32c=AAAAAA=="], 400),
+        (&["crc32c=AAAAAA==", crc], 400),
+        (&[&twice], 400),
+        (&[&same], 200),
+        (&[crc, ""], 200),
+    ] {
+        let headers: Vec<_> = hashes.iter().map(|hash| ("x-goog-hash", *hash)).collect();
+        let target = "/upload/storage/v1/b/folder/o?uploadType=media&name=key";
+        let put = server.send("PUT", "/folder/key", &headers, b"123456789");
+        assert_eq!(put.await.status, status, "{hashes:?}");
+        let put = server.post(target, &headers, b"123456789").await;
+        assert_eq!(put.status, status, "{hashes:?}");
+    }
+}
