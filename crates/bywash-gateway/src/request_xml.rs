@@ -125,7 +125,7 @@ impl Gather {
                     let message = "The XML has CDATA sections with many characters of markup; escape these instead.";
                     return Err(self.context.note(S3ErrorCode::MalformedXML, message));
                 }
-                // `s3s` compares the length with that of the request.
+                // `s3s` compares the length with the announced one.
                 text.resize(whole.len(), b' ');
                 whole = text;
             }
