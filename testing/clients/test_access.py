@@ -87,6 +87,15 @@ def test_presigned_urls(served, version):
     assert requests.get(get, timeout=30).status_code == 404
 
 
+def test_content_header_in_utf8_by_a_presigned_url(served):
+    name = 'attachment; filename="über ✓.txt"'.encode()
+    where = {"Bucket": served.bucket, "Key": "presigned utf8"}
+    put = served.s3.generate_presigned_url("put_object", where)
+    requests.put(put, data=b"x", headers={"Content-Disposition": name}, timeout=30).raise_for_status()
+    read = requests.get(served.s3.generate_presigned_url("get_object", where), timeout=30)
+    assert read.headers["Content-Disposition"].encode("latin-1") == name
+
+
 @pytest.mark.parametrize("version", ["v2", "v4"])
 def test_changed_or_expired_presigned_url_is_rejected(served, version):
     client = presigners(served)[version]

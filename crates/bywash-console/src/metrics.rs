@@ -128,7 +128,7 @@ const BUCKET: [Family<BucketStats>; 18] = [
 ];
 
 /// Counters of the endpoints.
-const TRAFFIC: [Family<TrafficStats>; 9] = [
+const TRAFFIC: [Family<TrafficStats>; 10] = [
     (
         "bywash_endpoint_requests_total",
         "Finished requests at the S3 endpoint.",
@@ -163,6 +163,11 @@ const TRAFFIC: [Family<TrafficStats>; 9] = [
         "bywash_endpoint_refused_heads_total",
         "Connections closed because unfinished request heads took too much memory.",
         |s| s.refused_heads,
+    ),
+    (
+        "bywash_endpoint_slow_bodies_total",
+        "Request bodies that failed with RequestTimeout, because they sent too little while others waited for the memory that they held.",
+        |s| s.slow_bodies,
     ),
     (
         "bywash_access_log_dropped_records_total",

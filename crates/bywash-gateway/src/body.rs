@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
-use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::body_pace::{BodyPace, PaceLimits};
 use crate::config::Limits;
 use crate::digest::Checksum;
 use crate::errors::{Elements, WithElements, fault, slow_down};
@@ -207,7 +207,7 @@ pub(crate) struct BodySilence {
     /// Of any body.
     limit: Duration,
     /// Of a body for which memory is held while others wait for memory.
-    while_others_wait: Duration,
+    held: PaceLimits,
     engine: Engine,
 }
 
@@ -215,60 +215,14 @@ impl BodySilence {
     pub(crate) fn new(limits: &Limits, engine: &Engine) -> Self {
         Self {
             limit: limits.silent_body,
-            while_others_wait: limits.contended_body,
+            held: PaceLimits {
+                silence: limits.contended_body,
+                bytes_per_second: limits.contended_rate,
+            },
             engine: engine.clone(),
         }
     }
 }
-
-/// Measures the pauses of a body for which memory is held.
-#[derive(Debug, Default)]
-struct HeldSilence {
-    /// When the last piece was passed on, until the next one is wanted.
-    passed: Option<Instant>,
-    /// Whether the operation took long over the last piece, as one that waited for memory: the bytes sent during that time are here.
-    was_late: bool,
-    since: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl HeldSilence {
-    /// Called when a piece is passed on.
-    fn progress(&mut self) {
-        (self.since, self.passed) = (None, Some(Instant::now()));
-    }
-
-    /// Called when the next piece is wanted.
-    fn wanted(&mut self, limit: Duration) {
-        if let Some(passed) = self.passed.take() {
-            self.was_late = passed.elapsed() > limit;
-        }
-    }
-
-    /// Called when a poll is pending. Ready if the body has paused for the limit and others wait; otherwise wakes `cx` later.
-    fn poll_expired(&mut self, silence: &BodySilence, cx: &mut Context<'_>) -> Poll<()> {
-        let divisor = if self.was_late { LATE_DIVISOR } else { 1 };
-        let limit = silence.while_others_wait / divisor;
-        let deadline = *self.since.get_or_insert_with(Instant::now) + limit;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        loop {
-            let now = Instant::now();
-            if now >= deadline && silence.engine.budget().waiting() > 0 {
-                return Poll::Ready(());
-            }
-            // Those who come to wait later are seen then.
-            timer
-                .as_mut()
-                .reset(deadline.max(now + limit / LATE_DIVISOR));
-            ready!(timer.as_mut().poll(cx));
-        }
-    }
-}
-
-/// Fraction of the limit within which a body that was not read for long must continue.
-const LATE_DIVISOR: u32 = 5;
 
 /// A request body from the socket, with stall limit and byte count.
 #[derive(Debug)]
@@ -276,7 +230,7 @@ pub(crate) struct ClientBody {
     body: Incoming,
     clock: IdleClock,
     silence: BodySilence,
-    held: HeldSilence,
+    pace: BodyPace,
     /// Whether a byte has been passed on.
     has_begun: bool,
     context: Arc<RequestContext>,
@@ -287,8 +241,8 @@ impl ClientBody {
         Self {
             body,
             clock: IdleClock::new(silence.limit),
+            pace: BodyPace::new(silence.held),
             silence,
-            held: HeldSilence::default(),
             has_begun: false,
             context,
         }
@@ -297,11 +251,16 @@ impl ClientBody {
     /// Ready with a fault once the body has paused for too long.
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
         let holds = self.has_begun && self.context.holds_memory.load(Relaxed);
-        if holds && self.held.poll_expired(&self.silence, cx).is_ready() {
+        let engine = &self.silence.engine;
+        let others_wait = || engine.budget().waiting() > 0;
+        if holds && self.pace.poll_expired(others_wait, cx).is_ready() {
+            engine.traffic().note_slow_body();
+            let PaceLimits {
+                silence,
+                bytes_per_second,
+            } = self.silence.held;
             let message = format!(
-                "The body sent nothing for {:?} while other requests waited for the memory that it held; nothing was stored. Send it \
-                 again.",
-                self.silence.while_others_wait
+                "The body sent less than {bytes_per_second} bytes a second for {silence:?} while other requests waited for the memory that it held; nothing was stored. Send it again."
             );
             return Poll::Ready(self.context.note(S3ErrorCode::RequestTimeout, message));
         }
@@ -319,7 +278,7 @@ impl Stream for ClientBody {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        this.held.wanted(this.silence.while_others_wait);
+        this.pace.wanted();
         loop {
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(None) => {
@@ -343,7 +302,7 @@ impl Stream for ClientBody {
                         && !data.is_empty()
                     {
                         this.clock.progress();
-                        this.held.progress();
+                        this.pace.progress(data.len());
                         this.has_begun = true;
                         this.context.bytes_in.fetch_add(data.len() as u64, Relaxed);
                         return Poll::Ready(Some(Ok(data)));

@@ -12,6 +12,7 @@ use crate::addresses::Network;
 use crate::limits::{
     MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_CONTENDED_SILENCE, MAX_DRAIN,
     MAX_HANDSHAKE, MAX_HEAD_BYTES, MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
+    MIN_CONTENDED_RATE,
 };
 use crate::shared_state::SharedState;
 use crate::uploads::{ClusterUploads, OpenUploads};
@@ -94,6 +95,8 @@ pub struct Limits {
     /// Max time without bytes of a request body for which memory is held while other requests wait for memory
     /// ([`MAX_CONTENDED_SILENCE`]).
     pub contended_body: Duration,
+    /// Min bytes a second of such a body, at least 1 ([`MIN_CONTENDED_RATE`]).
+    pub contended_rate: u32,
     /// Max time of a TLS handshake ([`MAX_HANDSHAKE`]).
     pub handshake: Duration,
     /// Max time for requests in progress at shutdown ([`MAX_DRAIN`]).
@@ -114,6 +117,7 @@ impl Default for Limits {
             stalled_body: MAX_BODY_STALL,
             silent_body: MAX_BODY_SILENCE,
             contended_body: MAX_CONTENDED_SILENCE,
+            contended_rate: MIN_CONTENDED_RATE,
             handshake: MAX_HANDSHAKE,
             drain: MAX_DRAIN,
             open_uploads: MAX_OPEN_UPLOADS,

@@ -231,7 +231,7 @@ fn from_origin(doing: OperationContext<'_>, error: &OriginError) -> S3Error {
 }
 
 /// The error of an operation that failed for a reason that is not the client's.
-fn internal_error(doing: OperationContext<'_>, reason: &str) -> S3Error {
+pub(crate) fn internal_error(doing: OperationContext<'_>, reason: &str) -> S3Error {
     let OperationContext {
         operation,
         bucket,

@@ -14,6 +14,7 @@ mod addresses;
 mod admission;
 mod auth;
 mod body;
+mod body_pace;
 mod bucket_rules;
 mod chunked;
 mod completion;

@@ -49,8 +49,10 @@ pub const MAX_PROGRAM_BYTES: u64 = 64 << 20;
 /// Max time without bytes of a request body before the request fails with RequestTimeout.
 pub const MAX_BODY_SILENCE: Duration = Duration::from_secs(30);
 /// Max time without bytes of a request body for which memory is held while other requests wait for memory, before the request fails with
-/// RequestTimeout: time for lost packets to be sent again.
+/// RequestTimeout. Bytes that come make up for the time that [`MIN_CONTENDED_RATE`] allows for them: time for lost packets to be sent again.
 pub const MAX_CONTENDED_SILENCE: Duration = Duration::from_secs(5);
+/// Min bytes a second of such a body, of the time that the server waits for them: a slow mobile network.
+pub const MIN_CONTENDED_RATE: u32 = 4096;
 /// Max time of a TLS handshake.
 pub const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// Max time for requests in progress to end after shutdown began.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-use bywash::origin::{CLIENT_ETAG, EXPIRES, client_etag, etag_matches};
+use bywash::origin::{CLIENT_ETAG, EXPIRES, TextHeaders, client_etag, etag_matches};
 use bywash::time::http_date;
 use bywash::{Bucket, CacheOutcome, ReadInfo};
 use chrono::{DateTime, Utc};
@@ -265,14 +265,27 @@ const STORAGE_CLASSES: [&str; 9] = [
     "EXPRESS_ONEZONE",
 ];
 
-/// Rejects content headers that are not ASCII for stores whose objects could not be read with them.
+/// Rejects content headers of an object that are not ASCII, for stores that do not take them.
 pub(crate) fn refuse_text_for(bucket: &Bucket, attributes: &Attributes) -> S3Result<()> {
+    let taken = bucket.text_headers() != TextHeaders::Nowhere;
+    refuse_text(bucket, attributes, taken)
+}
+
+/// Rejects content headers of an upload in parts that are not ASCII, for stores that do not take them.
+pub(crate) fn refuse_text_of_parts(bucket: &Bucket, attributes: &Attributes) -> S3Result<()> {
+    let taken = bucket.text_headers() == TextHeaders::Everywhere;
+    refuse_text(bucket, attributes, taken)
+}
+
+fn refuse_text(bucket: &Bucket, attributes: &Attributes, taken: bool) -> S3Result<()> {
     // Folders and memory return any text.
     if bucket.takes_late_attributes() {
         return Ok(());
     }
+    // A date, which other stores keep as metadata.
     let expires = (header::EXPIRES, EXPIRES);
-    let mut texts = CONTENT_HEADERS.iter().chain([&expires]);
+    let contents: &[_] = if taken { &[] } else { &CONTENT_HEADERS };
+    let mut texts = contents.iter().chain([&expires]);
     let refused = texts.find(|(_, attribute)| {
         attributes
             .get(attribute)
@@ -282,7 +295,7 @@ pub(crate) fn refuse_text_for(bucket: &Bucket, attributes: &Attributes) -> S3Res
         None => Ok(()),
         Some((name, attribute)) => {
             let message = format!(
-                "{name} has characters that are not ASCII, which this bucket's origin does not return; encode them (RFC 8187: filename*=UTF-8''...)."
+                "{name} has characters that are not ASCII, which this bucket's origin does not take here; encode them (RFC 8187: filename*=UTF-8''...)."
             );
             let value = attributes.get(attribute).map_or("", |value| value.as_ref());
             Err(invalid_argument(name.as_str(), value, message))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use quick_xml::Reader;
 use quick_xml::events::Event;
+use quick_xml::{Reader, Writer};
 use s3s::{S3Error, S3ErrorCode};
 use sha2::{Digest as _, Sha256};
 
@@ -116,6 +116,20 @@ impl Gather {
         if self.context.payload_sha256.get().is_some() {
             check_payload(&self.context, &Sha256::digest(&whole))?;
         }
+        if has_cdata(&whole) {
+            let bytes = whole.capacity() + ESCAPED_BYTES * whole.len();
+            self.raise(&mut charge, bytes as u64)?;
+            // A body that is no XML is refused below.
+            if let Ok(mut text) = as_text(&whole) {
+                if text.len() > whole.len() {
+                    let message = "The XML has CDATA sections with many characters of markup; escape these instead.";
+                    return Err(self.context.note(S3ErrorCode::MalformedXML, message));
+                }
+                // `s3s` compares the length with the announced one.
+                text.resize(whole.len(), b' ');
+                whole = text;
+            }
+        }
         let (entries, elements) = count(&whole);
         if entries > MAX_XML_ENTRIES {
             let message = format!("The XML has {entries} entries; send at most {MAX_XML_ENTRIES}.");
@@ -138,6 +152,27 @@ impl Gather {
         Err(self
             .context
             .note(S3ErrorCode::SlowDown, no_room("the request's XML")))
+    }
+}
+
+/// Bytes of the longest reference by which a byte is escaped.
+const ESCAPED_BYTES: usize = 6;
+
+fn has_cdata(xml: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"<![CDATA[";
+    xml.windows(BEGIN.len()).any(|bytes| bytes == BEGIN)
+}
+
+/// The document with its CDATA sections as escaped text: `s3s` would leave them out, and take a value in one for an empty value.
+fn as_text(xml: &[u8]) -> Result<Vec<u8>, quick_xml::Error> {
+    let mut reader = Reader::from_reader(xml);
+    let mut writer = Writer::new(Vec::with_capacity(xml.len()));
+    loop {
+        match reader.read_event()? {
+            Event::Eof => return Ok(writer.into_inner()),
+            Event::CData(section) => writer.write_event(Event::Text(section.escape()?))?,
+            other => writer.write_event(other)?,
+        }
     }
 }
 
@@ -168,6 +203,18 @@ fn count(xml: &[u8]) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cdata_becomes_text() {
+        let xml = b"<?xml version=\"1.0\"?><A b=\"1\"><!-- <![CDATA[no]]> --><P>x<![CDATA[<a>&]]>y&amp;</P><P><![CDATA[]]></P></A>";
+        let text = String::from_utf8(as_text(xml).unwrap()).unwrap();
+        assert_eq!(
+            text,
+            "<?xml version=\"1.0\"?><A b=\"1\"><!-- <![CDATA[no]]> --><P>x&lt;a&gt;&amp;y&amp;</P><P></P></A>"
+        );
+        assert!(as_text(b"<A><![CDATA[x</A>").is_err());
+        assert!(has_cdata(xml) && !has_cdata(b"<A/>"));
+    }
 
     #[test]
     fn elements_are_counted_by_depth() {

@@ -173,6 +173,7 @@ impl Checks {
 
     /// Compares all digests at the end of the body.
     pub(crate) fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
+        self.check_trailers(context)?;
         for check in std::mem::take(&mut self.0) {
             let digest = check.hasher.finish();
             match check.expected {
@@ -203,18 +204,50 @@ impl Checks {
     }
 }
 
+impl Checks {
+    /// Rejects checksums among the trailers that nothing compares: without an announcement, or a second value.
+    fn check_trailers(&self, context: &RequestContext) -> Result<(), BodyError> {
+        let Some(trailers) = context.trailers.get() else {
+            return Ok(());
+        };
+        let is_compared = |name: &HeaderName| {
+            let is_it = |check: &Check| match check.expected {
+                ExpectedDigest::Trailer(algorithm) => algorithm.header() == name.as_str(),
+                _ => false,
+            };
+            self.0.iter().any(is_it) && trailers.get_all(name).iter().count() == 1
+        };
+        let mut checksums = trailers
+            .keys()
+            .filter(|name| name.as_str().starts_with("x-amz-checksum-"));
+        match checksums.find(|name| !is_compared(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!(
+                    "The trailer {name} was not announced in x-amz-trailer, or came twice."
+                );
+                Err(malformed_trailer(context, message))
+            }
+        }
+    }
+}
+
+fn malformed_trailer(context: &RequestContext, message: String) -> BodyError {
+    let code = S3ErrorCode::Custom("MalformedTrailerError".into());
+    context.note(code, message)
+}
+
 /// Returns the digest in an announced trailer.
 fn trailer(context: &RequestContext, algorithm: Algorithm) -> Result<Vec<u8>, BodyError> {
     let trailers = context.trailers.get();
     let value = trailers.and_then(|trailers| trailers.get(algorithm.header()));
     let digest = value.and_then(|value| algorithm.decode(value.to_str().ok()?));
     digest.ok_or_else(|| {
-        let code = S3ErrorCode::Custom("MalformedTrailerError".into());
         let message = format!(
             "The announced trailer {} is missing or not a digest.",
             algorithm.header()
         );
-        context.note(code, message)
+        malformed_trailer(context, message)
     })
 }
 

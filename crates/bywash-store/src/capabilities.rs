@@ -12,6 +12,17 @@ pub enum Capability {
     List,
 }
 
+/// Writes whose content headers (Content-Disposition, Cache-Control and so on) may have text that is not ASCII.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextHeaders {
+    /// None: the store, or its client, takes ASCII alone.
+    Nowhere,
+    /// Whole objects and sessions, not uploads of numbered parts.
+    WholeObjects,
+    /// All.
+    Everywhere,
+}
+
 /// Capabilities and rules of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
@@ -51,6 +62,8 @@ pub struct Capabilities {
     pub reads_odd_keys: bool,
     /// The metadata of objects is kept behind a network, which loses responses: conditional writes then get a mark.
     pub keeps_marks: bool,
+    /// Content headers that are not ASCII are stored by these writes.
+    pub text_headers: TextHeaders,
 }
 
 impl Capabilities {
@@ -75,6 +88,7 @@ impl Capabilities {
             version_deletes: VersionDeletes::ByLook,
             reads_odd_keys: false,
             keeps_marks: false,
+            text_headers: TextHeaders::Nowhere,
         }
     }
 

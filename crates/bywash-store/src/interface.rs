@@ -7,7 +7,7 @@ use object_store::{
     Attributes, ObjectStore, ObjectStoreExt, PutMode, PutResult, Result, TagSet, UpdateVersion,
 };
 
-pub use super::capabilities::{Capabilities, Capability};
+pub use super::capabilities::{Capabilities, Capability, TextHeaders};
 pub use super::delete_condition::{DeleteCondition, VersionDeletes};
 pub use super::numbered::{
     CompleteOptions, ListedPart, ListedParts, PartBody, UploadedPart, body_length_error,

@@ -99,8 +99,8 @@ pub use error_class::{is_lasting_io, is_out_of_range, is_refusal, is_transient};
 pub use health::{OriginErrorKind, OriginFailure, OriginHealth, OriginStats};
 pub use interface::{
     AttributeRewrite, Capabilities, Capability, CompleteOptions, DeleteCondition, ListedPart,
-    ListedParts, ObjectRename, Origin, PartBody, StoreIdentity, UploadedPart, VersionDeletes,
-    body_length_error, unmodified_since,
+    ListedParts, ObjectRename, Origin, PartBody, StoreIdentity, TextHeaders, UploadedPart,
+    VersionDeletes, body_length_error, unmodified_since,
 };
 pub use layer::OriginRequest;
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_PARTS};

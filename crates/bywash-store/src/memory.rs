@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::client_etag::{CLIENT_ETAG, etag_matches, given, join};
 use super::interface::{
     AttributeRewrite, Capabilities, CompleteOptions, DeleteCondition, ObjectRename, Origin,
-    PartBody, UploadedPart, VersionDeletes, body_length_error, invalid_part,
+    PartBody, TextHeaders, UploadedPart, VersionDeletes, body_length_error, invalid_part,
 };
 use crate::error::{OriginError, not_found_error, precondition_error};
 use crate::page::{Keys, Objects};
@@ -181,6 +181,7 @@ impl Origin for MemoryStore {
         Capabilities {
             compares_parts: true,
             takes_late_attributes: true,
+            text_headers: TextHeaders::Everywhere,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
             ..Capabilities::of("memory")

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bywash_store::TextHeaders;
 use object_store::path::Path;
 use object_store::{GetOptions, Result};
 
@@ -35,6 +36,12 @@ impl Bucket {
     #[must_use]
     pub fn takes_late_attributes(&self) -> bool {
         self.shared.origin.capabilities().takes_late_attributes
+    }
+
+    /// The writes that may have content headers that are not ASCII; see [`bywash_store::Capabilities::text_headers`].
+    #[must_use]
+    pub fn text_headers(&self) -> TextHeaders {
+        self.shared.origin.capabilities().text_headers
     }
 
     /// Whether memory for the whole body of a part is held while it arrives; see [`bywash_store::Capabilities::gathers_parts`].

@@ -28,8 +28,12 @@ use crate::meta::text;
 
 /// Max bytes of a decompressed piece, as of a response's unsent bytes.
 const PIECE_BYTES: usize = crate::limits::MAX_UNSENT_BYTES;
+/// Pieces that are decompressed before the response begins.
+const PIECES_AHEAD: usize = 2;
 /// Memory of one decompression: window and tables, the buffer, and two pieces that wait to be sent.
 pub(crate) const GUNZIP_BYTES: u64 = 64 * 1024 + 3 * PIECE_BYTES as u64;
+/// Name of the decompression in errors.
+const STORE: &str = "gzip";
 /// First bytes of a gzip file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -184,11 +188,29 @@ pub(crate) async fn open(
         let first = futures::stream::iter([Ok(first)]);
         return Ok(Err(first.chain(body).boxed()));
     }
-    let damaged = |error| StoreError::Generic {
-        store: "gzip",
-        source: Box::new(error),
+    let damaged = |error| {
+        StoreError::Generic {
+        store: STORE,
+        source: format!(
+            "the bytes are no whole gzip file, which the contentEncoding states ({error}); take them with Accept-Encoding: gzip"
+        )
+        .into(),
+    }
     };
-    Ok(Ok(Gunzip::new(first, body, Some(charge), damaged).boxed()))
+    let mut pieces = Gunzip::new(first, body, Some(charge), damaged).boxed();
+    // Before the response begins: a small damaged file is an error, and no cut.
+    let mut begun = Vec::with_capacity(PIECES_AHEAD);
+    while begun.len() < PIECES_AHEAD
+        && let Some(piece) = pieces.next().await.transpose()?
+    {
+        begun.push(Ok(piece));
+    }
+    Ok(Ok(futures::stream::iter(begun).chain(pieces).boxed()))
+}
+
+/// Whether an error is that an object's bytes are damaged, which another try would not repair.
+pub(crate) fn is_damage(error: &StoreError) -> bool {
+    matches!(error, StoreError::Generic { store: STORE, .. })
 }
 
 /// Whether the body of a request is documents that the client compressed. The bytes of an object are stored as they are.
@@ -265,7 +287,11 @@ mod tests {
             .try_charge(GUNZIP_BYTES)
             .unwrap();
         let body = futures::stream::iter(pieces).boxed();
-        open(body, charge).await.unwrap()
+        match open(body, charge).await {
+            Ok(opened) => opened,
+            // In the first pieces.
+            Err(error) => Ok(futures::stream::iter([Err(error)]).boxed()),
+        }
     }
 
     #[tokio::test]
@@ -302,7 +328,8 @@ mod tests {
         damaged[last] ^= 1;
         for file in [&file[..file.len() - 1], &damaged] {
             let body = opened(file, 100).await.ok().unwrap();
-            assert!(body.try_collect::<Vec<_>>().await.is_err());
+            let error = body.try_collect::<Vec<_>>().await.unwrap_err();
+            assert!(is_damage(&error), "{error}");
         }
         let plain = opened(b"plain", 2).await.err().unwrap();
         let plain: Vec<Bytes> = plain.try_collect().await.unwrap();

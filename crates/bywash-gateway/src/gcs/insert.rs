@@ -28,15 +28,6 @@ pub(crate) fn body_of(request: &mut GcsRequest) -> BodyStream {
     std::mem::replace(&mut request.body, futures::stream::empty().boxed())
 }
 
-/// The digests of an `x-goog-hash` header, which may come several times.
-fn stated_hashes(request: &GcsRequest) -> impl Iterator<Item = (&str, &str)> {
-    let values = request.parts.headers.get_all("x-goog-hash").iter();
-    let texts = values.filter_map(|value| value.to_str().ok());
-    texts
-        .flat_map(|text| text.split(','))
-        .filter_map(|pair| pair.trim().split_once('='))
-}
-
 /// Digests of a whole object, in base64.
 #[derive(Debug, Default)]
 pub(crate) struct StatedHashes {
@@ -45,25 +36,44 @@ pub(crate) struct StatedHashes {
 }
 
 impl StatedHashes {
-    /// Hashes that the headers of a request state.
-    pub(crate) fn of(request: &GcsRequest) -> Self {
+    /// Hashes that the headers `x-goog-hash` of a request state: one or several in a header, which may come several times.
+    ///
+    /// # Errors
+    /// If one would not be compared with the bytes: of another algorithm, not `NAME=VALUE`, or a second value of one algorithm.
+    pub(crate) fn of(request: &GcsRequest) -> GcsResult<Self> {
         let mut stated = Self::default();
-        for (algorithm, value) in stated_hashes(request) {
-            match algorithm {
-                "crc32c" => stated.crc32c = Some(value.to_owned()),
-                "md5" => stated.md5 = Some(value.to_owned()),
-                _ => {}
+        for value in request.parts.headers.get_all("x-goog-hash") {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let pairs = text.split(',').map(str::trim);
+            for pair in pairs.filter(|pair| !pair.is_empty()) {
+                let kept = match pair.split_once('=') {
+                    Some(("crc32c", value)) => Some((&mut stated.crc32c, value)),
+                    Some(("md5", value)) => Some((&mut stated.md5, value)),
+                    _ => None,
+                };
+                let taken = kept.is_some_and(|(kept, value)| {
+                    kept.get_or_insert_with(|| value.to_owned()) == value
+                });
+                if !taken {
+                    return Err(GcsError::invalid(format!(
+                        "The hash {pair} of x-goog-hash cannot be compared; send crc32c=.. and md5=.., each once."
+                    )));
+                }
             }
         }
-        stated
+        Ok(stated)
     }
 }
 
 /// Takes the digests of a body that the headers of its request state.
-pub(crate) fn take_stated_hashes(request: &GcsRequest, given: &mut GivenMetadata) {
-    let stated = StatedHashes::of(request);
+///
+/// # Errors
+/// As [`StatedHashes::of`].
+pub(crate) fn take_stated_hashes(request: &GcsRequest, given: &mut GivenMetadata) -> GcsResult<()> {
+    let stated = StatedHashes::of(request)?;
     given.crc32c = stated.crc32c.or(given.crc32c.take());
     given.md5 = stated.md5.or(given.md5.take());
+    Ok(())
 }
 
 pub(crate) async fn object(
@@ -163,7 +173,7 @@ pub(crate) async fn store(
 ) -> GcsResult<Written> {
     request.context.hold_memory();
     name_object(request, &given)?;
-    take_stated_hashes(request, &mut given);
+    take_stated_hashes(request, &mut given)?;
     let doing = OperationContext::new("write", &request.route.bucket, &request.route.object);
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     refuse_text_for(&bucket, &given.attributes)?;

@@ -21,7 +21,7 @@ use super::gunzip::{self, GUNZIP_BYTES, is_due};
 use super::resource::{self, ObjectResource, media_headers};
 use crate::copying::is_unmet;
 use crate::documents::Charge;
-use crate::errors::{OperationContext, from_store, invalid_range};
+use crate::errors::{OperationContext, from_store, internal_error, invalid_range};
 use crate::meta::{bare, put_staleness};
 use crate::range::{content_range, requested_range};
 
@@ -197,7 +197,14 @@ async fn gunzipped(
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     let opened = gunzip::open(read.into_stream(), charge).await;
-    let body = match opened.map_err(|error| from_store(doing, &error))? {
+    let opened = opened.map_err(|error| {
+        if gunzip::is_damage(&error) {
+            internal_error(doing, &error.to_string())
+        } else {
+            from_store(doing, &error)
+        }
+    });
+    let body = match opened? {
         Ok(decompressed) => {
             headers.remove(CONTENT_ENCODING);
             headers.append(WARNING, HeaderValue::from_static("214 Bywash gunzipped"));

@@ -197,7 +197,6 @@ fn copied_attributes(
     keep_metageneration(&mut attributes, 1);
     if metadata {
         attributes = attributes_of(headers)?;
-        refuse_text_for(bucket, &attributes)?;
         if let Some(checksum) = kept_checksum(&source.attributes) {
             keep_checksum(&mut attributes, &checksum);
         }
@@ -215,6 +214,7 @@ fn copied_attributes(
     let public = acl::public_by_headers(headers)?;
     acl::keep(bucket, public == Some(true), &mut attributes)?;
     let same = !metadata && !tagging && before == attributes;
+    refuse_text_for(bucket, &attributes)?;
     encode_metadata_for(bucket, &mut attributes)?;
     Ok(CopiedAttributes {
         same,

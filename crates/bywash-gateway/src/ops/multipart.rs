@@ -21,7 +21,7 @@ use crate::encryption;
 use crate::errors::{OperationContext, WithElements, fault, no_such_upload, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{
-    attributes_of, e_tag, encode_metadata_for, keep_storage_class, refuse_text_for,
+    attributes_of, e_tag, encode_metadata_for, keep_storage_class, refuse_text_of_parts,
     refuse_unsupported, text,
 };
 use crate::routes::Query;
@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let (algorithm, kind) = checksums::of_upload(&headers)?.unzip();
     let admission = gateway.uploads.admit_upload(doing).await?;
     let mut attributes = attributes_of(&headers)?;
-    refuse_text_for(&bucket, &attributes)?;
+    refuse_text_of_parts(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
     keep_storage_class(&headers, &bucket, &mut attributes);
     let response = encryption::keep(gateway, &bucket, &headers, &mut attributes)?;

@@ -441,7 +441,9 @@ pub(crate) async fn head(
         None => None,
     };
     let is_part = part.as_ref().is_some_and(|part| part.count.is_some());
-    let checked = match (&part, wanted.range) {
+    let if_range = text(&headers, "if-range");
+    let is_current = if_range.is_none_or(|version| meets_if_range(&result.meta, version));
+    let checked = match (&part, wanted.range.filter(|_| is_current)) {
         (Some(part), _) => Some(part.range.clone()),
         (None, None) => None,
         (None, Some(range)) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),

@@ -335,3 +335,40 @@ async fn metadata_named_as_marks_pass_through_both_and_marks_are_hidden() {
         }
     }
 }
+
+#[tokio::test]
+async fn content_headers_that_are_not_ascii_pass_through_both() {
+    for (chain, bucket) in Chain::all().await {
+        let outer = &chain.outer;
+        let name = "attachment; filename=\"\u{fc}ber \u{2713}.txt\"";
+        let sent = [("content-disposition", name), ("x-amz-meta-a", "1")];
+        outer.put("/cloud/put", &sent, b"--bytes").await.expect(200);
+        let absent = [sent[0], ("if-none-match", "*")];
+        let again = outer.put("/cloud/put", &absent, b"other").await;
+        again.expect_error(412, "PreconditionFailed");
+        let long = pattern(3 * MIN_PART);
+        outer.put("/cloud/long", &sent, &long).await.expect(200);
+        let copy = [("x-amz-copy-source", "/cloud/put")];
+        outer.put("/cloud/copy", &copy, b"").await.expect(200);
+        for (key, body) in [
+            ("put", b"--bytes".as_slice()),
+            ("long", &long),
+            ("copy", b"--bytes"),
+        ] {
+            for (server, bucket) in [(outer, "cloud"), (&chain.inner, bucket)] {
+                let read = server.get(&format!("/{bucket}/{key}"), &[]).await;
+                let read = read.expect(200);
+                assert!(read.body == body, "{key}");
+                has(&read, &sent);
+            }
+        }
+        let begun = outer.send("POST", "/cloud/parts?uploads", &sent, b"").await;
+        if chain.tags {
+            begun.expect(200);
+        } else {
+            // Google's parts are of its XML API.
+            let message = begun.expect_error(400, "InvalidArgument").tag("Message");
+            assert!(message.unwrap().contains("content-disposition"));
+        }
+    }
+}

@@ -296,6 +296,36 @@ async fn missing_announced_trailer_fails() {
     }
 }
 
+#[tokio::test]
+async fn checksum_trailers_that_nothing_compares_are_refused() {
+    let sums = checksums(b"hello");
+    let value = |wanted: &str| {
+        let sum = sums.iter().find(|(name, _)| *name == wanted);
+        format!("{wanted}:{}", sum.unwrap().1)
+    };
+    let crc = value("x-amz-checksum-crc32");
+    for server in [Server::anonymous().await, Server::signed().await] {
+        let extra = [
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ];
+        let (headers, _) = Signer::default().headers("PUT", "/memory/key", "", TRAILED, &extra);
+        // Right or wrong: they were not announced, or came twice.
+        for other in [
+            value("x-amz-checksum-sha256"),
+            "x-amz-checksum-sha1:AAAA".to_owned(),
+            crc.clone(),
+            "x-amz-checksum-crc32:AAAAAA==".to_owned(),
+        ] {
+            for trailers in [format!("{crc}\r\n{other}"), format!("{other}\r\n{crc}")] {
+                let body = trailed(b"hello", 5, &trailers);
+                let put = server.put("/memory/key", &borrow(&headers), &body).await;
+                put.expect_error(400, "MalformedTrailerError");
+            }
+        }
+    }
+}
+
 /// Algorithms with a type, and whether S3 has the pair; without one the second of an algorithm that has both is named.
 const KINDS: [(&str, &str, &str); 15] = [
     ("CRC32", "", "COMPOSITE"),

@@ -239,3 +239,26 @@ async fn condition_that_an_operation_does_not_have_is_refused_by_name() {
         assert_eq!(kept.body, b"x");
     }
 }
+
+#[tokio::test]
+async fn range_of_another_version_is_ignored_by_get_and_head() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &[], b"data").await.expect(200);
+        let (e_tag, modified) = e_tag_of(&server, &target).await;
+        for method in ["GET", "HEAD"] {
+            for (version, status, length) in [
+                (&*e_tag, 206, "2"),
+                (&*modified, 206, "2"),
+                ("\"other\"", 200, "4"),
+                ("Mon, 01 Jan 2001 00:00:00 GMT", 200, "4"),
+            ] {
+                let headers = [("Range", "bytes=1-2"), ("If-Range", version)];
+                let read = server.send(method, &target, &headers, b"").await;
+                let read = read.expect(status);
+                assert_eq!(read.header("content-length"), Some(length), "{version}");
+            }
+        }
+    }
+}

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::http::{HttpResponse, head, read_response, send};
+use crate::server::{BUCKETS, Server};
 
 const MIB: u64 = 1 << 20;
 /// Small enough that a few pages fill it.
@@ -245,4 +246,26 @@ async fn one_entry_above_the_xml_limit_is_rejected() {
         .await
         .expect_error(400, "MaxMessageLengthExceeded");
     server.nothing_held().await;
+}
+
+#[tokio::test]
+async fn values_in_cdata_sections_are_read_as_text() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let key = format!("/{bucket}/a&b");
+        server.put(&key, &[], b"bytes").await.expect(200);
+        let tagging = b"<Tagging><TagSet><Tag><Key>k</Key><Value><![CDATA[a+b]]></Value></Tag></TagSet></Tagging>";
+        let target = format!("{key}?tagging");
+        server.put(&target, &[], tagging).await.expect(200);
+        let tags = server.get(&target, &[]).await;
+        assert_eq!(tags.expect(200).tags("Value"), ["a+b"]);
+        let markup = b"<Tagging><TagSet><Tag><Key>k</Key><Value><![CDATA[&&&&]]></Value></Tag></TagSet></Tagging>";
+        let refused = server.put(&target, &[], markup).await;
+        refused.expect_error(400, "MalformedXML");
+        let delete = b"<Delete><Object><Key>a<![CDATA[&]]>b</Key></Object></Delete>";
+        let target = format!("/{bucket}?delete");
+        let deleted = server.send("POST", &target, &[], delete).await;
+        assert_eq!(deleted.expect(200).tags("Deleted").len(), 1);
+        assert_eq!(server.get(&key, &[]).await.status, 404);
+    }
 }

@@ -102,6 +102,32 @@ async fn other_objects_pass_as_they_are_stored() {
     );
 }
 
+#[tokio::test]
+async fn small_file_that_is_damaged_is_an_error_and_no_cut() {
+    let server = GcsServer::start().await;
+    let whole = gzip(&b"text ".repeat(1000));
+    let mut flipped = whole.clone();
+    flipped[20] ^= 0x55;
+    let cut = &whole[..whole.len() - 8];
+    for body in [cut, &whole[..10], &flipped] {
+        put(
+            &server,
+            "folder",
+            "key",
+            body,
+            r#"{"contentEncoding":"gzip"}"#,
+        )
+        .await;
+        for target in ["/storage/v1/b/folder/o/key?alt=media", "/folder/key"] {
+            let read = server.get(target).await.expect(500);
+            assert!(read.text().contains("gzip file"), "{}", read.text());
+            let taken = [("accept-encoding", "gzip")];
+            let read = server.send("GET", target, &taken, b"").await;
+            assert_eq!(read.expect(200).body, body);
+        }
+    }
+}
+
 /// As Google's Java client sends them: the documents of a request are compressed, the bytes of an
 /// object are as the client stores them.
 #[tokio::test]

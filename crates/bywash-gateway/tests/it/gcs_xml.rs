@@ -415,6 +415,31 @@ async fn headers_of_either_name_describe_objects() {
 }
 
 #[tokio::test]
+async fn copy_is_of_the_generation_that_its_header_names() {
+    let server = GcsServer::start().await;
+    for bucket in ["folder", "memory"] {
+        let key = format!("/{bucket}/key");
+        let put = |body: &'static [u8]| server.send("PUT", &key, &[], body);
+        let generation = |written: HttpResponse| {
+            let written = written.expect(200);
+            written.header("x-goog-generation").unwrap().to_owned()
+        };
+        let old = generation(put(b"old").await);
+        let new = generation(put(b"new").await);
+        let target = format!("/{bucket}/copy");
+        for (wanted, status) in [(&old, 404), (&new, 200)] {
+            let headers = [
+                ("x-goog-copy-source", &key[1..]),
+                ("x-goog-copy-source-generation", wanted),
+            ];
+            let copied = server.send("PUT", &target, &headers, b"").await;
+            copied.expect(status);
+        }
+        assert_eq!(server.get(&target).await.expect(200).body, b"new");
+    }
+}
+
+#[tokio::test]
 async fn conditions_of_a_copy_that_are_not_heeded_are_refused() {
     let keyed = keyed().await;
     let put = keyed.signed("PUT", "/folder/key", "", &[]).await;
@@ -597,5 +622,29 @@ async fn not_modified_and_writes_without_a_length_are_as_at_google() {
             assert_eq!(server.get(&target).await.status, 404);
             assert_eq!(server.delete(&target).await.status, 404);
         }
+    }
+}
+
+#[tokio::test]
+async fn hash_that_cannot_be_compared_is_refused() {
+    let server = GcsServer::start().await;
+    let crc = "crc32c=4waSgw==";
+    let twice = format!("{crc},crc32c=AAAAAA==");
+    let same = format!("{crc}, {crc},md5=JfnnlDI7RTiF9RgfG2JNCw==");
+    for (hashes, status) in [
+        (&["crc32c"][..], 400),
+        (&["sha1=AAAA"], 400),
+        (&[crc, "crc32c=AAAAAA=="], 400),
+        (&["crc32c=AAAAAA==", crc], 400),
+        (&[&twice], 400),
+        (&[&same], 200),
+        (&[crc, ""], 200),
+    ] {
+        let headers: Vec<_> = hashes.iter().map(|hash| ("x-goog-hash", *hash)).collect();
+        let target = "/upload/storage/v1/b/folder/o?uploadType=media&name=key";
+        let put = server.send("PUT", "/folder/key", &headers, b"123456789");
+        assert_eq!(put.await.status, status, "{hashes:?}");
+        let put = server.post(target, &headers, b"123456789").await;
+        assert_eq!(put.status, status, "{hashes:?}");
     }
 }

@@ -613,3 +613,64 @@ async fn stalled_senders_give_up_their_memory_while_others_wait() {
         .await
         .expect_error(400, "RequestTimeout");
 }
+
+#[tokio::test]
+async fn senders_of_a_byte_now_and_then_give_up_their_memory_while_others_wait() {
+    let limits = Limits {
+        contended_body: SHORT,
+        ..Limits::default()
+    };
+    advance_clock_by_ticks();
+    let config = S3Config {
+        limits,
+        ..S3Config::anonymous()
+    };
+    let server = Server::start_in(64 << 20, config).await;
+    let mut slow = JoinSet::new();
+    for number in 0..20 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let target = format!("/memory/slow-{number}");
+        let head = head("PUT", &target, &[("Content-Length", "8388608")]);
+        socket.write_all(head.as_bytes()).await.unwrap();
+        socket.write_all(&pattern(20_000)).await.unwrap();
+        slow.spawn(async move {
+            loop {
+                tokio::time::sleep(SHORT * 4 / 5).await;
+                if socket.write_all(b"x").await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let held = || server.engine.budget().held(bywash::Share::Upload);
+    while held() < 8 << 20 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    let body = pattern(8 << 20);
+    server.put("/memory/key", &[], &body).await.expect(200);
+    // Without a rate, it waits for their whole bodies, to the limit of a wait for memory.
+    assert!(begun.elapsed() < Limits::default().silent_body);
+    assert!(server.engine.traffic().stats().slow_bodies > 0);
+    slow.abort_all();
+}
+
+#[tokio::test]
+async fn senders_of_a_byte_now_and_then_go_on_while_no_one_waits() {
+    let limits = Limits {
+        contended_body: SHORT,
+        ..Limits::default()
+    };
+    let server = with(limits).await;
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let head = head("PUT", "/memory/key", &[("Content-Length", "8")]);
+    socket.write_all(head.as_bytes()).await.unwrap();
+    for byte in b"one by 1" {
+        socket.write_all(&[*byte]).await.unwrap();
+        tokio::time::sleep(SHORT).await;
+    }
+    read_response(&mut socket).await.expect(200);
+    assert_eq!(server.engine.traffic().stats().slow_bodies, 0);
+    let read = server.get("/memory/key", &[]).await.expect(200);
+    assert_eq!(read.text(), "one by 1");
+}

@@ -11,7 +11,8 @@ use super::FolderStore;
 use super::error::{blocking, refuse_tags};
 use super::session::{self, FolderSession};
 use crate::interface::{
-    AttributeRewrite, Capabilities, DeleteCondition, ObjectRename, Origin, VersionDeletes,
+    AttributeRewrite, Capabilities, DeleteCondition, ObjectRename, Origin, TextHeaders,
+    VersionDeletes,
 };
 use crate::omissions::{LeftOut, Omissions};
 use crate::page::{Level, Objects};
@@ -27,6 +28,7 @@ impl Origin for FolderStore {
             // They are put together in a staged file, which is read back.
             compares_parts: true,
             takes_late_attributes: true,
+            text_headers: TextHeaders::Everywhere,
             version_deletes: VersionDeletes::ByStore,
             rewrites_in_place: true,
             ..Capabilities::of("file")

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use object_store::{Error, Result};
 use url::Url;
 
-use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start};
+use super::session::{self, SessionOutcome, SessionRequest, SignedStart, Start, UploadKind};
 use crate::error::{OriginError, generic_error};
 use crate::http_client::{HttpClient, Request, Response};
 use crate::session::{
@@ -48,11 +48,13 @@ impl GcsSession {
         start: &Start<'_>,
         stall: Duration,
     ) -> Result<Self> {
-        let url = start.url(endpoint).ok_or_else(no_base)?;
+        let url = start
+            .url(endpoint, UploadKind::Resumable)
+            .ok_or_else(no_base)?;
         let json = HeaderValue::from_static("application/json; charset=UTF-8");
         let mut request = Request::new(Method::POST)
             .header(CONTENT_TYPE, json)
-            .body(vec![Bytes::from(start.metadata())]);
+            .body(vec![Bytes::from(start.metadata(None))]);
         if let Some(length) = start.length {
             let name = HeaderName::from_static("x-upload-content-length");
             request = request.header(name, HeaderValue::from(length));
@@ -190,7 +192,7 @@ pub(super) fn authorised(request: Request, bearer: Option<&str>) -> Result<Reque
     Ok(request.header(AUTHORIZATION, value))
 }
 
-fn no_base() -> Error {
+pub(super) fn no_base() -> Error {
     generic("the endpoint is no address to build on".to_owned())
 }
 
@@ -203,7 +205,7 @@ fn not_started(response: &Response, object: &str, create: bool) -> Error {
     refused(response, "start upload of", object, &reason, create)
 }
 
-fn refused(
+pub(super) fn refused(
     response: &Response,
     operation: &str,
     object: &str,

@@ -8,6 +8,7 @@ mod session;
 #[cfg(any(test, fuzzing))]
 pub(crate) use session::fuzz;
 mod sessions;
+mod text_put;
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
 use super::interface::{
     Capabilities, CompleteOptions, DeleteCondition, ListedParts, Origin, PartBody, StoreIdentity,
-    UploadedPart, VersionDeletes,
+    TextHeaders, UploadedPart, VersionDeletes,
 };
 use super::odd_keys::check;
 use super::omissions::Omissions;
@@ -229,6 +230,8 @@ impl Origin for GcsStore {
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
+            // The XML API, which alone has numbered parts, takes ASCII.
+            text_headers: TextHeaders::WholeObjects,
             ..Capabilities::of("gcs")
         }
     }

@@ -10,6 +10,7 @@ use object_store::{Attributes, PutMode, PutOptions, PutPayload, PutResult, Resul
 use super::GcsClient;
 use super::client::{STORE, authorised};
 use super::sessions::generation;
+use super::text_put::has_text;
 use crate::cloud::CloudClient;
 use crate::digest::pieces_crc32c;
 use crate::http_client::{Request, Response};
@@ -49,15 +50,20 @@ impl CloudClient for GcsClient {
     /// Stores an object with its CRC32C, under the conditions of [`generation`].
     async fn put(&self, key: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let pieces: Vec<Bytes> = payload.into_iter().collect();
-        let mut headers = attribute_headers(&options.attributes);
-        headers
-            .entry(CONTENT_TYPE)
-            .or_insert(HeaderValue::from_static("application/octet-stream"));
         let condition = match &options.mode {
             PutMode::Overwrite => None,
             PutMode::Create => Some("0".to_owned()),
             PutMode::Update(version) => Some(generation(&self.objects, key, version).await?),
         };
+        if has_text(&options.attributes) {
+            return self
+                .put_text(key, pieces, &options, condition.as_deref())
+                .await;
+        }
+        let mut headers = attribute_headers(&options.attributes);
+        headers
+            .entry(CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static("application/octet-stream"));
         let mut request = Request::new(Method::PUT)
             .headers(headers)
             .text("x-goog-hash", &format!("crc32c={}", pieces_crc32c(&pieces)))

@@ -29,7 +29,25 @@ pub(crate) const RULE: ChunkRule = ChunkRule {
     parallel: false,
 };
 
-/// Request that opens a session by the JSON API.
+/// How the JSON API gets the bytes of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UploadKind {
+    /// By a session.
+    Resumable,
+    /// With the metadata, as a document of two parts.
+    Multipart,
+}
+
+impl UploadKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Resumable => "resumable",
+            Self::Multipart => "multipart",
+        }
+    }
+}
+
+/// Request that opens a session, or stores an object, by the JSON API.
 #[derive(Debug)]
 pub(super) struct Start<'a> {
     pub(super) bucket: &'a str,
@@ -43,7 +61,7 @@ pub(super) struct Start<'a> {
 
 impl Start<'_> {
     /// `endpoint` has scheme, host and port. `None` if it cannot be a base URL.
-    pub(super) fn url(&self, endpoint: &Url) -> Option<Url> {
+    pub(super) fn url(&self, endpoint: &Url, kind: UploadKind) -> Option<Url> {
         let mut url = endpoint.clone();
         url.path_segments_mut().ok()?.clear().extend([
             "upload",
@@ -54,7 +72,7 @@ impl Start<'_> {
             "o",
         ]);
         let mut query = url.query_pairs_mut();
-        query.append_pair("uploadType", "resumable");
+        query.append_pair("uploadType", kind.name());
         query.append_pair("name", self.key);
         if let Some(generation) = self.if_generation {
             query.append_pair("ifGenerationMatch", generation);
@@ -63,10 +81,13 @@ impl Start<'_> {
         Some(url)
     }
 
-    /// The object's metadata as the request's JSON body.
-    pub(super) fn metadata(&self) -> String {
+    /// The object's metadata as JSON, with the checksum of its bytes if they are known.
+    pub(super) fn metadata(&self, crc32c: Option<&str>) -> String {
         let mut fields = Map::new();
         let mut own = Map::new();
+        if let Some(crc32c) = crc32c {
+            fields.insert("crc32c".to_owned(), json!(crc32c));
+        }
         fields.insert("contentType".to_owned(), json!("application/octet-stream"));
         for (name, value) in self.attributes {
             let field = match name {

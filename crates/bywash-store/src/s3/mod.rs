@@ -34,7 +34,9 @@ use self::put::{Special, is_on, special_of};
 use super::access::Access;
 use super::cloud::{Cloud, CloudClient, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
-use super::interface::{Capabilities, DeleteCondition, Origin, StoreIdentity, VersionDeletes};
+use super::interface::{
+    Capabilities, DeleteCondition, Origin, StoreIdentity, TextHeaders, VersionDeletes,
+};
 use super::object_tags::ObjectTags;
 use super::omissions::Omissions;
 use super::options::OriginOptions;
@@ -247,6 +249,7 @@ impl Origin for S3Store {
             version_deletes: self.client.version_deletes,
             reads_odd_keys: self.client.reads_odd(),
             keeps_marks: true,
+            text_headers: TextHeaders::Everywhere,
             ..Capabilities::of("s3")
         }
     }

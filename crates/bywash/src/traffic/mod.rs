@@ -95,6 +95,7 @@ pub struct Traffic {
     refused_connections: AtomicU64,
     reclaimed_connections: AtomicU64,
     refused_heads: AtomicU64,
+    slow_bodies: AtomicU64,
     dropped_records: AtomicU64,
     removed_uploads: AtomicU64,
     latencies: [Histogram; RequestKind::ALL.len()],
@@ -202,6 +203,8 @@ pub struct TrafficStats {
     pub reclaimed_connections: u64,
     /// Connections closed because unfinished request heads took too much memory.
     pub refused_heads: u64,
+    /// Request bodies that failed because they sent too little while others waited for the memory that they held.
+    pub slow_bodies: u64,
     /// Access records dropped because the access log's file was too slow.
     pub dropped_access_records: u64,
     /// Records of multipart uploads of a cluster that this node removed, because their origin has forgotten the upload.
@@ -277,6 +280,11 @@ impl Traffic {
         count.fetch_add(1, Relaxed);
     }
 
+    /// Counts a request body that sent too little while others waited for the memory that it held.
+    pub fn note_slow_body(&self) {
+        self.slow_bodies.fetch_add(1, Relaxed);
+    }
+
     /// Counts access records that were dropped.
     pub fn note_dropped_records(&self, records: u64) {
         self.dropped_records.fetch_add(records, Relaxed);
@@ -301,6 +309,7 @@ impl Traffic {
             refused_connections: self.refused_connections.load(Relaxed),
             reclaimed_connections: self.reclaimed_connections.load(Relaxed),
             refused_heads: self.refused_heads.load(Relaxed),
+            slow_bodies: self.slow_bodies.load(Relaxed),
             dropped_access_records: self.dropped_records.load(Relaxed),
             removed_upload_records: self.removed_uploads.load(Relaxed),
         }

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::hold::Hold;
 use super::raw::{
@@ -22,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
     case!("slow-readers", slow_readers),
     case!("tls", tls),
     case!("stalled-puts", stalled_puts),
+    case!("dribbled-puts", dribbled_puts),
     case!("slow-clients", slow_clients),
     case!("heads", heads),
     case!("half-open", half_open),
@@ -37,6 +41,14 @@ const SLOW_READERS: u64 = 500;
 const TLS_READERS: u64 = 60;
 /// Clients of `tls` whose handshakes do not go on.
 const STALLED_HANDSHAKES: u64 = 300;
+/// Clients of `dribbled-puts`: three times as many as have memory at 64 MiB.
+const DRIBBLERS: u64 = 20;
+/// Time between two bytes of their bodies: less than the silence for which a body loses its memory.
+const DRIBBLE: Duration = Duration::from_secs(4);
+/// Bytes of a body that needs the memory of a chunk.
+const LARGE: usize = 8 << 20;
+/// Writes of as many beside them. None gets SlowDown, which a request for memory gets after 10 s: three rounds of them have passed by then.
+const LARGE_WRITES: u64 = 3;
 /// Number of silent connections of `connections`: ten times as many as the server accepts.
 const SILENT: u64 = 10_240;
 /// Source address of attackers in cases on the limit of connections by address.
@@ -229,6 +241,53 @@ async fn stalled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
             .well_behaved()
             .send(("HEAD", &path, ""), &[], b"", &absent)
             .await;
+    }
+    Ok(())
+}
+
+/// Bodies of which a byte comes each 4 s, each with the memory of a chunk, beside a client that writes objects of that size.
+async fn dribbled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let begun = body(context.seed, 3, 20_000);
+    let address = context.address();
+    let mut senders = JoinSet::new();
+    for number in 0..DRIBBLERS {
+        let path = format!("/data/dribbled-{number}");
+        let mut request = unsigned_payload(("PUT", &path, ""), Some(LARGE as u64));
+        request.extend_from_slice(&begun);
+        senders.spawn(async move {
+            let Ok(mut socket) = open(address, LOCAL).await else {
+                return;
+            };
+            send_available(&mut socket, &request).await;
+            while socket.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(DRIBBLE).await;
+            }
+        });
+    }
+    // Each holds memory by then, or waits for it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let large = body(context.seed, 4, LARGE);
+    let mut client = context.well_behaved();
+    let (mut longest, mut acknowledged) = (Duration::ZERO, 0);
+    for number in 0..LARGE_WRITES {
+        let begun = Instant::now();
+        let path = format!("/data/large-{number}");
+        acknowledged += u64::from(client.put(&path, &large).await);
+        longest = longest.max(begun.elapsed());
+    }
+    senders.shutdown().await;
+    background.abort();
+    let seconds = longest.as_secs_f64();
+    context
+        .record
+        .figure("slowest write of 8 MiB, s", format!("{seconds:.1}"));
+    if acknowledged < LARGE_WRITES {
+        context.record.finding(format!(
+            "{acknowledged} of {LARGE_WRITES} writes of 8 MiB were acknowledged beside {DRIBBLERS} senders of a byte now and then"
+        ));
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ async fn series_names(context: &mut CaseContext) -> Result<(), CaseError> {
         refused += u64::from(response.is_some_and(|response| response.status == 503));
     }
     context.record.figure("refused", refused);
-    query_all_names(context).await;
+    read_all_names(context).await;
     let request = ("GET", &*one_query());
     let response = admin(context, Class::WellBehaved, request, b"", &[200]).await;
     if response.is_none_or(|response| !response.text().contains("n7")) {
@@ -71,22 +71,29 @@ async fn series_names(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// Four queries of every series at once: their names in files are charged before they are decoded, so each has a response or a 503.
-async fn query_all_names(context: &CaseContext) {
+/// Four queries of every series at once, then four lists of them, then four reads of the counters: names in files are charged before they
+/// are decoded, so each has a response or a 503.
+async fn read_all_names(context: &CaseContext) {
     let (address, token) = (context.admin(), format!("Token {KEY}:{SECRET}"));
-    let request = http::head("GET", &query("*", "*"), &[("Authorization", &token)]);
-    let ended = context.run_concurrently(4, |_| {
-        let request = request.clone();
-        async move { exchange(address, "GET", request.as_bytes(), QUERY_TIME).await }
-    });
+    let all = query("*", "*");
+    let list = all.replacen("query", "list", 1);
     let class = Class::Excessive("memory of a query");
-    for response in ended.await {
-        let end = match response.as_ref().map(|response| response.status) {
-            Ok(200 | 503) => Outcome::Correct,
-            Ok(status) => Outcome::Failed(format!("a query of all names: {status}")),
-            Err(error) => Outcome::Failed(format!("a query of all names: {error}")),
-        };
-        context.record.request(class, end);
+    for target in [&*all, &*list, "/metrics"] {
+        let request = http::head("GET", target, &[("Authorization", &token)]);
+        let ended = context.run_concurrently(4, |_| {
+            let request = request.clone();
+            async move { exchange(address, "GET", request.as_bytes(), QUERY_TIME).await }
+        });
+        for (number, response) in ended.await.into_iter().enumerate() {
+            let end = match response.as_ref().map(|response| response.status) {
+                Ok(200 | 503) => Outcome::Correct,
+                Ok(status) => Outcome::Failed(format!("{target}: {status}")),
+                Err(error) => Outcome::Failed(format!("{target}: {error}")),
+            };
+            let status = response.map_or(0, |response| response.status);
+            context.record.figure(&format!("{target} {number}"), status);
+            context.record.request(class, end);
+        }
     }
 }
 

@@ -383,7 +383,7 @@ fn stored_headers(request: &HttpRequest, dialect: Dialect) -> BTreeMap<String, S
         let is_stored = CONTENT_HEADERS.contains(&name)
             || name.starts_with(dialect.metadata_prefix)
             || name == TAGGING;
-        if is_stored && let Ok(value) = value.to_str() {
+        if is_stored && let Ok(value) = std::str::from_utf8(value.as_bytes()) {
             stored.insert(name.to_owned(), value.to_owned());
         }
     }

@@ -239,11 +239,12 @@ impl S3 {
         for (name, value) in &request.headers {
             let name = name.as_str();
             let stored = name.starts_with("content-")
+                || name == "cache-control"
                 || name.starts_with(self.dialect.metadata_prefix)
                 || name == TAGGING;
             if stored
                 && name != "content-length"
-                && let Ok(value) = value.to_str()
+                && let Ok(value) = std::str::from_utf8(value.as_bytes())
             {
                 headers.insert(name.to_owned(), value.to_owned());
             }

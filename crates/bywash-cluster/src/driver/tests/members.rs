@@ -49,7 +49,7 @@ async fn last_node_leaves_without_waiting() {
     let mut world = World::new().await;
     let nodes = world.nodes(1, Some(WINDOW)).await;
     let leave = nodes[0].node.leave(Duration::from_secs(60));
-    let left = tokio::time::timeout(Duration::from_secs(5), leave).await;
+    let left = tokio::time::timeout(Duration::from_secs(30), leave).await;
     let left = left.unwrap();
     assert_eq!(left.abandoned, usize::from(SHARDS));
     assert!(left.deregistered);
@@ -57,7 +57,7 @@ async fn last_node_leaves_without_waiting() {
     let node = world.start(2, Some(WINDOW));
     until("it is registered", || node.node.status().member.is_some()).await;
     world.fake.set_down(true);
-    let left = tokio::time::timeout(Duration::from_secs(5), node.node.leave(ms(100))).await;
+    let left = tokio::time::timeout(Duration::from_secs(30), node.node.leave(ms(100))).await;
     assert!(!left.unwrap().deregistered);
 }
 

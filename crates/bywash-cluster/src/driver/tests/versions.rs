@@ -61,7 +61,7 @@ async fn look_by_a_read_lease_does_not_wait_for_the_machine() {
         let locking = std::thread::spawn(move || {
             core.look(|_| {
                 locked.send(()).unwrap();
-                is_done.recv_timeout(Duration::from_secs(2)).is_ok()
+                is_done.recv_timeout(Duration::from_secs(10)).is_ok()
             })
         });
         is_locked.recv().unwrap();

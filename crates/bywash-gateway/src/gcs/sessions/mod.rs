@@ -187,7 +187,7 @@ pub(crate) async fn begin(
     mut given: GivenMetadata,
 ) -> GcsResult<Response<Body>> {
     name_object(request, &given)?;
-    take_stated_hashes(request, &mut given);
+    take_stated_hashes(request, &mut given)?;
     if let Some(md5) = &given.md5 {
         md5_digits(md5)?;
     }
@@ -276,7 +276,7 @@ pub(crate) async fn serve(
     let addition = Addition {
         id,
         range,
-        stated: StatedHashes::of(request),
+        stated: StatedHashes::of(request)?,
         body: body_of(request),
         url: endpoint.url(&request.parts),
     };

@@ -7,8 +7,9 @@ use super::super::endpoint::GcsRequest;
 use super::super::error::{GcsError, GcsResult};
 use crate::meta::text;
 
-/// Headers of conditions, with the parameters of the JSON API.
-const CONDITIONS: [(&str, &str); 4] = [
+/// Headers that name versions, with the parameters of the JSON API.
+const VERSIONS: [(&str, &str); 5] = [
+    ("x-goog-copy-source-generation", "sourceGeneration"),
     ("x-goog-if-generation-match", "ifGenerationMatch"),
     ("x-goog-if-metageneration-match", "ifMetagenerationMatch"),
     (
@@ -73,9 +74,9 @@ pub(super) fn refuse_not_served(request: &GcsRequest) -> GcsResult<()> {
     }
 }
 
-/// Adds the conditions of headers to the parameters.
+/// Adds the versions and conditions of headers to the parameters.
 pub(super) fn to_parameters(request: &mut GcsRequest) {
-    for (header, parameter) in CONDITIONS {
+    for (header, parameter) in VERSIONS {
         if let Some(value) = text(&request.parts.headers, header) {
             request.query.set(parameter, value);
         }

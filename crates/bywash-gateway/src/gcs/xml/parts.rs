@@ -31,7 +31,7 @@ use crate::completion::{
 use crate::digest::{self, Algorithm, ChecksumKind};
 use crate::errors::{OperationContext, from_store, no_such_upload};
 use crate::limits::{MAX_PART_NUMBER, MAX_XML_BYTES};
-use crate::meta::{bare, encode_metadata_for, refuse_text_for};
+use crate::meta::{bare, encode_metadata_for, refuse_text_of_parts};
 use crate::passing::PassedDigests;
 use crate::uploads::{NewUpload, Part, UploadName, Uploads, choose, part_number};
 use crate::xml::element;
@@ -49,7 +49,7 @@ pub(super) async fn create(
     let doing = request.doing("create upload of");
     let (bucket, path) = endpoint.object(doing.bucket, doing.key)?;
     let GivenMetadata { mut attributes, .. } = given(&request.parts.headers)?;
-    refuse_text_for(&bucket, &attributes)?;
+    refuse_text_of_parts(&bucket, &attributes)?;
     encode_metadata_for(&bucket, &mut attributes)?;
     let uploads = endpoint.uploads().await?;
     let new = NewUpload {
@@ -90,7 +90,7 @@ pub(super) async fn put(
         attributes: object_store::Attributes::new(),
         ..given(&request.parts.headers)?
     };
-    take_stated_hashes(request, &mut given);
+    take_stated_hashes(request, &mut given)?;
     let name = name_of(request);
     let uploads = endpoint.uploads().await?;
     let target = uploads.target(name.id, doing).await?;

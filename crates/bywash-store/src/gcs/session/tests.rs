@@ -375,10 +375,13 @@ fn start_request_contains_object_condition_and_metadata() {
         length: None,
     };
     assert_eq!(
-        start.url(&endpoint).unwrap().as_str(),
+        start
+            .url(&endpoint, UploadKind::Resumable)
+            .unwrap()
+            .as_str(),
         "http://127.0.0.1:9/upload/storage/v1/b/data/o?uploadType=resumable&name=a+b%2Fc%26d%3D%C3%BC&ifGenerationMatch=0"
     );
-    let metadata: Value = serde_json::from_str(&start.metadata()).unwrap();
+    let metadata: Value = serde_json::from_str(&start.metadata(None)).unwrap();
     let expected = json!({
         "contentType": "application/octet-stream",
         "cacheControl": "no-store",

@@ -250,7 +250,7 @@ async fn write_whose_client_leaves_is_ended() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), ended)
+    tokio::time::timeout(Duration::from_secs(60), ended)
         .await
         .unwrap();
     assert_eq!(nodes.authority.take_log(), ["Written a"]);

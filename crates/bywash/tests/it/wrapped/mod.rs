@@ -21,6 +21,7 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
     UploadPart,
 };
+use tokio::sync::Notify;
 
 const MEMORY: u64 = 32 << 20;
 const BLOCK: usize = 64 << 10;
@@ -60,8 +61,8 @@ struct Odd {
     is_backwards: bool,
     /// Parts of uploads that fail before others succeed.
     failing_parts: AtomicUsize,
-    /// Parts and bodies never end; set when a part or body is dropped.
-    hanging: Option<Arc<AtomicBool>>,
+    /// Parts and bodies never end.
+    hanging: Option<Arc<Hanging>>,
 }
 
 impl Odd {
@@ -90,19 +91,28 @@ fn dead_line() -> Error {
     }
 }
 
-struct SetOnDrop(Arc<AtomicBool>);
+/// Parts and bodies that never end.
+#[derive(Debug, Default)]
+struct Hanging {
+    /// Notified when one is awaited.
+    begun: Notify,
+    /// Set when one is dropped.
+    dropped: AtomicBool,
+}
+
+struct SetOnDrop(Arc<Hanging>);
 
 impl Drop for SetOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Relaxed);
+        self.0.dropped.store(true, Relaxed);
     }
 }
 
-/// Never ends; sets `dropped` when it is dropped.
-fn hang<T: Send + 'static>(dropped: &Arc<AtomicBool>) -> BoxFuture<'static, T> {
-    let guard = SetOnDrop(Arc::clone(dropped));
+/// Never ends, and tells `hanging` when it is awaited and when it is dropped.
+fn hang<T: Send + 'static>(hanging: &Arc<Hanging>) -> BoxFuture<'static, T> {
+    let guard = SetOnDrop(Arc::clone(hanging));
     async move {
-        let _guard = guard;
+        guard.0.begun.notify_one();
         future::pending().await
     }
     .boxed()
@@ -114,7 +124,7 @@ struct OddUpload {
     upload: Box<dyn MultipartUpload>,
     /// Whether the next part fails.
     is_failing: bool,
-    hanging: Option<Arc<AtomicBool>>,
+    hanging: Option<Arc<Hanging>>,
 }
 
 #[async_trait]
@@ -124,7 +134,7 @@ impl MultipartUpload for OddUpload {
             return future::ready(Err(dead_line())).boxed();
         }
         match &self.hanging {
-            Some(dropped) => hang(dropped),
+            Some(hanging) => hang(hanging),
             None => self.upload.put_part(data),
         }
     }
@@ -173,8 +183,8 @@ impl ObjectStore for Odd {
         let options = (self.request)(self.reads.fetch_add(1, Relaxed), options);
         let mut found = self.store.get_opts(path, options).await?;
         (self.meta)(&mut found.meta);
-        if let Some(dropped) = &self.hanging {
-            found.payload = GetResultPayload::Stream(hang(dropped).into_stream().boxed());
+        if let Some(hanging) = &self.hanging {
+            found.payload = GetResultPayload::Stream(hang(hanging).into_stream().boxed());
         }
         Ok((self.response)(found))
     }

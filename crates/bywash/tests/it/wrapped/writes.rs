@@ -392,7 +392,7 @@ async fn dropped_upload_and_dropped_body_drop_the_requests_of_the_store() {
         hanging: Some(Arc::default()),
         ..Odd::new(InMemory::new())
     };
-    let dropped = Arc::clone(store.hanging.as_ref().unwrap());
+    let hanging = Arc::clone(store.hanging.as_ref().unwrap());
     let path = Path::from("a");
     store
         .put(&path, pattern(1, 4 * BLOCK).into())
@@ -403,19 +403,23 @@ async fn dropped_upload_and_dropped_body_drop_the_requests_of_the_store() {
         .upload(&path, UploadOptions::default())
         .await
         .unwrap();
-    let write = upload.write(pattern(1, 20 * MIB));
-    let waited = tokio::time::timeout(Duration::from_millis(50), write).await;
+    tokio::select! {
+        written = upload.write(pattern(1, 20 * MIB)) => panic!("{written:?}"),
+        () = hanging.begun.notified() => {}
+    }
     assert!(
-        waited.is_err() && dropped.load(Relaxed),
+        hanging.dropped.load(Relaxed),
         "the part was dropped with the write"
     );
     drop(upload);
-    dropped.store(false, Relaxed);
+    hanging.dropped.store(false, Relaxed);
     let read = async { bucket.get(&path).await?.bytes().await };
-    let waited = tokio::time::timeout(Duration::from_millis(50), read).await;
-    assert!(waited.is_err(), "the body never arrives");
+    tokio::select! {
+        read = read => panic!("the body never arrives: {read:?}"),
+        () = hanging.begun.notified() => {}
+    }
     let is_dropped = async {
-        while !dropped.load(Relaxed) {
+        while !hanging.dropped.load(Relaxed) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
