@@ -71,7 +71,8 @@ pub(super) const FAULTS: [Fault; 70] = [
         "mem-check-and-charge-apart",
         "a free limit is compared under one lock and charged under the next",
         &["mem-stress"],
-    ),
+    )
+    .lib("bywash-mem", "check_and_charge"),
     fault(
         "mem-slot-freed-before-its-place",
         "an evicted block leaves its slot before its place in the policy",

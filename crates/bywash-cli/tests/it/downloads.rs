@@ -1,7 +1,7 @@
 //! Large downloads that are killed and resumed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -77,6 +77,7 @@ impl DownloadFixture {
         self.gate.set_limit(u64::MAX);
         let output = self.cp(to).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
+        assert_each_part_was_right(&output);
         let printed = json_lines(&output.stdout);
         assert_eq!(printed[0]["bytes"], BYTES);
         (
@@ -130,6 +131,12 @@ fn hidden(to: &Path, end: &str) -> PathBuf {
         ".{}{end}",
         to.file_name().unwrap().to_str().unwrap()
     ))
+}
+
+/// The digest of the whole object would find a part of other bytes too, after all were received, and begin again.
+fn assert_each_part_was_right(output: &Output) {
+    let message = stderr(output);
+    assert!(!message.contains("match its digest"), "{message}");
 }
 
 #[test]
@@ -197,6 +204,7 @@ fn resumed_download_replaces_damaged_parts_and_restarts_for_another_version() {
     let mut cp = fixture.cp(&again);
     let output = cp.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+    assert_each_part_was_right(&output);
     assert!(json_lines(&output.stdout)[0].get("resumed_bytes").is_none());
     assert!(std::fs::read(&again).unwrap() == other);
     assert_eq!(fixture.downloads(), ["again", "big"]);
