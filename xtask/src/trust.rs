@@ -8,6 +8,7 @@ mod planted;
 mod programs;
 mod report;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Mutex;
@@ -129,6 +130,8 @@ struct Ended {
     seconds: f64,
     /// `None` if it did not say what it played.
     report: Option<Report>,
+    /// Seeds that failed, now or in an earlier run, and have not passed since.
+    failing: Vec<u64>,
 }
 
 /// What all proofs of a run share.
@@ -175,50 +178,71 @@ impl Rounds<'_> {
         ended
     }
 
-    /// Plays one proof for so long, on the seeds after the last.
-    fn one(&self, proof: &'static Proof, seconds: f64) -> Ended {
-        let lock = || {
-            self.intervals
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-        };
-        let first = lock().next(proof.name);
-        let begun = Instant::now();
+    fn lock(&self) -> std::sync::MutexGuard<'_, Intervals> {
+        let intervals = self.intervals.lock();
+        intervals.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Plays these seeds of a proof. Returns whether all passed, and what it reported.
+    fn run(
+        &self,
+        proof: &'static Proof,
+        seeds: Range<u64>,
+        seconds: f64,
+    ) -> (bool, Option<Report>) {
         let run = Run {
             proof,
-            seeds: first..first + intervals::ENDLESS,
+            seeds,
             seconds,
             // A proof ends its last seed after its time.
             limit: Duration::from_secs_f64(seconds * 2.0 + 300.0),
             fault: None,
         };
-        let outcome = self.programs.play(&run);
-        let seconds = begun.elapsed().as_secs_f64();
-        let (passed, report) = match outcome {
+        match self.programs.play(&run) {
             Ok(outcome) => (outcome.passed(), outcome.report),
             Err(failure) => {
                 println!("{}: {failure}", proof.name);
                 (false, None)
             }
+        }
+    }
+
+    /// Plays one proof for so long: the seeds that failed before, then those after the last.
+    fn one(&self, proof: &'static Proof, seconds: f64) -> Ended {
+        let begun = Instant::now();
+        let name = proof.name;
+        let (failing, first) = {
+            let intervals = self.lock();
+            (intervals.failing(name), intervals.next(name))
         };
+        for seed in failing {
+            let (passed, _) = self.run(proof, seed..seed + 1, seconds);
+            let verdict = if passed { "passes now" } else { "FAILS still" };
+            println!("{name}: seed {seed} {verdict}");
+            self.lock().judge(name, self.commit, seed, passed);
+        }
+        let (passed, report) = self.run(proof, first..first + intervals::ENDLESS, seconds);
+        let seconds = begun.elapsed().as_secs_f64();
         let seeds = report.as_ref().map_or(0, |report| report.seeds);
         let verdict = if passed { "" } else { ", FAILED" };
-        println!(
-            "{}: {seeds} seeds from {first} in {seconds:.0} s{verdict}",
-            proof.name
-        );
+        println!("{name}: {seeds} seeds from {first} in {seconds:.0} s{verdict}");
+        let mut intervals = self.lock();
+        for seed in report.iter().flat_map(|report| &report.failed) {
+            intervals.judge(name, self.commit, *seed, false);
+        }
+        let failing = intervals.failing(name);
         if let (Some(report), false) = (&report, self.dry) {
-            let mut intervals = lock();
-            intervals.add(proof.name, self.commit, first..report.end);
+            intervals.add(name, self.commit, first..report.end);
             if let Err(failure) = intervals.write() {
-                println!("{}: {failure}", proof.name);
+                println!("{name}: {failure}");
             }
         }
         Ended {
             proof,
-            passed: passed && report.is_some(),
+            passed: passed && report.is_some() && failing.is_empty(),
             seconds,
             report,
+            failing,
         }
     }
 }

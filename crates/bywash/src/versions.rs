@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use bywash_mem::{BlockPool, Reservation, Share};
 use bywash_store::TagCount;
-use foldhash::fast::RandomState;
 use object_store::path::Path;
 use object_store::{Attributes, GetResult, ObjectMeta};
 use parking_lot::Mutex;
@@ -27,7 +26,7 @@ use tokio::time::Instant;
 use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes};
 use crate::stats::ObjectStats;
 use absent::AbsentKey;
-use table::{BoundedTable, TableEntry};
+use table::{BoundedTable, HashState, TableEntry};
 pub(crate) use version::{SharedFile, Version, next_object_id};
 
 /// Locks for recording, of all buckets. Keys that share a lock share a count of writes: a write to one keeps a
@@ -63,7 +62,7 @@ pub(crate) struct KnownObjects {
     absent: BoundedTable<AbsentKey>,
     /// Number of writes that ended, by hash of bucket and key. Locked while a response is recorded or dropped.
     writes: Box<[Mutex<u64>]>,
-    hasher: RandomState,
+    hasher: HashState,
     /// When the tables were made.
     created: Instant,
     /// Charge for the part of both tables' bounds above [`MAX_UNCHARGED_TABLE_BYTES`]. Locked while the bounds
@@ -79,7 +78,7 @@ impl KnownObjects {
             absent: BoundedTable::new(max_absent_bytes(0)),
             charge: Mutex::new(None),
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
-            hasher: RandomState::default(),
+            hasher: HashState::default(),
             created: Instant::now(),
         };
         objects.resize(pool, u64::MAX);

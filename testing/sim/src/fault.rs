@@ -6,6 +6,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use bywash_support::swarm::Swarm;
+
 /// Fault of one request. Offsets are in bytes of the response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -228,18 +230,13 @@ impl FaultProfile {
         }
     }
 
-    /// Returns a profile with a random choice of faults, each with a probability of 1 to 10 % per request.
+    /// Returns a profile with a random half of the faults, each with a probability of 6 to 16 % per request.
     #[must_use]
     pub fn random(rng: &mut StdRng) -> Self {
-        let some = rng.random_range(0.2..0.8);
-        let mut faults = Vec::new();
-        for kind in FaultKind::WITHOUT_DIGEST {
-            if rng.random_bool(some) {
-                faults.push((kind, rng.random_range(0.01..0.1)));
-            }
-        }
+        let swarm = Swarm::draw(rng, &FaultKind::WITHOUT_DIGEST);
+        let rate = |kind: &FaultKind| (*kind, rng.random_range(0.06..0.16));
         Self {
-            faults,
+            faults: swarm.on().iter().map(rate).collect(),
             ..Self::none()
         }
     }

@@ -5,7 +5,7 @@
 //! above an object store: a macro for stores that pass calls on ([`forward_object_store!`]), a store with a hook around each request ([`hooked_store`]), and one that injects faults
 //! ([`faulty_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]). For all of them: contents of objects
 //! ([`pattern()`]), and seeds from the environment
-//! ([`settings`]), and their report ([`proof`]). For programs under a memory limit: a control group ([`group`]). For several programs that act as one: etcd and the
+//! ([`settings`]), the classes of faults that a seed has ([`swarm`]), and their report ([`proof`]). For programs under a memory limit: a control group ([`group`]). For several programs that act as one: etcd and the
 //! options of a node ([`cluster`]), and links between processes that a test cuts ([`link`]).
 
 #![forbid(unsafe_code)]
@@ -30,5 +30,6 @@ pub mod process;
 pub mod proof;
 pub mod settings;
 pub mod sign;
+pub mod swarm;
 
 pub use pattern::pattern;

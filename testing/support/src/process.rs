@@ -19,6 +19,10 @@ pub fn without_settings(command: &mut Command) -> &mut Command {
     let prefixes = ["AWS_", "AZURE_", "GOOGLE_", "BYWASH_"];
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_ascii_uppercase();
+        // A fault that is planted in the tests is planted in the programs that they start.
+        if text == "BYWASH_PLANTED" {
+            continue;
+        }
         if prefixes.iter().any(|prefix| text.starts_with(prefix)) || text.ends_with("_PROXY") {
             command.env_remove(&name);
         }

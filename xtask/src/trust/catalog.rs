@@ -63,7 +63,7 @@ impl Proof {
 }
 
 /// All seeded proofs, from the core up.
-pub(super) const PROOFS: [Proof; 21] = [
+pub(super) const PROOFS: [Proof; 22] = [
     proof(
         "mem-stress",
         ("bywash-mem", Target::Lib, "stress::runs::seeds_in_turn"),
@@ -115,6 +115,13 @@ pub(super) const PROOFS: [Proof; 21] = [
     )
     .wide()
     .weight(3.0),
+    proof(
+        "engine-calm",
+        ("bywash", Target::It, "simulation::calm_runs"),
+        "the same without faults; no error is excused, no block is sent twice",
+    )
+    .wide()
+    .weight(0.3),
     proof(
         "engine-disk",
         (

@@ -71,7 +71,8 @@ pub(super) const FAULTS: [Fault; 70] = [
         "mem-check-and-charge-apart",
         "a free limit is compared under one lock and charged under the next",
         &["mem-stress"],
-    ),
+    )
+    .lib("bywash-mem", "check_and_charge"),
     fault(
         "mem-slot-freed-before-its-place",
         "an evicted block leaves its slot before its place in the policy",
@@ -81,7 +82,8 @@ pub(super) const FAULTS: [Fault; 70] = [
         "mem-removal-by-tag",
         "the registry removes the entry of another slot with the same tag",
         &["mem-stress"],
-    ),
+    )
+    .lib("bywash-mem", "registry"),
     fault(
         "mem-later-frame-replaces-first",
         "a second frame of a buffer's span replaces the first",
@@ -137,12 +139,13 @@ pub(super) const FAULTS: [Fault; 70] = [
         "recovery does not compare the checksum of a summary",
         &["disk-crashes"],
     )
-    .lib("bywash-disk", "tier::tests"),
+    .lib("bywash-disk", "format::tests"),
     fault(
         "folder-file-not-synced",
         "a file gets its name before its bytes are on the disk",
         &["folder-kills"],
-    ),
+    )
+    .lib("bywash-store", "folder::stage"),
     fault(
         "folder-etag-not-compared",
         "a write with If-Match does not compare the ETag",
@@ -169,7 +172,8 @@ pub(super) const FAULTS: [Fault; 70] = [
         "gcs-more-acknowledged-than-sent",
         "a store that acknowledges more than was sent is believed",
         &["uploads"],
-    ),
+    )
+    .lib("bywash-store", "gcs"),
     fault(
         "gcs-offset-off-by-one",
         "the offset that a store acknowledges is read as one byte more",
@@ -206,12 +210,14 @@ pub(super) const FAULTS: [Fault; 70] = [
         "engine-overtaken-response-recorded",
         "a response that a write overtook is recorded as current",
         &["engine-reads"],
-    ),
+    )
+    .lib("bywash", "versions::tests"),
     fault(
         "engine-older-response-recorded",
         "a response to an older request replaces a newer one",
         &["engine-reads"],
-    ),
+    )
+    .lib("bywash", "versions::tests"),
     fault(
         "engine-window-twice-as-long",
         "a version is trusted for two windows",
@@ -237,13 +243,14 @@ pub(super) const FAULTS: [Fault; 70] = [
         "upload-recorded-before-acknowledged",
         "the journal records a MiB more than the store has",
         &["store-kills"],
-    ),
+    )
+    .it("bywash", "uploads::journal"),
     fault(
         "upload-stored-part-not-compared",
         "a resumed upload does not compare the parts of the store with the source",
         &["store-kills"],
     )
-    .it("bywash", "resumes"),
+    .lib("bywash", "resume::verify"),
     fault(
         "upload-source-not-compared",
         "a resumed upload does not compare its source with what was sent",
@@ -255,7 +262,7 @@ pub(super) const FAULTS: [Fault; 70] = [
         "the entry of an upload in progress is not locked",
         &["copy-kills"],
     )
-    .it("bywash-cli", "uploads::upload_of_a_live"),
+    .lib("bywash", "upload::journal"),
     fault(
         "series-older-row-wins",
         "of two rows of one time the older is returned",
@@ -319,12 +326,14 @@ pub(super) const FAULTS: [Fault; 70] = [
         "cluster-forget",
         "versions are believed after authority has lapsed and returned",
         &["cluster-rules"],
-    ),
+    )
+    .lib("bywash-cluster", "node::tests"),
     fault(
         "cluster-begin",
         "the holder does not mark the key of a write before the origin has it",
         &["cluster-rules"],
-    ),
+    )
+    .lib("bywash-cluster", "simulation::reads_are_linearizable"),
     fault(
         "cluster-end",
         "the holder does not forget a written key before it is acknowledged",
@@ -397,12 +406,14 @@ pub(super) const FAULTS: [Fault; 70] = [
         "gateway-attempt-not-recorded",
         "a completion is sent without the record of its attempt",
         &["cluster-uploads"],
-    ),
+    )
+    .it("bywash-gateway", "cluster_uploads::completion"),
     fault(
         "local-lease-of-another-released",
         "a release ends the next lease instead",
         &["local-clients"],
-    ),
+    )
+    .it("bywash-local", "leases::lease"),
     fault(
         "local-leases-outlive-their-client",
         "leases of a connection that has ended stay",

@@ -1,4 +1,4 @@
-//! `testing/seeds.toml`: which seeds of each proof were played, on which commit.
+//! `testing/seeds.toml`: which seeds of each proof were played, on which commit, and which of them fail.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,9 @@ pub(super) const FIRST: u64 = 1_000_000;
 /// More seeds than a run can play.
 pub(super) const ENDLESS: u64 = 1_000_000_000_000;
 
-const HEAD: &str = "# Seeds that `cargo xtask trust` has played, by proof and commit. A run takes the seeds after the last one. Written by the verb.\n";
+const HEAD: &str = "# Seeds that `cargo xtask trust` has played, by proof and commit. A run takes the seeds after the last one. A seed draws its run by the generator of \
+                    its commit. A seed that failed is played first \
+                    by each run, and stays listed until it passes. Written by the verb.\n";
 
 /// Seeds that were played on a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +23,25 @@ struct Played {
     seeds: Range<u64>,
 }
 
-/// The intervals of all proofs, oldest first.
+/// A seed that failed, and has not passed since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failing {
+    /// Where it failed first.
+    commit: String,
+    seed: u64,
+}
+
+/// What is known of a proof.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Intervals(BTreeMap<String, Vec<Played>>);
+struct Record {
+    /// Oldest first.
+    runs: Vec<Played>,
+    failing: Vec<Failing>,
+}
+
+/// The records of all proofs.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Intervals(BTreeMap<String, Record>);
 
 fn path() -> PathBuf {
     root().join("testing/seeds.toml")
@@ -44,24 +62,23 @@ impl Intervals {
     /// Parses what [`Self::text`] has written; the error is a line that is none of it.
     fn parse(text: &str) -> Result<Self, String> {
         let mut all = Self::default();
-        let mut proof = None;
+        let (mut proof, mut is_failing) = (None, false);
         for line in text.lines().map(str::trim) {
-            if let Some(name) = line
-                .strip_prefix('[')
-                .and_then(|rest| rest.strip_suffix(']'))
-            {
-                proof = Some(name.to_owned());
+            let wrong = || line.to_owned();
+            if let Some(name) = line.strip_prefix('[') {
+                proof = Some(name.strip_suffix(']').ok_or_else(wrong)?.to_owned());
             } else if let Some(rest) = line.strip_prefix('{') {
-                let played = Played::parse(rest).zip(proof.clone());
-                let (played, proof) = played.ok_or_else(|| line.to_owned())?;
-                all.0.entry(proof).or_default().push(played);
-            } else if !line.is_empty()
-                && !line.starts_with('#')
-                && !["runs = [", "]"].contains(&line)
-            {
-                return Err(line.to_owned());
-            } else if line == "]" {
-                proof = None;
+                let proof = proof.clone().ok_or_else(wrong)?;
+                let record = all.0.entry(proof).or_default();
+                if is_failing {
+                    record.failing.push(Failing::parse(rest).ok_or_else(wrong)?);
+                } else {
+                    record.runs.push(Played::parse(rest).ok_or_else(wrong)?);
+                }
+            } else if ["runs = [", "failing = ["].contains(&line) {
+                is_failing = line.starts_with("failing");
+            } else if !line.is_empty() && !line.starts_with('#') && line != "]" {
+                return Err(wrong());
             }
         }
         Ok(all)
@@ -69,12 +86,22 @@ impl Intervals {
 
     fn text(&self) -> String {
         let mut text = HEAD.to_owned();
-        for (proof, runs) in &self.0 {
+        for (proof, Record { runs, failing }) in &self.0 {
             text.push_str(&format!("\n[{proof}]\nruns = [\n"));
             for Played { commit, seeds } in runs {
                 let Range { start, end } = seeds;
                 text.push_str(&format!(
                     "  {{ commit = \"{commit}\", seeds = \"{start}..{end}\" }},\n"
+                ));
+            }
+            text.push_str("]\n");
+            if failing.is_empty() {
+                continue;
+            }
+            text.push_str("failing = [\n");
+            for Failing { commit, seed } in failing {
+                text.push_str(&format!(
+                    "  {{ commit = \"{commit}\", seed = \"{seed}\" }},\n"
                 ));
             }
             text.push_str("]\n");
@@ -87,9 +114,32 @@ impl Intervals {
         fs::write(path(), self.text()).map_err(doing("write testing/seeds.toml"))
     }
 
+    fn runs(&self, proof: &str) -> &[Played] {
+        self.0.get(proof).map_or(&[], |record| &record.runs)
+    }
+
+    /// Returns the seeds that failed and have not passed since.
+    pub(super) fn failing(&self, proof: &str) -> Vec<u64> {
+        let record = self.0.get(proof).into_iter();
+        let failing = record.flat_map(|record| &record.failing);
+        failing.map(|failing| failing.seed).collect()
+    }
+
+    /// Keeps a seed that has failed, or drops one that has passed.
+    pub(super) fn judge(&mut self, proof: &str, commit: &str, seed: u64, passed: bool) {
+        let failing = &mut self.0.entry(proof.to_owned()).or_default().failing;
+        let is_kept = failing.iter().any(|failing| failing.seed == seed);
+        if passed {
+            failing.retain(|failing| failing.seed != seed);
+        } else if !is_kept {
+            let commit = commit.to_owned();
+            failing.push(Failing { commit, seed });
+        }
+    }
+
     /// Returns the seed after the last that was played.
     pub(super) fn next(&self, proof: &str) -> u64 {
-        let runs = self.0.get(proof).into_iter().flatten();
+        let runs = self.runs(proof).iter();
         runs.map(|played| played.seeds.end).max().unwrap_or(FIRST)
     }
 
@@ -98,7 +148,7 @@ impl Intervals {
         if seeds.is_empty() {
             return;
         }
-        let runs = self.0.entry(proof.to_owned()).or_default();
+        let runs = &mut self.0.entry(proof.to_owned()).or_default().runs;
         match runs.last_mut() {
             Some(last) if last.commit == commit && last.seeds.end == seeds.start => {
                 last.seeds.end = seeds.end;
@@ -112,7 +162,7 @@ impl Intervals {
 
     /// Returns how many seeds were played, on all commits.
     pub(super) fn count(&self, proof: &str) -> u64 {
-        let runs = self.0.get(proof).into_iter().flatten();
+        let runs = self.runs(proof).iter();
         runs.map(|played| played.seeds.end - played.seeds.start)
             .sum()
     }
@@ -126,6 +176,16 @@ impl Played {
         let (start, end) = quoted.next()?.split_once("..")?;
         let seeds = start.parse().ok()?..end.parse().ok()?;
         Some(Self { commit, seeds })
+    }
+}
+
+impl Failing {
+    /// Parses `commit = "C", seed = "N" },`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut quoted = text.split('"').skip(1).step_by(2);
+        let commit = quoted.next()?.to_owned();
+        let seed = quoted.next()?.parse().ok()?;
+        Some(Self { commit, seed })
     }
 }
 
@@ -144,7 +204,26 @@ mod tests {
         all.add("b-c", "c2", FIRST..FIRST + 1);
         assert_eq!((all.next("a"), all.count("a")), (FIRST + 13, 13));
         assert_eq!(Intervals::parse(&all.text()), Ok(all.clone()));
-        assert_eq!(all.0["a"].len(), 2);
+        assert_eq!(all.0["a"].runs.len(), 2);
+    }
+
+    #[test]
+    fn seed_that_failed_stays_until_it_passes() {
+        let mut all = Intervals::default();
+        all.add("a", "c1", FIRST..FIRST + 10);
+        all.judge("a", "c1", FIRST + 3, false);
+        all.judge("a", "c1", FIRST + 5, false);
+        all.judge("a", "c2", FIRST + 3, false);
+        assert_eq!(all.failing("a"), [FIRST + 3, FIRST + 5]);
+        assert_eq!(all.0["a"].failing[0].commit, "c1");
+        let read = Intervals::parse(&all.text());
+        assert_eq!(read, Ok(all.clone()));
+        all.judge("a", "c2", FIRST + 3, true);
+        assert_eq!(
+            (all.failing("a"), all.failing("b")),
+            (vec![FIRST + 5], vec![])
+        );
+        assert_eq!((all.next("a"), all.count("a")), (FIRST + 10, 10));
     }
 
     #[test]
@@ -153,6 +232,7 @@ mod tests {
             "seeds",
             "[a]\n{ commit = \"c\" },",
             "{ commit = \"c\", seeds = \"1..2\" },",
+            "[a]\nfailing = [\n{ commit = \"c\", seed = \"1..2\" },",
         ] {
             assert!(Intervals::parse(wrong).is_err(), "{wrong}");
         }
@@ -161,9 +241,9 @@ mod tests {
     #[test]
     fn committed_file_has_each_seed_once() {
         let all = Intervals::read().unwrap();
-        for (proof, runs) in &all.0 {
+        for (proof, record) in &all.0 {
             let mut last = FIRST;
-            for played in runs {
+            for played in &record.runs {
                 assert!(played.seeds.start >= last, "{proof}: {played:?}");
                 last = played.seeds.end;
             }

@@ -70,7 +70,7 @@ impl Page<'_> {
                 Some(report) => (
                     threes(report.seeds),
                     threes(report.operations),
-                    format!("**{:?}**", report.failed),
+                    format!("**{:?}**", ended.failing),
                 ),
                 None => ("?".to_owned(), "?".to_owned(), "**no report**".to_owned()),
             };
@@ -147,7 +147,7 @@ impl Page<'_> {
         let text = format!(
             "# Trust\n\nWhat the seeded proofs played, written by `{}` on {}, commit {}, {cores} processors, in {:.0} s without the build. Each \
              run takes seeds that no run before had ([testing/seeds.toml](../testing/seeds.toml)); a failing seed prints the line that repeats \
-             it and fails the verb. {} have debug assertions and checks of overflow.\n\n{}\n\nA class of faults counts for a seed if it happened, not if it could have. `rare` marks less than {OFTEN} % of the \
+             it, fails the verb, and is played again by each run until it passes. {} have debug assertions and checks of overflow.\n\n{}\n\nA class of faults counts for a seed if it happened, not if it could have. `rare` marks less than {OFTEN} % of the \
              seeds. Operations of proofs by kills are kills or operations between them. Planted faults: \
              [planted-faults.md](planted-faults.md).\n\n{}",
             self.command,

@@ -58,9 +58,9 @@ pub(super) const PHRASES: [&[&str]; 5] = [
 
 /// Limits of each crate.
 const LIMITS: [(&str, [usize; 8]); 13] = [
-    ("bywash", [1, 1, 0, 0, 0, 245, 1, 11]),
+    ("bywash", [1, 1, 0, 0, 0, 244, 1, 11]),
     ("bywash-c", [3, 1, 0, 4, 0, 3, 0, 0]),
-    ("bywash-cli", [11, 10, 3, 0, 0, 69, 4, 11]),
+    ("bywash-cli", [10, 9, 3, 0, 0, 69, 4, 11]),
     ("bywash-client", [0, 0, 0, 0, 0, 17, 0, 0]),
     ("bywash-cluster", [0, 0, 0, 0, 0, 38, 2, 9]),
     ("bywash-console", [0, 0, 0, 0, 0, 37, 0, 6]),

@@ -77,12 +77,19 @@ impl DownloadFixture {
         self.gate.set_limit(u64::MAX);
         let output = self.cp(to).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
+        self.assert_nothing_came_twice();
         let printed = json_lines(&output.stdout);
         assert_eq!(printed[0]["bytes"], BYTES);
         (
             printed[0]["resumed_bytes"].as_u64().unwrap_or(0),
             self.gate.passed(),
         )
+    }
+
+    /// The digest of the whole object finds a part of other bytes too, but only after all were received, and all are received again.
+    fn assert_nothing_came_twice(&self) {
+        let received = self.gate.passed();
+        assert!(received <= BYTES + (1 << 20), "{received} bytes received");
     }
 
     /// The state file of the download to `to`, if there is one. It contains the path.
@@ -197,6 +204,7 @@ fn resumed_download_replaces_damaged_parts_and_restarts_for_another_version() {
     let mut cp = fixture.cp(&again);
     let output = cp.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+    fixture.assert_nothing_came_twice();
     assert!(json_lines(&output.stdout)[0].get("resumed_bytes").is_none());
     assert!(std::fs::read(&again).unwrap() == other);
     assert_eq!(fixture.downloads(), ["again", "big"]);

@@ -53,6 +53,19 @@ fn read(buffer: &WriteAtBuffer, offset: u64, len: usize) -> Result<Vec<u8>, Writ
     Ok(bytes)
 }
 
+/// A reader's slice of a buffer that fails keeps its bytes.
+#[test]
+fn slice_keeps_its_bytes_after_the_buffer_has_failed() {
+    let pool = pool(MIB);
+    let buffer = paged(&pool, 0);
+    let bytes = pattern(0..5000);
+    buffer.write_at(0, &bytes).unwrap();
+    let slice = buffer.slice(1000, 2000).unwrap().unwrap();
+    buffer.fail(error("planted"));
+    assert!(buffer.slice(0, 1).is_err());
+    assert_eq!(slice[..], bytes[1000..3000]);
+}
+
 #[test]
 fn claims_in_any_order_freeze_to_the_exact_bytes() {
     let pool = pool(MIB);

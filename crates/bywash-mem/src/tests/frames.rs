@@ -442,3 +442,29 @@ fn reservation_above_the_share_fails_at_once() {
         Poll::Ready(Err(FrameError::TooLarge { .. }))
     ));
 }
+
+/// Threads that each want the last room of the limit at once.
+#[test]
+fn check_and_charge_of_many_threads_are_one_step() {
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 60_000 };
+    const LEN: usize = 16 * MIN_FRAME;
+    let pool = pool(3 * LEN as u64 + PAGE);
+    let limit = pool.budget().limit();
+    let begin = std::sync::Barrier::new(4);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (pool, begin) = (&pool, &begin);
+            scope.spawn(move || {
+                // Two classes: what one leaves idle is no room for the other.
+                let len = if thread % 2 == 0 { LEN } else { LEN / 2 };
+                begin.wait();
+                for _ in 0..ROUNDS {
+                    let taken = pool.try_frames(UP, len, 1, 2);
+                    let used = pool.budget().used();
+                    assert!(used <= limit, "{used} bytes of {limit}");
+                    drop(taken);
+                }
+            });
+        }
+    });
+}

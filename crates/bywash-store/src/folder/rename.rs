@@ -149,7 +149,7 @@ impl Root {
         };
         let (folder, name) = parent()?;
         let file: File = source.file.try_clone().map_err(failed)?;
-        let mut renamed = Staged::keeping(folder, name, file);
+        let mut renamed = Staged::of_object(folder, name, file);
         let replaced = match self.place(to, &mut renamed, &rename.mode) {
             Ok(replaced) => replaced,
             Err(error) => {

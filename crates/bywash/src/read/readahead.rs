@@ -5,7 +5,7 @@
 //! released when a request must wait for memory, so idle readers block no others. The loads themselves are started by
 //! [`super::plan`], for a body ([`super::body`]) or for a stream of requests ([`super::sequential`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bywash_mem::Waiter;
@@ -31,7 +31,8 @@ pub(crate) struct ReadaheadLimits {
 #[derive(Debug)]
 struct BudgetState {
     limits: ReadaheadLimits,
-    readers: HashMap<u64, VecDeque<(u32, Waiter)>>,
+    /// In the order of their begin, in which all are released: the same in each run of a seed.
+    readers: BTreeMap<u64, VecDeque<(u32, Waiter)>>,
     /// Bytes held by all readers; each block counts as a full one.
     bytes: u64,
     next_reader: u64,
@@ -54,7 +55,7 @@ impl ReadaheadBudget {
         Arc::new(Self {
             held: Mutex::new(BudgetState {
                 limits,
-                readers: HashMap::new(),
+                readers: BTreeMap::new(),
                 bytes: 0,
                 next_reader: 0,
             }),

@@ -90,25 +90,66 @@ async fn forgetting_a_large_version_erases_boundedly_and_dropping_it_erases_all(
     assert_eq!(again.len() as u64, blocks * 4096);
 }
 
-#[tokio::test(start_paused = true)]
-async fn version_that_another_node_names_replaces_none_that_was_confirmed_later() {
+/// Versions of a bucket with a window of a minute.
+fn versions() -> Versions {
     let pool = BlockPool::new(bywash_mem::PoolConfig::new(64 * MIB)).unwrap();
     let objects = Arc::new(KnownObjects::new(&pool));
-    let window = Some(Duration::from_secs(60));
-    let versions = Versions::new(pool, objects, 0, MIB, window);
-    let path = Path::from("k");
-    let meta = |tag: &str| ObjectMeta {
+    Versions::new(pool, objects, 0, MIB, Some(Duration::from_secs(60)))
+}
+
+fn meta(path: &Path, tag: &str) -> ObjectMeta {
+    ObjectMeta {
         location: path.clone(),
         last_modified: chrono::DateTime::UNIX_EPOCH,
         size: 9,
         e_tag: Some(format!("\"{tag}\"")),
         version: None,
-    };
+    }
+}
+
+fn record(versions: &Versions, stamp: RequestStamp, meta: ObjectMeta) {
+    versions.record_version(stamp, meta, Attributes::new(), TagCount::default());
+}
+
+fn known(versions: &Versions, path: &Path) -> Option<String> {
+    let (version, _) = versions.get(path, None)?;
+    version.meta.e_tag.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn response_that_a_write_overtook_is_not_recorded() {
+    let (versions, path) = (versions(), Path::from("k"));
+    let before = versions.stamp(&path);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    versions.invalidate(&path);
+    record(&versions, before, meta(&path, "replaced"));
+    assert_eq!(known(&versions, &path), None);
+    record(&versions, versions.stamp(&path), meta(&path, "written"));
+    assert_eq!(known(&versions, &path), meta(&path, "written").e_tag);
+}
+
+#[tokio::test(start_paused = true)]
+async fn response_to_an_older_request_replaces_no_newer_one() {
+    let (versions, path) = (versions(), Path::from("k"));
+    let older = versions.stamp(&path);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    record(&versions, versions.stamp(&path), meta(&path, "new"));
+    record(&versions, older, meta(&path, "old"));
+    assert_eq!(known(&versions, &path), meta(&path, "new").e_tag);
+    // Nor does it make an object known that a later request did not find.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    versions.record_absent(versions.stamp(&path), &path);
+    record(&versions, older, meta(&path, "old"));
+    assert_eq!(known(&versions, &path), None);
+    assert!(versions.is_absent(&path));
+}
+
+#[tokio::test(start_paused = true)]
+async fn version_that_another_node_names_replaces_none_that_was_confirmed_later() {
+    let (versions, path) = (versions(), Path::from("k"));
+    let meta = |tag: &str| meta(&path, tag);
+    let known = || known(&versions, &path);
     let second = |seconds| Some(Duration::from_secs(seconds));
-    let known = || {
-        let (version, _) = versions.get(&path, None)?;
-        version.meta.e_tag.clone()
-    };
     // Older than the engine, and the first that is known.
     let first = versions.record_partial(meta("a"), second(1 << 40)).unwrap();
     tokio::time::advance(Duration::from_secs(10)).await;

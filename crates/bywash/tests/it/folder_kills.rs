@@ -20,6 +20,7 @@ use bywash::{Bucket, Consistency, Engine, PutStreamOptions};
 use bywash_support::pattern;
 use bywash_support::proof::{Proof, Trial};
 use bywash_support::settings::setting;
+use bywash_support::swarm::Swarm;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStore as _, ObjectStoreExt as _};
@@ -34,7 +35,7 @@ const FIRST: &str = "BYWASH_TEST_FOLDER_FIRST";
 const KILLS: u64 = 6;
 const KEYS: u64 = 5;
 const CHUNK: usize = 256 << 10;
-/// Most reports of a process before it is killed.
+/// Most reports of a process before its kill is due.
 const REPORTS: u64 = 60;
 
 /// Kinds of operations.
@@ -218,7 +219,8 @@ impl Reported {
     }
 }
 
-fn live(folder: &FsPath, rng: &mut StdRng, reported: &mut Reported) {
+/// Runs a process and kills it during an operation of the kind `deed`, or soon after one.
+fn live(folder: &FsPath, deed: Option<usize>, rng: &mut StdRng, reported: &mut Reported) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "folder_kills::child", "--ignored"])
         .args(["--nocapture", "--test-threads=1"])
@@ -231,10 +233,12 @@ fn live(folder: &FsPath, rng: &mut StdRng, reported: &mut Reported) {
         .unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let (last, within) = (rng.random_range(1..REPORTS), rng.random_range(0..1500));
-    let mut count = 0;
+    let (mut count, mut is_killed) = (0, false);
     for line in out.lines().map(std::result::Result::unwrap) {
         count += u64::from(reported.line(&line));
-        if count == last {
+        let begun = reported.begun.map(|begun| begun.deed);
+        if count >= last && !is_killed && (deed.is_none() || begun == deed) {
+            is_killed = true;
             std::thread::sleep(Duration::from_micros(within));
             child.kill().unwrap();
         }
@@ -300,9 +304,12 @@ async fn kill_writers(trial: &mut Trial<'_>) {
     let mut rng = StdRng::seed_from_u64(trial.seed());
     let home = tempfile::tempdir().unwrap();
     let mut reported = Reported::default();
+    let deeds: Vec<_> = (0..DEEDS.len()).collect();
+    let mut swarm = Swarm::draw(&mut rng, &deeds);
     for _ in 0..setting("BYWASH_KILLS", KILLS) {
         let before = reported.next;
-        live(home.path(), &mut rng, &mut reported);
+        let deed = swarm.take(&mut rng);
+        live(home.path(), deed, &mut rng, &mut reported);
         if let Some(begun) = reported.begun {
             trial.fault(DEEDS[begun.deed].0, 1);
         }

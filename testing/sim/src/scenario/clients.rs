@@ -293,7 +293,7 @@ impl RunContext {
             1 | 2 if self.plan.cancelling_readers => Consume::Cancel {
                 after: rng.random_range(0..3 * self.plan.block_size as u64),
             },
-            3 if self.plan.cancelling_readers => {
+            3 | 4 if self.plan.cancelling_readers => {
                 Consume::Timeout(Duration::from_millis(rng.random_range(0..60)))
             }
             _ => Consume::All,

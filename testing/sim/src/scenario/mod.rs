@@ -118,11 +118,19 @@ struct Findings {
 }
 
 impl Scenario {
-    /// Draws the run of `seed`.
+    /// Draws the run of `seed`, with a random half of the kinds of faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
             plan: Plan::draw(seed),
+        }
+    }
+
+    /// Draws the run of `seed` without faults, in which no error is excused.
+    #[must_use]
+    pub fn calm(seed: u64) -> Self {
+        Self {
+            plan: Plan::draw_calm(seed),
         }
     }
 

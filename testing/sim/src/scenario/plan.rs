@@ -47,14 +47,28 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a plan.
+    /// Draws a plan with faults, of a random half of their kinds.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
+        Self::draw_with(seed, FaultProfile::random, 0.5)
+    }
+
+    /// Draws a plan without faults, mostly without the other disturbances too: little memory, and readers that leave.
+    #[must_use]
+    pub fn draw_calm(seed: u64) -> Self {
+        Self::draw_with(seed, |_| FaultProfile::none(), 0.2)
+    }
+
+    fn draw_with(
+        seed: u64,
+        profile: impl FnOnce(&mut StdRng) -> FaultProfile,
+        disturbed: f64,
+    ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
         let block_size = 4096 << rng.random_range(0..5);
         let chunk_size = block_size * 4;
-        let tight_memory = rng.random_bool(0.3);
+        let tight_memory = rng.random_bool(disturbed);
         // Tight: one chunk for each share and a few blocks. Otherwise all objects fit.
         let blocks = if tight_memory {
             rng.random_range(16..40)
@@ -67,13 +81,8 @@ impl Plan {
             6..9 => Consistency::Revalidate(Duration::from_secs(30)),
             _ => Consistency::Immutable,
         };
-        let fault_free = rng.random_bool(0.3);
-        let fault_profile = if fault_free {
-            FaultProfile::none()
-        } else {
-            FaultProfile::random(rng)
-        };
-        let objects = (0..rng.random_range(1..5))
+        let fault_profile = profile(rng);
+        let objects = (0..rng.random_range(2..9))
             .map(|_| {
                 let validators = match rng.random_range(0..10) {
                     0..5 => Validators::Strong,
@@ -95,12 +104,12 @@ impl Plan {
             consistency,
             fault_profile,
             objects,
-            readers: rng.random_range(1..9),
-            reads: rng.random_range(3..12),
+            readers: rng.random_range(2..9),
+            reads: rng.random_range(8..30),
             writers: if changing { rng.random_range(0..3) } else { 0 },
-            writes: rng.random_range(1..6),
-            writes_behind_bucket: if changing { rng.random_range(0..6) } else { 0 },
-            cancelling_readers: rng.random_bool(0.5),
+            writes: rng.random_range(2..12),
+            writes_behind_bucket: if changing { rng.random_range(0..12) } else { 0 },
+            cancelling_readers: rng.random_bool(disturbed),
             downloads: rng.random_bool(0.4),
             leases: rng.random_bool(0.4),
         }

@@ -63,6 +63,23 @@ fn failed_write_declines_writes_and_leaves_reads_until_a_probe_succeeds() {
     }
 }
 
+/// An erasure waits for the next batch. If that fails, the one after it has the erasure.
+#[test]
+fn erasure_of_a_batch_that_failed_is_written_with_the_next() {
+    let (storage, tier, time) = filled();
+    write(&tier, &[(2, 0)]).unwrap();
+    tier.erase(VersionKey::of(&record(2)));
+    storage.fail(Fault::all(Operation::Write, Errno::IO));
+    assert!(write(&tier, &[(1, 30)]).is_err());
+    storage.heal();
+    time.store(1000, Ordering::Relaxed);
+    write(&tier, &[(1, 30)]).unwrap();
+    drop(tier);
+    let tier = open(&storage, 4);
+    assert!(check(&tier, 1, 30));
+    assert!(!check(&tier, 2, 0), "erased before");
+}
+
 #[test]
 fn disk_that_stays_broken_costs_one_call_a_probe_and_one_segment_in_all() {
     let (storage, tier, time) = filled();

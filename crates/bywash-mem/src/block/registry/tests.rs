@@ -49,6 +49,18 @@ fn refused_slot_leads_to_the_next_one() {
     assert_eq!(registry.len(), 1);
 }
 
+/// Of entries with one tag, a removal takes the one of its slot, also if it is not the first.
+#[test]
+fn removal_leaves_other_slots_of_the_same_tag() {
+    for removed in [7, 8, 9] {
+        let registry = Registry::new();
+        (7..10).for_each(|slot| registry.insert(hash(1, 1), slot));
+        assert!(registry.remove(hash(1, 1), removed));
+        let left: BTreeSet<_> = (7..10).filter(|slot| *slot != removed).collect();
+        assert_eq!(slots(&registry, hash(1, 1)), left);
+    }
+}
+
 #[test]
 fn removal_moves_displaced_entries_back_across_the_end() {
     let registry = Registry::new();

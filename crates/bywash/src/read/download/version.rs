@@ -127,7 +127,11 @@ pub(super) async fn get_unconditional(
     part: Range<u64>,
 ) -> Result<GetResult> {
     let path = &version.meta.location;
-    let result = get(bucket, path, part.clone()).await?;
+    let result = match get(bucket, path, part.clone()).await {
+        // Shorter by now than when its length was stated.
+        Err(error) if is_out_of_range(&error) => return Err(ranged::changed(version)),
+        result => result?,
+    };
     if result.meta.size != version.meta.size {
         return Err(ranged::changed(version));
     }

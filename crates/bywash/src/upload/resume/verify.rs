@@ -152,3 +152,49 @@ pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
     read_range(file, range, |piece| crc.update(piece))?;
     Ok(crc.value())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::Write as _;
+
+    use super::*;
+
+    const PART: u64 = 1000;
+
+    /// Of three parts at a store, the second has other bytes than the source: the upload continues there, and keeps the third.
+    #[test]
+    fn stored_part_with_other_bytes_is_sent_again() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..3 * PART).map(|at| (at % 251) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let stored: Vec<_> = (0..3)
+            .map(|part| {
+                let range = part * PART..(part + 1) * PART;
+                let crc = hash(&file, range.clone()).unwrap();
+                StoredRange {
+                    range,
+                    digest: Some(ContentDigest::Crc32c(crc ^ u32::from(part == 1))),
+                }
+            })
+            .collect();
+        let rule = ChunkRule::PARTS;
+        let plan = ChunkPlan::new(&rule, PART, true, Some(3 * PART)).unwrap();
+        let progress = Progress {
+            offset: 0,
+            crc32c: 0,
+        };
+        let compared = compare(&file, 3 * PART, &rule, &plan, &stored, &progress).unwrap();
+        let SourceComparison::Same {
+            offset,
+            crc32c,
+            stored,
+        } = compared
+        else {
+            panic!("the source has not changed");
+        };
+        assert_eq!((offset, stored), (PART, 2 * PART));
+        assert_eq!(crc32c, hash(&file, 0..PART).unwrap());
+    }
+}

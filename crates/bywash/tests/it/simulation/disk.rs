@@ -1,5 +1,5 @@
 //! Seeded runs over a disk tier whose disk tears, loses, stalls, is slow, fills, fails and flips, with kills and restarts: each read
-//! has the bytes of one visible version, and none fails because of the disk.
+//! has the bytes of one visible version, and none fails because of the disk. A seed has a random half of the disk's faults.
 //!
 //! In real time, because the threads of the tier spend it: a seed draws the same steps, not the same run. For one seed, or others:
 //! `BYWASH_SEED`, `BYWASH_SEEDS`, as for the other runs.
@@ -15,6 +15,7 @@ use bywash::{Consistency, ContentDigest, DiskOptions, DiskStats, Verify};
 use bywash_sim::{Consume, FaultKind, FaultProfile, Observation, Outcome, SimOrigin};
 use bywash_support::pattern;
 use bywash_support::proof::{Proof, class};
+use bywash_support::swarm::Swarm;
 use futures::future::join_all;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt as _};
@@ -25,7 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::simulation::world::{BLOCK, World};
 
-const SEEDS: Range<u64> = 0..300;
+const SEEDS: Range<u64> = 0..200;
 /// More than the processors: runs mostly wait for slow disks.
 const RUNS_AT_ONCE: usize = 12;
 const MEMORY: u64 = 6 << 20;
@@ -94,6 +95,8 @@ struct Run {
     disk: FakeDisk,
     home: TempDir,
     size: u64,
+    /// Kinds of the disk's faults, see [`Run::break_disk`].
+    faults: Swarm<u8>,
     /// Whether the origin flips bits, and states the digests that show it.
     flips: bool,
     consistency: Consistency,
@@ -135,7 +138,8 @@ fn profile(flips: bool) -> FaultProfile {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let flips = rng.random_bool(0.2);
+        let faults = Swarm::draw(&mut rng, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let flips = rng.random_bool(0.5);
         let origin = SimOrigin::new(seed, profile(flips));
         if flips {
             origin.state_digest(crc32c);
@@ -162,6 +166,7 @@ impl Run {
             disk,
             home,
             size,
+            faults,
             flips,
             consistency,
             slow: false,
@@ -244,7 +249,10 @@ impl Run {
     fn break_disk(&mut self) {
         let rng = &mut self.rng;
         let after = rng.random_range(0..6);
-        let fault = match rng.random_range(0..8) {
+        let Some(kind) = self.faults.take(rng) else {
+            return;
+        };
+        let fault = match kind {
             0 => DiskFault::Tear {
                 after,
                 seed: rng.random(),
@@ -305,7 +313,7 @@ impl Run {
     }
 
     async fn step(&mut self) {
-        match self.rng.random_range(0..20) {
+        match self.rng.random_range(0..25) {
             0..10 => self.read().await,
             10 | 11 => {
                 let path = self.path();
@@ -326,19 +334,19 @@ impl Run {
                     let _ = self.world.bucket.drop_cached(path.as_ref());
                 }
             }
-            13 | 14 => self.break_disk(),
-            15 => {
+            13..19 => self.break_disk(),
+            19 => {
                 self.disk.heal();
                 self.slow = false;
             }
-            16 => self.flip(),
-            17 => sleep(Duration::from_millis(self.rng.random_range(0..10))).await,
+            20 => self.flip(),
+            21 => sleep(Duration::from_millis(self.rng.random_range(0..10))).await,
             _ => self.restart(self.world.origin.clone()).await,
         }
     }
 
     async fn play(mut self) -> Counts {
-        for _ in 0..self.rng.random_range(5..30) {
+        for _ in 0..self.rng.random_range(16..32) {
             self.step().await;
         }
         // The blocks left on the disk are right.

@@ -398,6 +398,22 @@ async fn download_without_a_validator_is_one_request() {
     );
 }
 
+/// It changes between the HEAD, which states its length, and the GET: without a validator only a range past its end shows that.
+#[tokio::test(start_paused = true)]
+async fn object_without_a_validator_that_becomes_shorter_is_downloaded_anew() {
+    let world = world();
+    world.origin.set_validators(Validators::None);
+    world.origin.write(&world.path, SIZE);
+    let shorten = async {
+        sleep(Duration::from_millis(15)).await;
+        world.origin.write(&world.path, 1)
+    };
+    let end = download(&world, Some(GetRange::Suffix(SHARD)));
+    let (shorter, segments) = tokio::join!(shorten, end);
+    assert_eq!(segments.unwrap().into_contiguous(), shorter.body);
+    world.assert_idle().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn downloads_wait_for_memory_when_they_do_not_fit_together() {
     // 48 blocks for downloads; each uses 22.

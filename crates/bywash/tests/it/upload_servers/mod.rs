@@ -5,5 +5,6 @@ mod gcs;
 mod gcs_adversarial;
 mod gcs_credentials;
 mod gcs_retry_scenarios;
+mod plan;
 mod seeded;
 mod signed;

@@ -1,5 +1,5 @@
 //! Random uploads through the writer, to a store with random faults: the exact object or the right error, never a
-//! false success.
+//! false success. A seed is some uploads to one store, with a random half of the classes of faults.
 //!
 //! To run one seed with a full report: `BYWASH_SEED=123 cargo test -p bywash --test it upload_servers::seeded`. To run
 //! other seeds: `BYWASH_SEEDS=1000..5000`.
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{Upload, UploadOptions, UploadResult};
 use bywash::{
@@ -29,131 +28,16 @@ use bywash_support::proof::{Proof, class};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
-use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
 
 use crate::upload_servers::gcs::{UNIT, client};
+use crate::upload_servers::plan::{Class, Kind, PART, Plan};
 
-/// Uploads of the fixed set.
-const SEEDS: Range<u64> = 0..600;
-/// Minimum bytes of a part of the S3 fakes.
-const PART: usize = 8 * 1024;
+/// The fixed set.
+const SEEDS: Range<u64> = 0..75;
 /// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 20;
 /// Stall limit of a request.
-const STALL: Duration = Duration::from_millis(250);
-
-/// A kind of store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Stores any prefix of a chunk; checks the whole object's hash.
-    Gcs,
-    /// Stores a part whole or not at all; has checksums.
-    S3,
-    /// Has MD5 only.
-    PlainS3,
-}
-
-impl Kind {
-    /// Returns the unit of chunk lengths.
-    fn unit(self) -> usize {
-        match self {
-            Self::Gcs => UNIT,
-            Self::S3 | Self::PlainS3 => PART,
-        }
-    }
-}
-
-/// One random upload.
-#[derive(Debug)]
-struct Plan {
-    kind: Kind,
-    seed: u64,
-    chunk: usize,
-    length: usize,
-    /// Bytes of each write.
-    writes: Vec<usize>,
-    /// Index of the write before which another process takes over.
-    hand_over: Option<usize>,
-    /// The object exists before, and must not.
-    conflict: bool,
-    create: bool,
-    announced: bool,
-    chances: Vec<(ServerFaultKind, f64)>,
-    most_faults: u64,
-}
-
-impl Plan {
-    fn draw(kind: Kind, seed: u64) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let chunk = kind.unit() * *[1, 1, 1, 2, 3].choose(&mut rng).unwrap();
-        let near =
-            |rng: &mut StdRng, edge: usize| (edge + rng.random_range(0..3)).saturating_sub(1);
-        let length = match rng.random_range(0..10) {
-            0 => near(&mut rng, 0),
-            1 | 2 => {
-                let edge = chunk * rng.random_range(1..4);
-                near(&mut rng, edge)
-            }
-            3 => chunk * rng.random_range(1..4),
-            _ => rng.random_range(0..4 * chunk),
-        };
-        let largest = *[chunk / 256, chunk / 4, chunk, 3 * chunk]
-            .choose(&mut rng)
-            .unwrap();
-        let (mut writes, mut left) = (Vec::new(), length);
-        while left > 0 {
-            let write = rng.random_range(1..=largest).min(left);
-            writes.push(write);
-            left -= write;
-        }
-        let hand_over = rng.random_bool(0.3);
-        let hand_over = hand_over.then(|| rng.random_range(0..=writes.len()));
-        let mut chances = Vec::new();
-        for kind in ServerFaultKind::TRANSIENT {
-            let stalls = matches!(
-                kind,
-                ServerFaultKind::StallAfter | ServerFaultKind::StallResponse
-            );
-            let most = if stalls { 0.006 } else { 0.12 };
-            chances.push((kind, rng.random_range(0.0..most)));
-        }
-        if rng.random_bool(0.3) {
-            let kind = *ServerFaultKind::PERMANENT.choose(&mut rng).unwrap();
-            chances.insert(0, (kind, rng.random_range(0.05..0.5)));
-        }
-        let conflict = rng.random_bool(0.05);
-        Self {
-            kind,
-            seed,
-            chunk,
-            length,
-            writes,
-            hand_over,
-            conflict,
-            create: conflict || rng.random_bool(0.3),
-            announced: rng.random_bool(0.3),
-            chances,
-            most_faults: rng.random_range(0..12),
-        }
-    }
-
-    /// Returns whether all faults are such as a client must recover from.
-    fn passes(&self) -> bool {
-        let lasting =
-            |(kind, _): &(ServerFaultKind, f64)| ServerFaultKind::PERMANENT.contains(kind);
-        !self.chances.iter().any(lasting)
-    }
-
-    fn key(&self) -> String {
-        format!("seed-{}", self.seed)
-    }
-
-    fn bytes(&self) -> Bytes {
-        pattern(self.seed, self.length)
-    }
-}
+const STALL: Duration = Duration::from_millis(100);
 
 /// A store behind a server.
 trait Fake: Protocol {
@@ -466,7 +350,7 @@ fn work(kinds: &[Kind], proof: &Proof) -> (Report, Vec<(u64, String)>) {
                 break;
             };
             let seed = trial.seed();
-            if played % 200 == 0 {
+            if played % 25 == 0 {
                 // A store never forgets that a session existed.
                 worlds.clear();
                 for kind in kinds {
@@ -474,20 +358,21 @@ fn work(kinds: &[Kind], proof: &Proof) -> (Report, Vec<(u64, String)>) {
                 }
             }
             let nth = usize::try_from(seed % kinds.len() as u64).unwrap();
-            let plan = Plan::draw(kinds[nth], seed);
-            match play(&plan, &worlds[nth]).await {
-                Ok(one) => {
-                    trial.operations(1);
-                    for (kind, hits) in &one.faults {
-                        trial.fault(class(kind), *hits);
+            for plan in Plan::draw_all(kinds[nth], seed) {
+                match play(&plan, &worlds[nth]).await {
+                    Ok(one) => {
+                        trial.operations(1);
+                        for (kind, hits) in &one.faults {
+                            trial.fault(class(kind), *hits);
+                        }
+                        trial.fault(Class::TakenOver.name(), one.taken_over);
+                        trial.fault(Class::Conflict.name(), u64::from(plan.conflict));
+                        report.add(one);
                     }
-                    trial.fault(TAKEN_OVER, one.taken_over);
-                    trial.fault(CONFLICT, u64::from(plan.conflict));
-                    report.add(one);
-                }
-                Err(text) => {
-                    trial.fail();
-                    broken.push((seed, text));
+                    Err(text) => {
+                        trial.fail();
+                        broken.push((seed, format!("{text}\n    {plan:?}")));
+                    }
                 }
             }
         }
@@ -498,7 +383,7 @@ fn work(kinds: &[Kind], proof: &Proof) -> (Report, Vec<(u64, String)>) {
 /// Plays the seeds for each kind of store; returns the sums if it is the fixed set.
 fn play_all(kinds: &[Kind], proof: &Proof) -> Option<Report> {
     // More than processors: some wait for stalls.
-    let workers = 2 * thread::available_parallelism().map_or(2, usize::from);
+    let workers = 4 * thread::available_parallelism().map_or(2, usize::from);
     let done: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..workers)
             .map(|_| scope.spawn(|| work(kinds, proof)))
@@ -517,25 +402,14 @@ fn play_all(kinds: &[Kind], proof: &Proof) -> Option<Report> {
     broken.sort();
     for (seed, text) in broken.iter().take(FAILURES_SHOWN) {
         eprintln!("seed {seed}: {text}");
-        if proof.is_single() {
-            eprintln!("{:?}", Plan::draw(kinds[0], *seed));
-        }
     }
     assert!(broken.is_empty(), "{} uploads broke promises", broken.len());
     proof.is_fixed().then_some(total)
 }
 
-/// Classes of faults that are not of the server.
-const TAKEN_OVER: &str = "another process continues";
-const CONFLICT: &str = "object exists";
-
 fn proof(name: &'static str, repeat: &'static str) -> Proof {
-    let kinds = ServerFaultKind::TRANSIENT.iter().map(class);
-    let kinds = kinds.chain(ServerFaultKind::PERMANENT.iter().map(class));
-    let classes: Vec<_> = kinds
-        .chain([TAKEN_OVER, CONFLICT].map(str::to_owned))
-        .collect();
-    Proof::new(name, repeat, SEEDS, &classes)
+    let classes = Class::all().into_iter().map(Class::name);
+    Proof::new(name, repeat, SEEDS, &classes.collect::<Vec<_>>())
 }
 
 #[test]
@@ -579,15 +453,14 @@ fn check_coverage(total: &Report, outcomes: &[&str]) {
 #[tokio::test]
 async fn seed_reproduces_its_upload() {
     advance_clock_by_ticks();
-    for seed in 0..15 {
+    for plan in (0..2).flat_map(|seed| Plan::draw_all(Kind::Gcs, seed)) {
         let mut runs = Vec::new();
         for _ in 0..2 {
             let world = world(Kind::Gcs).await;
-            let plan = Plan::draw(Kind::Gcs, seed);
             let report = play(&plan, &world).await.unwrap();
             runs.push((report.outcomes, report.faults, report.extra_bytes));
         }
-        assert_eq!(runs[0], runs[1], "seed {seed}");
+        assert_eq!(runs[0], runs[1], "{plan:?}");
     }
 }
 
@@ -597,11 +470,8 @@ fn calm(seed: u64) -> Plan {
         chunk: UNIT,
         length: 3 * UNIT + 1,
         writes: vec![3 * UNIT + 1],
-        hand_over: None,
-        conflict: false,
         create: false,
         announced: false,
-        chances: Vec::new(),
         most_faults: u64::MAX,
         ..Plan::draw(Kind::Gcs, seed)
     }
