@@ -262,7 +262,8 @@ async fn numbered_parts_are_compared_before_their_object_exists() {
     let world = world(Verify::Off);
     let folder = tempfile::tempdir().unwrap();
     let folder = Arc::new(FolderStore::open(folder.path()).unwrap());
-    let on_disk = world.engine.mount("folder", folder.clone(), blobs());
+    let shared = Arc::<FolderStore>::clone(&folder);
+    let on_disk = world.engine.mount("folder", shared, blobs());
     let on_disk = on_disk.unwrap();
     let stores: [(&Bucket, &dyn Origin); 2] =
         [(&world.bucket, &world.origin), (&on_disk, &*folder)];
