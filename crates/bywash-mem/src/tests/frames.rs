@@ -455,7 +455,7 @@ fn check_and_charge_of_many_threads_are_one_step() {
         for thread in 0..4 {
             let (pool, begin) = (&pool, &begin);
             scope.spawn(move || {
-                // Two classes: what one leaves idle is no room for the other.
+                // Two classes: idle frames of one are no room for the other.
                 let len = if thread % 2 == 0 { LEN } else { LEN / 2 };
                 begin.wait();
                 for _ in 0..ROUNDS {
