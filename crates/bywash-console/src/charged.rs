@@ -27,9 +27,28 @@ pub(crate) fn charge(engine: &Engine, values: u64, text: u64) -> Option<Reservat
     engine.try_reserve(Share::Upload, values + GROWING * text)
 }
 
+/// Charges a response whose text is rendered into a buffer of `text` bytes, which it does not exceed. `None` if that does not fit now.
+pub(crate) fn charge_written(engine: &Engine, values: u64, text: u64) -> Option<Reservation> {
+    engine.try_reserve(Share::Upload, values + text)
+}
+
 /// Binds the charge of a response's text to its bytes: they may stay in the connection's buffer long after the body
 /// was polled to its end.
-pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Response {
+pub(crate) async fn hold(response: Response, charge: Reservation) -> Response {
+    hold_room(response, charge, |text| GROWING * text).await
+}
+
+/// As [`hold`], of a text in a buffer of `room` bytes.
+pub(crate) async fn hold_written(response: Response, charge: Reservation, room: u64) -> Response {
+    hold_room(response, charge, |_| room).await
+}
+
+/// Keeps the charge of `room` of the text's length.
+async fn hold_room(
+    response: Response,
+    mut charge: Reservation,
+    room: impl FnOnce(u64) -> u64,
+) -> Response {
     let (mut parts, body) = response.into_parts();
     let text = match body.collect().await {
         Ok(body) => body.to_bytes(),
@@ -38,7 +57,7 @@ pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Respons
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    charge.shrink_to(GROWING * text.len() as u64);
+    charge.shrink_to(room(text.len() as u64));
     parts.headers.insert(CONTENT_LENGTH, text.len().into());
     Response::from_parts(parts, Body::from(charged_text(text, charge)))
 }

@@ -7,32 +7,33 @@ use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use bywash::Reservation;
+use bywash::{Engine, Reservation, Share};
 use bywash_series::{
     Aggregate, LeftOut, Pattern, SelectedPoints, Selector, SeriesDb, SeriesError, SeriesNames,
     SeriesPoints,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer as _};
 
-use crate::charged::{charge, hold, written};
+use crate::charged::{charge_written, hold_written, written};
 use crate::clock::{self, now};
 use crate::content::{Content, naming};
 use crate::limits::MAX_ROWS;
 use crate::{History, Shared};
 
-/// Bytes of a row of points in memory while it is rendered.
-const ROW_BYTES: u64 = 64;
+/// Bytes of a point in memory while its row is rendered, in a list that grew by doubling.
+const ROW_BYTES: u64 = 32;
 /// Bytes of a rendered row of points without the names.
 const ROW_TEXT_BYTES: u64 = 96;
 /// Bytes of a name in memory without its characters.
 const NAME_BYTES: u64 = 96;
 /// Bytes of a rendered name without its characters.
 const NAME_TEXT_BYTES: u64 = 32;
+/// Bytes of a rendered table without its rows: brackets, or the heading.
+const TABLE_TEXT_BYTES: u64 = 64;
 
 /// Name of a series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -144,6 +145,13 @@ pub enum SeriesRequestError {
     Damaged,
     /// No memory for the response now.
     NoMemory,
+    /// The response needs more than all memory of responses.
+    TooLarge {
+        /// Bytes that it needs.
+        bytes: u64,
+        /// Bytes that all responses may have.
+        max: u64,
+    },
 }
 
 impl fmt::Display for SeriesRequestError {
@@ -156,6 +164,12 @@ impl fmt::Display for SeriesRequestError {
             ),
             Self::NoMemory => f.write_str(
                 "there is no memory for the response now; send the request again, or for less",
+            ),
+            Self::TooLarge { bytes, max } => write!(
+                f,
+                "the response needs {} MiB of memory, and --memory leaves at most {} MiB for responses; ask for fewer series, a shorter time or a step",
+                bytes.div_ceil(1 << 20),
+                max >> 20
             ),
         }
     }
@@ -179,7 +193,7 @@ impl From<SeriesError> for SeriesRequestError {
 impl IntoResponse for SeriesRequestError {
     fn into_response(self) -> Response {
         let status = match self {
-            Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Request(_) | Self::TooLarge { .. } => StatusCode::BAD_REQUEST,
             Self::Database(_) | Self::Damaged | Self::NoMemory => {
                 tracing::warn!(error = %self, "series cannot be read");
                 StatusCode::SERVICE_UNAVAILABLE
@@ -307,32 +321,65 @@ pub(crate) async fn list(
         values += NAME_BYTES + (source.len() + metric.len()) as u64;
         text += NAME_TEXT_BYTES + written(source) + written(metric);
     }
-    let charged = charge(&shared.engine, values, text).ok_or(SeriesRequestError::NoMemory)?;
-    let write = move || {
+    let table = Table::charged(&shared.engine, values, text)?;
+    let write = move |table: &Table| {
         let _turn = turn;
         let names = found.iter().flat_map(SeriesNames::iter).map(Name::from);
-        let response = match format {
-            Format::Json => Json(names.collect::<Vec<_>>()).into_response(),
-            Format::Csv => csv(&["source", "metric"], names),
-        };
-        (response, charged)
+        table.rendered(format, &["source", "metric"], names)
     };
-    Ok(naming(off_workers(write).await, &damaged))
+    Ok(naming(table.off_workers(write).await, &damaged))
 }
 
-/// Renders a response on a blocking thread: a hundred megabytes of text would delay all other clients of a worker. `write` keeps its
-/// permits and charges until it is done, also after the client has left.
-async fn off_workers<W>(write: W) -> Response
-where
-    W: FnOnce() -> (Response, Reservation) + Send + 'static,
-{
-    match tokio::task::spawn_blocking(write).await {
-        Ok((response, charged)) => hold(response, charged).await,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            // The server stops.
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        },
+/// A response of rows, charged before it is rendered into one buffer.
+struct Table {
+    charge: Reservation,
+    /// Bytes of the buffer. The text does not exceed it.
+    room: u64,
+}
+
+impl Table {
+    /// Charges `values` bytes of rows and `text` bytes of their text.
+    fn charged(engine: &Engine, values: u64, text: u64) -> Result<Self, SeriesRequestError> {
+        let room = text + TABLE_TEXT_BYTES;
+        let charge = charge_written(engine, values, room).ok_or_else(|| {
+            let (bytes, max) = (values + room, engine.budget().max_of_share(Share::Upload));
+            if bytes > max {
+                SeriesRequestError::TooLarge { bytes, max }
+            } else {
+                SeriesRequestError::NoMemory
+            }
+        })?;
+        Ok(Self { charge, room })
+    }
+
+    fn rendered<T: Serialize>(
+        &self,
+        format: Format,
+        heading: &[&str],
+        rows: impl Iterator<Item = T>,
+    ) -> Response {
+        let text = Vec::with_capacity(self.room as usize);
+        match format {
+            Format::Json => json_rows(text, rows),
+            Format::Csv => csv_rows(text, heading, rows),
+        }
+    }
+
+    /// Renders on a blocking thread: a hundred megabytes of text would delay all other clients of a worker. Permits of `write` and the
+    /// charge last until `write` returns, also after the client has left.
+    async fn off_workers<W>(self, write: W) -> Response
+    where
+        W: FnOnce(&Self) -> Response + Send + 'static,
+    {
+        let written = tokio::task::spawn_blocking(move || (write(&self), self));
+        match written.await {
+            Ok((response, table)) => hold_written(response, table.charge, table.room).await,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The server stops.
+                Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            },
+        }
     }
 }
 
@@ -382,31 +429,39 @@ pub(crate) async fn query(
         let names = written(&series.source) + written(&series.metric);
         series.points.len() as u64 * (ROW_TEXT_BYTES + names)
     });
-    let charged = charge(&shared.engine, count as u64 * ROW_BYTES, text.sum())
-        .ok_or(SeriesRequestError::NoMemory)?;
-    let write = move || {
+    let table = Table::charged(&shared.engine, count as u64 * ROW_BYTES, text.sum())?;
+    let write = move |table: &Table| {
         let _turn = turn;
         let rows = found
             .iter()
             .flat_map(|found| found.iter())
             .flat_map(Row::of);
-        let response = match format {
-            Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
-            Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
-        };
-        (response, charged)
+        table.rendered(format, &["source", "metric", "timestamp", "value"], rows)
     };
-    Ok(naming(off_workers(write).await, &damaged))
+    Ok(naming(table.off_workers(write).await, &damaged))
+}
+
+/// Writes rows as an array.
+fn json_rows<T: Serialize>(text: Vec<u8>, rows: impl Iterator<Item = T>) -> Response {
+    let mut writer = serde_json::Serializer::new(text);
+    match writer.collect_seq(rows) {
+        Ok(()) => ([(CONTENT_TYPE, "application/json")], writer.into_inner()).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 /// Writes rows under a heading, which is written without rows too.
-fn csv<T: Serialize>(heading: &[&str], rows: impl IntoIterator<Item = T>) -> Response {
+fn csv_rows<T: Serialize>(
+    text: Vec<u8>,
+    heading: &[&str],
+    mut rows: impl Iterator<Item = T>,
+) -> Response {
     let write = || {
         let mut table = csv::WriterBuilder::new()
             .has_headers(false)
-            .from_writer(Vec::new());
+            .from_writer(text);
         table.write_record(heading)?;
-        rows.into_iter().try_for_each(|row| table.serialize(row))?;
+        rows.try_for_each(|row| table.serialize(row))?;
         table
             .into_inner()
             .map_err(|error| csv::Error::from(error.into_error()))
@@ -414,5 +469,82 @@ fn csv<T: Serialize>(heading: &[&str], rows: impl IntoIterator<Item = T>) -> Res
     match write() {
         Ok(text) => ([(CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn response_that_never_fits_is_refused_with_its_size_and_one_that_may_fit_for_now() {
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        let status = |bytes| {
+            let refused = Table::charged(&engine, bytes, 0).err().unwrap();
+            let text = refused.to_string();
+            (refused.into_response().status().as_u16(), text)
+        };
+        let (code, text) = status(1 << 30);
+        assert_eq!(code, 400);
+        assert!(
+            text.contains("1025 MiB") && text.contains("a step"),
+            "{text}"
+        );
+        let taken = Table::charged(&engine, 8 << 20, 0).unwrap();
+        let max = engine.budget().max_of_share(Share::Upload);
+        let (code, text) = status(max - (4 << 20));
+        assert_eq!(code, 503);
+        assert!(text.contains("send the request again"), "{text}");
+        drop(taken);
+        Table::charged(&engine, max - (4 << 20), 0).unwrap();
+    }
+
+    #[test]
+    fn rows_of_any_names_and_values_fit_the_room_that_was_charged() {
+        let names = [
+            "",
+            "m",
+            "a \"quoted\" name, with a comma",
+            "tab\tand\u{1}control",
+            "ümläut/✓",
+        ];
+        let values = [
+            f64::MIN,
+            f64::MIN_POSITIVE,
+            -0.1,
+            f64::NAN,
+            f64::INFINITY,
+            5e-324,
+        ];
+        let rows = || {
+            let pairs = names
+                .iter()
+                .flat_map(|name| values.iter().map(move |value| (*name, *value)));
+            pairs.map(|(name, value)| Row {
+                source: name,
+                metric: name,
+                timestamp: i64::MIN,
+                value,
+            })
+        };
+        let needed: u64 = rows()
+            .map(|row| ROW_TEXT_BYTES + written(row.source) + written(row.metric))
+            .sum();
+        let room = (needed + TABLE_TEXT_BYTES) as usize;
+        for format in [Format::Json, Format::Csv] {
+            let engine = Engine::builder().memory(64 << 20).build().unwrap();
+            let table = Table::charged(&engine, 0, needed).unwrap();
+            assert_eq!(table.room as usize, room);
+            let heading = ["source", "metric", "timestamp", "value"];
+            let response = table.rendered(format, &heading, rows());
+            let length = axum::body::HttpBody::size_hint(response.body())
+                .exact()
+                .unwrap();
+            assert!(
+                length <= room as u64 && length > room as u64 / 3,
+                "{length} of {room}"
+            );
+        }
     }
 }
