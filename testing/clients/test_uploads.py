@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from harness import MIB, S3_ORIGINS, Azurite, Bywash, clean_environment, file_sha256, payload, sha256
+from harness import ACCESS_KEY, MIB, S3_ORIGINS, SECRET_KEY, Azurite, Bywash, clean_environment, file_sha256, payload, sha256
 
 BUCKET = "suite-uploads"
 KEY = "deep/object with space"
@@ -129,3 +129,26 @@ def test_copied_objects_are_served(store, tmp_path):
         assert sha256(server.s3.get_object(Bucket=BUCKET, Key="served")["Body"].read()) == sha256(body)
     finally:
         server.stop()
+
+
+def test_copy_in_parts_to_a_content_addressed_bucket(start, tmp_path):
+    """The digest of all parts is compared before the object exists; a copy that is refused for it cannot be resumed, and leaves nothing."""
+    folder, config, file = tmp_path / "blobs", tmp_path / "settings.toml", tmp_path / "large"
+    folder.mkdir()
+    config.write_text(f'[[bucket]]\nname = "blobs"\nurl = "file://{folder}"\ndigest-in-key = "sha256"\n')
+    file.write_bytes(payload(40 * MIB + 5, 9))
+    server = start("--config", config)
+    keys = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1"}
+    env = clean_environment() | keys | {"BYWASH_DATA_DIR": str(tmp_path / "copies"), "XDG_RUNTIME_DIR": str(tmp_path / "none")}
+
+    def bywash(*words):
+        return subprocess.run([os.environ["BYWASH_BIN"], *words], env=env, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+
+    right, wrong = file_sha256(file), sha256(b"other")
+    done = bywash("cp", file, f"s3://blobs/sha256/{right}")
+    assert done.returncode == 0, done.stderr
+    refused = bywash("cp", file, f"s3://blobs/sha256/{wrong}")
+    assert refused.returncode == 1 and right in refused.stderr and "resume" not in refused.stderr, refused.stderr
+    assert bywash("uploads", "list").stdout == ""
+    assert [found["Key"] for found in server.s3.list_objects_v2(Bucket="blobs")["Contents"]] == [f"sha256/{right}"]
+    assert "Uploads" not in server.s3.list_multipart_uploads(Bucket="blobs")

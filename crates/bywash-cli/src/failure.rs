@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use bywash::StatusError;
+use http::StatusCode;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::{Error as StoreError, PutMode};
 use serde::Deserialize;
@@ -32,6 +33,16 @@ const DENIED_CODES: [&str; 6] = [
     "AuthenticationFailed",
 ];
 
+/// Codes of S3 for content with another digest than its request or its key has, or of more bytes than an object may have.
+const CONTENT_CODES: [&str; 3] = ["XAmzContentSHA256Mismatch", "BadDigest", "EntityTooLarge"];
+
+/// Whether the store refuses the content of a write for good.
+fn is_content_refused(error: &StoreError) -> bool {
+    let refused = StatusError::find(error).filter(|found| found.status == StatusCode::BAD_REQUEST);
+    refused.is_some_and(|found| CONTENT_CODES.iter().any(|code| found.detail.contains(code)))
+}
+
+/// Whether a condition of a write does not hold.
 fn is_unmet(error: &StoreError) -> bool {
     matches!(
         error,
@@ -71,8 +82,8 @@ impl Kind {
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) message: String,
-    /// Whether a condition of a write does not hold: the same write fails again.
-    pub(crate) is_unmet: bool,
+    /// Whether the same write fails again: a condition does not hold, or its content is refused.
+    pub(crate) is_final: bool,
 }
 
 impl Failure {
@@ -80,7 +91,7 @@ impl Failure {
         Self {
             kind,
             message: message.into(),
-            is_unmet: false,
+            is_final: false,
         }
     }
 
@@ -152,7 +163,7 @@ impl Failure {
         let what = what.to_string();
         let hint = hint(kind, &what, &text);
         Self {
-            is_unmet: is_unmet(error),
+            is_final: is_unmet(error) || is_content_refused(error),
             ..Self::new(kind, format!("{what}: {reason}{hint}"))
         }
     }
@@ -167,13 +178,13 @@ impl Failure {
         let reason = "the condition in its signed address or in --header does not hold: the object is there already, or was changed; \
                       have an address signed for another key or without the condition";
         Self {
-            is_unmet: true,
+            is_final: true,
             ..Self::failed(format!("{what}: {reason}"))
         }
     }
 
     /// An error response of an S3 endpoint to `what`.
-    pub(crate) fn response(what: &str, status: http::StatusCode, body: &str) -> Self {
+    pub(crate) fn response(what: &str, status: StatusCode, body: &str) -> Self {
         let (kind, hint) = match status.as_u16() {
             401 | 403 => (Kind::Denied, hint(Kind::Denied, what, body)),
             404 => (Kind::NotFound, ""),
@@ -285,6 +296,24 @@ impl ErrorDocument {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn write_whose_content_is_refused_fails_again_and_one_with_expired_keys_may_not() {
+        let refused = |detail: &str| {
+            let error = StatusError::new(StatusCode::BAD_REQUEST, detail);
+            let error = error.of("S3", "key");
+            Failure::write("s3://b/key", &PutMode::Overwrite, &error).is_final
+        };
+        assert!(refused(
+            "complete upload of key: XAmzContentSHA256Mismatch: the bytes have SHA-256 a"
+        ));
+        assert!(!refused(
+            "complete upload of key: ExpiredToken: have new ones"
+        ));
+        assert!(!refused(
+            "complete upload of key: RequestTimeout: send it again"
+        ));
+    }
 
     #[test]
     fn s3_error_is_shown_with_code_and_message() {

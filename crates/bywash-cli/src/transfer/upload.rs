@@ -88,8 +88,8 @@ pub(crate) async fn rest(
 /// Keeps a resumable upload and explains how to resume it. Aborts any other at the store.
 async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: bool) -> Failure {
     let id = upload.journal_id().map(str::to_owned);
-    // A condition that failed fails again.
-    let can_resume = rewindable && failure.kind != Kind::Usage && !failure.is_unmet;
+    // A condition that failed, and content that was refused, fail again.
+    let can_resume = rewindable && failure.kind != Kind::Usage && !failure.is_final;
     if let Some(id) = id.filter(|_| can_resume) {
         failure.message = format!(
             "{}; to resume it: bywash uploads resume {id}",
