@@ -473,3 +473,14 @@ class Balancer:
                 pass
 
         return Handler
+
+
+def compare_table(page, marker, lines, variable):
+    """Compares the lines between two markers of a page, or writes them if the variable is set."""
+    before, rest = page.read_text().split(f"<!-- {marker} -->\n")
+    known, after = rest.split("<!-- end -->\n")
+    new = "\n".join([*lines, ""])
+    if os.environ.get(variable):
+        page.write_text(f"{before}<!-- {marker} -->\n{new}<!-- end -->\n{after}")
+    else:
+        assert known == new, f"{variable}=1 writes {page.name}"

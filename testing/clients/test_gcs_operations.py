@@ -1,15 +1,14 @@
-"""Every method of Google's storage API has the response that docs/gcs-compatibility.md lists, and changes only what it names.
+"""Every method of Google's storage API has the response that docs/gcs-compatibility.md lists, and changes only the object or bucket that it names.
 
 BYWASH_UPDATE_MATRIX=1 writes that page's table.
 """
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 import requests
-from harness import Bywash
+from harness import Bywash, compare_table
 
 METHODS = Path(__file__).parent / "google-storage-methods.txt"
 MATRIX = Path(__file__).parents[2] / "docs/gcs-compatibility.md"
@@ -88,18 +87,6 @@ def outcome(response):
     return f"{response.status_code} {error['errors'][0]['reason']}"
 
 
-def compared(rows):
-    """Compares the rows with the page's table, or writes it."""
-    lines = ["| method | request | served | response |", "|---|---|---|---|", *rows]
-    before, rest = MATRIX.read_text().split("<!-- methods -->\n")
-    known, after = rest.split("<!-- end -->\n")
-    new = "\n".join([*lines, ""])
-    if os.environ.get("BYWASH_UPDATE_MATRIX"):
-        MATRIX.write_text(f"{before}<!-- methods -->\n{new}<!-- end -->\n{after}")
-    else:
-        assert known == new, "BYWASH_UPDATE_MATRIX=1 writes the page"
-
-
 def test_methods_change_only_what_they_name(server):
     rows = []
     restore(server)
@@ -115,4 +102,5 @@ def test_methods_change_only_what_they_name(server):
         served = "no" if "notImplemented" in result else "yes"
         rows.append(f"| {name} | {verb} {path} | {served} | {result} |")
     assert len(rows) > 70
-    compared(rows)
+    lines = ["| method | request | served | response |", "|---|---|---|---|", *rows]
+    compare_table(MATRIX, "methods", lines, "BYWASH_UPDATE_MATRIX")

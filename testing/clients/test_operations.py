@@ -3,7 +3,6 @@
 BYWASH_UPDATE_MATRIX=1 writes that page's table.
 """
 
-import os
 import re
 import socket
 import urllib.parse
@@ -13,7 +12,7 @@ import boto3
 import pytest
 import requests
 from botocore.exceptions import ClientError
-from harness import s3_client
+from harness import compare_table, s3_client
 
 MODEL = boto3.session.Session()._session.get_service_model("s3")
 DOCUMENT = Path(__file__).parents[2] / "docs/behaviour.md"
@@ -29,13 +28,7 @@ def listed(responses, table):
     row = "| {} | {} | {} |".format
     rows = [row(name, table[name], f"{code[1]} {code[0]}" if code else "success") for name, code in sorted(responses.items())]
     lines = ["| operation | served | response |", "|---|---|---|", *rows]
-    before, rest = MATRIX.read_text().split("<!-- operations -->\n")
-    known, after = rest.split("<!-- end -->\n")
-    new = "\n".join([*lines, ""])
-    if os.environ.get("BYWASH_UPDATE_MATRIX"):
-        MATRIX.write_text(f"{before}<!-- operations -->\n{new}<!-- end -->\n{after}")
-    else:
-        assert known == new, "BYWASH_UPDATE_MATRIX=1 writes the page"
+    compare_table(MATRIX, "operations", lines, "BYWASH_UPDATE_MATRIX")
 
 
 def documented():

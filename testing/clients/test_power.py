@@ -1,7 +1,7 @@
-"""After a power failure nothing that was acknowledged is lost: a server, uploads and the command line on a disk that is copied as it is.
+"""No acknowledged write is lost in a power failure: a server and `bywash cp` on a file system that is cloned while they write.
 
-The disk is a file on XFS, mounted through a loop device. A clone of the file by reflink has what reached the disk at one moment, and
-nothing that was only in the kernel's memory. It is mounted, which replays its journal, and a server is started on it.
+The disk is a file on XFS, mounted through a loop device. A reflink clone of the file has the bytes that had reached the disk at
+that moment, and none that only the page cache had. Mounting the clone replays its journal; then a server starts on it.
 
 `BYWASH_POWER_CLONES` clones are taken (2), of the file systems in `BYWASH_POWER_FS` (ext4).
 """
@@ -25,7 +25,7 @@ CLONES = int(os.environ.get("BYWASH_POWER_CLONES", 2))
 FILE_SYSTEMS = os.environ.get("BYWASH_POWER_FS", "ext4").split(",")
 # The unit of chunks in Google's protocol.
 CHUNK = 256 * 1024
-# What a request of a server that is killed ends with.
+# Errors of requests to a killed server.
 FAILED = (BotoCoreError, ClientError, requests.RequestException)
 SEED = int(os.environ.get("BYWASH_POWER_SEED", 1))
 
@@ -35,21 +35,21 @@ def run(*command):
 
 
 class Disk:
-    """A file system in a file, of which clones are taken while it is written to."""
+    """A file system in a file. `clone` copies the file while programs write."""
 
     def __init__(self, folder, kind):
         self.folder, self.kind, self.mounted = folder, kind, []
 
     def open(self):
         self.folder.mkdir()
-        # Unsynced bytes of the outer file system are in the clone too: a loop device writes what the inner one wrote.
+        # A reflink includes unsynced bytes of the outer file system: all that the loop device wrote.
         self.outer = self.mount_new(self.folder / "outer.img", "xfs", "2G")
         self.file = self.outer / "inner.img"
         self.path = self.mount_new(self.file, self.kind, "600M")
 
     def mount_new(self, file, kind, size):
         run("truncate", "-s", size, file)
-        # None of them overwrites what looks like a file system without being told.
+        # -F and -f: overwrite an older file system.
         run(f"mkfs.{kind}", "-q", "-F" if kind == "ext4" else "-f", file)
         return self.mount(file)
 
@@ -91,7 +91,7 @@ def disk(request, tmp_path):
 
 
 class Key:
-    """What a key may hold: the last acknowledged value, or one of those that were tried since."""
+    """The values that a key may have: the last acknowledged one, and each one sent later."""
 
     def __init__(self):
         self.tried, self.acknowledged = [None], 0
@@ -213,13 +213,13 @@ def check_objects(server, keys, acknowledged):
     listed = {entry["Key"] for page in pages for entry in page.get("Contents", [])}
     for name, number in acknowledged.items():
         value = found(server, name)
-        assert value in keys[name].allowed(number), f"{name} is none of the {len(keys[name].allowed(number))} values it may have"
+        assert value in keys[name].allowed(number), f"{name} has none of its {len(keys[name].allowed(number))} possible values"
         assert (name in listed) == (value is not None), name
     return len(acknowledged)
 
 
 def check_sessions(server, sessions, acknowledged):
-    """Each open session has at least what was acknowledged, and is completed with the right bytes."""
+    """Each open session has at least the acknowledged bytes, and completes with the right content."""
     for state in sessions[: len(acknowledged)][-3:]:
         name, wanted = state["name"], acknowledged[state["name"]]
         parsed = urllib.parse.urlsplit(state["url"])
@@ -235,7 +235,7 @@ def check_sessions(server, sessions, acknowledged):
 
 
 def check_rows(server, sent):
-    """Values of series may lack those of the last seconds. What is there was sent, and values are taken."""
+    """Values of the last seconds may be lost. Each value that is read was sent, and new writes succeed."""
     response = requests.get(server.admin + "/series/query", params={"source": "m", "metric": "v"}, timeout=60)
     if response.status_code != 404:
         response.raise_for_status()

@@ -55,7 +55,7 @@ pub(crate) fn soak(ops: u64, load: &ClusterLoad, seed: u64) -> Result<(), Failur
         .run()
 }
 
-/// Judges histories of clients of the released program by porcupine, a checker of linearizability that is not ours.
+/// Judges histories of clients of the released program by porcupine, another project's checker of linearizability.
 pub(crate) fn linearizability(args: &HistoryArgs) -> Result<(), Failure> {
     let checker = tools::linearizability(&tools::cache()?)?.ok_or_else(|| {
         Failure::Missing(

@@ -94,7 +94,7 @@ enum Task {
     /// Runs long stress tests of the memory core, of random uploads, of the series engine, of the disk tier, of a cluster, of the
     /// cluster's rules, or of uploads by Google's client.
     Soak(proofs::SoakArgs),
-    /// Judges histories of one server, of a cluster without faults and under drawn ones by a checker of linearizability that is not ours.
+    /// Judges histories of one server, of a cluster without faults and of one under random faults, by porcupine.
     Linearizability(cluster::HistoryArgs),
     /// Runs every seeded proof on seeds that no run before had, or against planted faults.
     Trust(trust::Args),

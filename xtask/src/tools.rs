@@ -218,7 +218,7 @@ pub(crate) fn etcd(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     built_by_go(cache, "etcd", "testing/clients/etcd", "BYWASH_ETCD")
 }
 
-/// The checker of linearizability, built anew when it changes.
+/// The checker of linearizability, rebuilt when its source changes.
 pub(crate) fn linearizability(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     let variable = "BYWASH_LINEARIZABILITY";
     built_by_go(
@@ -280,8 +280,8 @@ fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(None)
 }
 
-/// What tests have use of and the gate continues without: a library that steps a program's clock, for the siege's case `clock-steps`; a
-/// check of the memory of C programs over the local door; file systems of which clones are taken.
+/// Optional programs, without which the gate skips tests: libfaketime for the siege's case `clock-steps`, valgrind for the C clients, and
+/// mkfs.xfs for the tests of power failures.
 fn optional() {
     // Where Debian puts it, on each architecture.
     let faketime = || {

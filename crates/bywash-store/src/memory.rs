@@ -231,8 +231,7 @@ impl Origin for MemoryStore {
             parts: BTreeMap::new(),
         };
         self.uploads.lock().insert(id.clone(), upload);
-        let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Box::new(session))
+        Ok(PartsSession::begun(self.clone(), path, options, id))
     }
 
     async fn resume_session(
@@ -241,8 +240,7 @@ impl Origin for MemoryStore {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Box::new(session))
+        PartsSession::resume(self.clone(), path, options, token)
     }
 }
 

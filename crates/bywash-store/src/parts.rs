@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::interface::{CompleteOptions, ListedParts, PartBody, UploadedPart, lacks};
 use super::session::{
-    CompleteRequest, Finished, PartReceipt, SessionOptions, SessionPart, SessionStatus,
+    CompleteRequest, Finished, NewSession, PartReceipt, SessionOptions, SessionPart, SessionStatus,
     SessionToken, StoredRange, UploadSession,
 };
 use crate::digest::ContentDigest;
@@ -99,8 +99,12 @@ pub struct PartsSession<S> {
 }
 
 impl<S: PartStore> PartsSession<S> {
-    /// Session of an upload that was begun just now.
-    pub fn new(store: S, path: &Path, options: &SessionOptions, upload: String) -> Self {
+    /// The session of an upload that was begun just now.
+    pub fn begun(store: S, path: &Path, options: &SessionOptions, upload: String) -> NewSession {
+        Box::new(Self::new(store, path, options, upload))
+    }
+
+    fn new(store: S, path: &Path, options: &SessionOptions, upload: String) -> Self {
         Self {
             store,
             path: path.clone(),
@@ -119,15 +123,15 @@ impl<S: PartStore> PartsSession<S> {
         path: &Path,
         options: &SessionOptions,
         token: &SessionToken,
-    ) -> Result<Self> {
+    ) -> Result<NewSession> {
         if options.numbered {
-            return Ok(Self::new(store, path, options, token.0.clone()));
+            return Ok(Self::begun(store, path, options, token.0.clone()));
         }
         let (upload, stored) =
             parts_of_token(token).ok_or_else(|| OriginError::upload_lost(path))?;
         let session = Self::new(store, path, options, upload.to_owned());
         *session.stored.lock() = stored;
-        Ok(session)
+        Ok(Box::new(session))
     }
 
     /// Limits the time of a request with a chunk, which is in memory.

@@ -2,7 +2,7 @@
 //
 //	linearizability [-strict] [-window 1s] [-limit 20s] HISTORY.jsonl
 //
-// A key's history is linearizable, or linearizable but for reads beside a write ("weaker"), or wrong. The weaker promise is that a read
+// A key's history is linearizable, or linearizable except for reads concurrent with a write ("weaker"), or wrong. The weaker promise is that a read
 // returns the newest write acknowledged before it began, or a later one: such a read may return a new version and the next read the old
 // one while the write still runs, or within the window of one whose response was lost. With -strict the weaker promise is not enough. The exit code is 1 if a key is wrong or undecided.
 package main
@@ -196,7 +196,7 @@ func read(from io.Reader) (map[string][]operation, error) {
 }
 
 func main() {
-	strict := flag.Bool("strict", false, "reads beside a write have to be linearizable too")
+	strict := flag.Bool("strict", false, "require linearizable reads also during a write")
 	window := flag.Duration("window", time.Second, "time until a write without a response is seen by all, once it is seen")
 	limit := flag.Duration("limit", 20*time.Second, "time for one key")
 	flag.Parse()

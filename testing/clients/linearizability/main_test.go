@@ -23,7 +23,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{"read after write", []operation{put("a", 0, 1), get("a", 2, 3)}, linearizable},
 		{"stale read", []operation{put("a", 0, 1), put("b", 2, 3), get("a", 4, 5)}, wrong},
-		{"new, then old, beside the write", []operation{put("a", 0, 1), put("b", 2, 9), get("b", 3, 4), get("a", 5, 6)}, weaker},
+		{"new, then old, during the write", []operation{put("a", 0, 1), put("b", 2, 9), get("b", 3, 4), get("a", 5, 6)}, weaker},
 		{"new, then old, after the write", []operation{put("a", 0, 1), put("b", 2, 5), get("b", 6, 7), get("a", 8, 9)}, wrong},
 		{"lost write is seen", []operation{put("a", 0, 1), lost("b", 2), get("a", 4, 5), get("b", 6, 7)}, linearizable},
 		{"lost write is seen, then not", []operation{put("a", 0, 1), lost("b", 2), get("b", 6, 7), get("a", 8, 9)}, weaker},

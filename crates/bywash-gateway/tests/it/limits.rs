@@ -576,8 +576,8 @@ async fn requests_exceeding_the_drain_are_cut() {
     assert!(read_to_close(&mut writing).await.is_empty());
 }
 
-#[tokio::test]
-async fn stalled_senders_give_up_their_memory_while_others_wait() {
+/// A server of 64 MiB on a clock of ticks, at which bodies are silent for a short time while others wait for memory.
+async fn with_contended_body() -> Server {
     let limits = Limits {
         contended_body: SHORT,
         ..Limits::default()
@@ -587,21 +587,35 @@ async fn stalled_senders_give_up_their_memory_while_others_wait() {
         limits,
         ..S3Config::anonymous()
     };
-    let server = Server::start_in(64 << 20, config).await;
+    Server::start_in(64 << 20, config).await
+}
+
+/// Sends the head and 20,000 bytes of a PUT of 8 MiB.
+async fn begun_put(server: &Server, key: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let target = format!("/memory/{key}");
+    let head = head("PUT", &target, &[("Content-Length", "8388608")]);
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&pattern(20_000)).await.unwrap();
+    socket
+}
+
+/// Waits until begun uploads hold memory.
+async fn hold_memory(server: &Server) {
+    while server.engine.budget().held(bywash::Share::Upload) < 8 << 20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn stalled_senders_give_up_their_memory_while_others_wait() {
+    let server = with_contended_body().await;
     let begun = Instant::now();
     let mut stalled = Vec::new();
     for number in 0..20 {
-        let mut socket = TcpStream::connect(server.address).await.unwrap();
-        let target = format!("/memory/stalled-{number}");
-        let head = head("PUT", &target, &[("Content-Length", "8388608")]);
-        socket.write_all(head.as_bytes()).await.unwrap();
-        socket.write_all(&pattern(20_000)).await.unwrap();
-        stalled.push(socket);
+        stalled.push(begun_put(&server, &format!("stalled-{number}")).await);
     }
-    let held = || server.engine.budget().held(bywash::Share::Upload);
-    while held() < 8 << 20 {
-        tokio::task::yield_now().await;
-    }
+    hold_memory(&server).await;
     let body = pattern(8 << 20);
     server.put("/memory/key", &[], &body).await.expect(200);
     // Without it, two rounds of the limit of any body.
@@ -616,23 +630,10 @@ async fn stalled_senders_give_up_their_memory_while_others_wait() {
 
 #[tokio::test]
 async fn senders_of_a_byte_now_and_then_give_up_their_memory_while_others_wait() {
-    let limits = Limits {
-        contended_body: SHORT,
-        ..Limits::default()
-    };
-    advance_clock_by_ticks();
-    let config = S3Config {
-        limits,
-        ..S3Config::anonymous()
-    };
-    let server = Server::start_in(64 << 20, config).await;
+    let server = with_contended_body().await;
     let mut slow = JoinSet::new();
     for number in 0..20 {
-        let mut socket = TcpStream::connect(server.address).await.unwrap();
-        let target = format!("/memory/slow-{number}");
-        let head = head("PUT", &target, &[("Content-Length", "8388608")]);
-        socket.write_all(head.as_bytes()).await.unwrap();
-        socket.write_all(&pattern(20_000)).await.unwrap();
+        let mut socket = begun_put(&server, &format!("slow-{number}")).await;
         slow.spawn(async move {
             loop {
                 tokio::time::sleep(SHORT * 4 / 5).await;
@@ -642,10 +643,7 @@ async fn senders_of_a_byte_now_and_then_give_up_their_memory_while_others_wait()
             }
         });
     }
-    let held = || server.engine.budget().held(bywash::Share::Upload);
-    while held() < 8 << 20 {
-        tokio::task::yield_now().await;
-    }
+    hold_memory(&server).await;
     let begun = Instant::now();
     let body = pattern(8 << 20);
     server.put("/memory/key", &[], &body).await.expect(200);

@@ -11,8 +11,8 @@ use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a file that are read at once.
-const FILE_PIECE_BYTES: u64 = 1 << 20;
+/// Bytes of a file that are read at once. Any blocking thread may hold a buffer of this size: it is part of the 512 KiB of a thread.
+const FILE_PIECE_BYTES: u64 = 64 << 10;
 
 /// Digest of the whole content of an object.
 ///

@@ -270,8 +270,7 @@ impl Origin for GcsStore {
         let (key, client) = (self.full_path(path), &self.client.objects);
         let create = options.attributes.clone().into();
         let id = client.create_multipart_opts(&key, create).await?;
-        let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Box::new(session))
+        Ok(PartsSession::begun(self.clone(), path, options, id))
     }
 
     async fn resume_session(
@@ -283,8 +282,7 @@ impl Origin for GcsStore {
         if !options.numbered {
             return Ok(Box::new(self.take_over(path, options, token)?));
         }
-        let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Box::new(session))
+        PartsSession::resume(self.clone(), path, options, token)
     }
 }
 

@@ -190,7 +190,7 @@ impl Origin for WrappedStore {
         if self.multipart.is_some() || needs_parts {
             let parts = self.parts_of(path)?;
             let id = parts.multipart.create_multipart_opts(path, begin).await?;
-            return Ok(Box::new(PartsSession::new(parts, path, options, id)));
+            return Ok(PartsSession::begun(parts, path, options, id));
         }
         let upload = self.store.put_multipart_opts(path, begin).await?;
         let session = OrderedSession::new(path, upload, Arc::clone(&self.lending));
@@ -206,8 +206,6 @@ impl Origin for WrappedStore {
         if self.multipart.is_none() && !options.numbered {
             return Err(OriginError::upload_lost(path));
         }
-        let parts = self.parts_of(path)?;
-        let session = PartsSession::resume(parts, path, options, token)?;
-        Ok(Box::new(session))
+        PartsSession::resume(self.parts_of(path)?, path, options, token)
     }
 }

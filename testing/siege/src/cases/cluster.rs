@@ -96,7 +96,7 @@ async fn cluster_judge(context: &mut CaseContext) -> Result<(), CaseError> {
     checker_of_linearizability(context).await
 }
 
-/// The checker that is not ours finds the same by histories alone.
+/// porcupine finds the same by histories alone.
 async fn checker_of_linearizability(context: &mut CaseContext) -> Result<(), CaseError> {
     let Some(checker) = checker() else {
         let record = &context.record;

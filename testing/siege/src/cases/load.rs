@@ -47,7 +47,7 @@ const DRIBBLERS: u64 = 20;
 const DRIBBLE: Duration = Duration::from_secs(4);
 /// Bytes of a body that needs the memory of a chunk.
 const LARGE: usize = 8 << 20;
-/// Writes of as many beside them. None gets SlowDown, which a request for memory gets after 10 s: three rounds of them have passed by then.
+/// Number of such writes while they dribble. None gets SlowDown, which a request for memory gets after 10 s.
 const LARGE_WRITES: u64 = 3;
 /// Number of silent connections of `connections`: ten times as many as the server accepts.
 const SILENT: u64 = 10_240;
@@ -245,7 +245,7 @@ async fn stalled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// Bodies of which a byte comes each 4 s, each with the memory of a chunk, beside a client that writes objects of that size.
+/// PUTs that send one byte every 4 s and hold the memory of a chunk each, while another client writes objects of a chunk.
 async fn dribbled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
     serve(context, Setup::default()).await?;
     let background =
@@ -286,7 +286,7 @@ async fn dribbled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
         .figure("slowest write of 8 MiB, s", format!("{seconds:.1}"));
     if acknowledged < LARGE_WRITES {
         context.record.finding(format!(
-            "{acknowledged} of {LARGE_WRITES} writes of 8 MiB were acknowledged beside {DRIBBLERS} senders of a byte now and then"
+            "{acknowledged} of {LARGE_WRITES} writes of 8 MiB were acknowledged while {DRIBBLERS} senders dribbled"
         ));
     }
     Ok(())

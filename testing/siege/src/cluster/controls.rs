@@ -122,8 +122,8 @@ fn strangers_plan(binary: PathBuf, nodes: usize, seed: u64) -> Plan {
     }
 }
 
-/// Nodes that do not know each other, judged by the checker of linearizability alone: it finds three of them wrong, and one of them
-/// linearizable without any exception.
+/// Nodes that do not know each other, judged by the checker of linearizability alone: three nodes are wrong, one node is strictly
+/// linearizable.
 ///
 /// # Errors
 /// If a process does not start, or the checker gives no verdict.

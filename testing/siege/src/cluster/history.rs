@@ -1,6 +1,6 @@
-//! The history of a soak as lines of JSON, and porcupine's verdict on it: a judge of linearizability that is not ours.
+//! The history of a soak as lines of JSON, and porcupine's verdict on it.
 //!
-//! The checker is `testing/clients/linearizability`, a program of Go. It knows nothing of the oracle: it has what clients sent and saw, and when.
+//! The checker is `testing/clients/linearizability`, a program of Go. It does not know the oracle: it reads requests, results and times.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
@@ -30,7 +30,7 @@ pub struct Judging {
     pub checker: PathBuf,
     /// Window of the bucket.
     pub window: Duration,
-    /// Whether reads beside a write have to be linearizable too. They are while no fault takes a key from its holder.
+    /// Whether reads concurrent with a write must be linearizable too. They are while no fault takes a key from its holder.
     pub is_strict: bool,
     /// Whether the oracle's word is not taken: a history in which it finds a fault goes on to its end.
     pub is_alone: bool,
@@ -122,7 +122,7 @@ impl History {
         })?;
         let count = |name: &str| verdict[name].as_u64().unwrap_or(0);
         let words = format!(
-            "{} operations on {} keys: {} linearizable, {} but for reads beside a write, {} undecided, wrong: {}",
+            "{} operations on {} keys: {} linearizable, {} except for reads concurrent with a write, {} undecided, wrong: {}",
             count("operations"),
             count("keys"),
             count("linearizable"),

@@ -36,8 +36,7 @@ impl Origin for SimOrigin {
 
     async fn open_session(&self, path: &Path, options: &SessionOptions) -> Result<NewSession> {
         let id = self.begin(path, options.attributes.clone()).await?;
-        let session = PartsSession::new(self.clone(), path, options, id);
-        Ok(Box::new(session))
+        Ok(PartsSession::begun(self.clone(), path, options, id))
     }
 
     async fn resume_session(
@@ -46,8 +45,7 @@ impl Origin for SimOrigin {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<NewSession> {
-        let session = PartsSession::resume(self.clone(), path, options, token)?;
-        Ok(Box::new(session))
+        PartsSession::resume(self.clone(), path, options, token)
     }
 }
 
